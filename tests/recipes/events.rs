@@ -284,3 +284,41 @@ async fn a_lapse_is_told_at_its_moment() {
     assert_eq!(store.clock().now(), until);
     assert!(!guard.is_held());
 }
+
+/// A connection that is lost between the answer that grants the lock and the next turn of its waiter.
+#[tokio::test]
+async fn a_resumption_is_told_after_its_suspension_alone() {
+    let store = TestStore::new();
+    let options = ConnectOptions::new().session_timeout(LONG);
+    let client = store.client_with(options).await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let delay = Duration::from_millis(1);
+    store.delay_replies(&client, delay);
+    let (sink, mut events) = lock_events();
+    let mut waiting = Box::pin(mutex.lock_with(LockOptions::new().events(sink)));
+    assert!(polled(&mut waiting, 1).await.is_none());
+    store.clock().advance(delay);
+    store.disconnect(&client);
+    let guard = polled(&mut waiting, 1)
+        .await
+        .expect("it was answered")
+        .unwrap();
+    store.reconnect(&client);
+    store.run(guard.release()).await.unwrap();
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        told.push(event);
+    }
+    let told: Vec<_> = told
+        .iter()
+        .map(|event| match event {
+            LockEvent::Acquired { .. } => "acquired",
+            LockEvent::Suspended { .. } => "suspended",
+            LockEvent::Resumed => "resumed",
+            LockEvent::Released => "released",
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(told, ["acquired", "suspended", "resumed", "released"]);
+}
