@@ -17,6 +17,8 @@ mod endings;
 mod ensemble;
 mod events;
 mod family;
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+mod faults;
 mod foreign;
 mod forked;
 mod guard;

@@ -191,6 +191,12 @@ impl Env {
         self.embedded.is_some()
     }
 
+    /// The address of the test's own server.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) fn served_address(&self) -> std::net::SocketAddr {
+        self.served.as_ref().expect("it is served").address()
+    }
+
     /// Returns true if the store is a real ZooKeeper.
     pub(crate) fn is_zookeeper(&self) -> bool {
         self.target().starts_with("zookeeper:")
