@@ -132,3 +132,81 @@ impl Future for Pending {
             .map_or(Poll::Pending, Poll::Ready)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+    use crate::backend::served::session::SessionOptions;
+    use crate::clock::Clock;
+
+    struct PanickingWaker;
+
+    impl Wake for PanickingWaker {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    /// Panics as that waker's panic is logged.
+    struct PanickingSubscriber;
+
+    impl Subscriber for PanickingSubscriber {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            panic!("a subscriber that panics");
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_panic_ends_the_session_and_holds_no_reply_back() {
+        let options = SessionOptions {
+            timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            seed: 1,
+        };
+        let link = Link::new("localhost:1".into(), None, options, Clock::new_virtual());
+        let replies: [Arc<ReplyCell>; 3] = Default::default();
+        let deliver = |reply: &Arc<ReplyCell>| {
+            let delivery = Delivery::Reply(reply.clone(), Ok(Reply::Done));
+            link.delivery.lock().items.push_back(delivery);
+        };
+        replies[0].waker.register(&Arc::new(PanickingWaker).into());
+        deliver(&replies[0]);
+        deliver(&replies[1]);
+        tracing::subscriber::with_default(PanickingSubscriber, || {
+            let _ = catch_unwind(AssertUnwindSafe(|| link.deliver()));
+        });
+        deliver(&replies[2]);
+        link.deliver();
+        for reply in replies {
+            assert!(reply.reply.lock().is_some(), "a reply is held back");
+        }
+        assert!(
+            link.is_over(),
+            "a caller that missed a delivery would wait for ever"
+        );
+    }
+}
