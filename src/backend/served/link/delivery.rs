@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -48,13 +49,19 @@ pub(super) struct Pending(pub(super) Arc<ReplyCell>);
 
 impl Link {
     /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
-    pub(super) fn deliver(&self) {
+    pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
             return;
         }
         while let Some(delivery) = queue.items.pop_front() {
-            MutexGuard::unlocked(&mut queue, || self.carry_out(delivery));
+            MutexGuard::unlocked(&mut queue, || {
+                // A panic that went on from here would leave `is_busy` behind, and the session without replies. The
+                // receiver may never learn what it was to be told, so the session ends, which all of them learn.
+                if catch_unwind(AssertUnwindSafe(|| self.carry_out(delivery))).is_err() {
+                    self.give_up();
+                }
+            });
         }
         queue.is_busy = false;
     }
@@ -135,7 +142,6 @@ impl Future for Pending {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::task::Wake;
     use std::time::Duration;
 
