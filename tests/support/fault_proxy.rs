@@ -88,6 +88,11 @@ impl FaultProxy {
         }
     }
 
+    /// The address of this end, as `host:port`.
+    pub(crate) fn hosts(&self) -> String {
+        self.address.to_string()
+    }
+
     /// The URL of the server, through this.
     pub(crate) fn url(&self) -> String {
         format!("lockkeeper://{}", self.address)

@@ -163,6 +163,20 @@ impl Env {
         }
     }
 
+    /// A fresh store in a folder, reached through its server by a client of ZooKeeper's.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) async fn foreign() -> Self {
+        let served = Served::start(SWEEP);
+        let url = format!("zookeeper://{}/{}", served.hosts(), unique("env"));
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the server answers"),
+            embedded: None,
+            served: Some(served),
+            folder: None,
+        }
+    }
+
     /// A fresh chroot on the shared ZooKeeper.
     pub(crate) async fn zookeeper() -> Self {
         let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));

@@ -61,7 +61,10 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
-        let env = Env::served().await;
+        Self::of(Env::served().await).await
+    }
+
+    async fn of(env: Env) -> Self {
         let options = ConnectOptions::new().session_timeout(LONG);
         let observer = env.client_with(options).await;
         let place = Self { env, observer };
@@ -84,8 +87,8 @@ impl Place {
             _ => Treatment::default(),
         })
         .await;
-        let (_, chroot) = self.env.target().rsplit_once('/').unwrap();
-        let url = format!("{}/{chroot}", proxy.url());
+        let direct_hosts = server.to_string();
+        let url = self.env.target().replace(&direct_hosts, &proxy.hosts());
         let options = ConnectOptions::new()
             .session_timeout(run.timeout)
             .connect_timeout(PATIENCE);
@@ -237,4 +240,17 @@ async fn a_silence_after_any_byte_loses_no_entry_and_no_release() {
         carry_out_all(place, runs).await;
     })
     .await;
+}
+
+/// The same script by a client of ZooKeeper's, at some of the bytes.
+#[cfg(feature = "zookeeper")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_client_loses_no_entry_and_no_release() {
+    let place = Place::of(Env::foreign().await).await;
+    let hurts = [Hurt::Close, Hurt::Reset, Hurt::HalfClose];
+    let runs = every_byte(&place, &hurts, LONG).await;
+    let mut random = Random(runs.len() as u64);
+    let share = (runs.len() as u64).div_ceil(scaled(100)).max(1);
+    let runs = runs.into_iter().filter(|_| random.below(share) == 0);
+    carry_out_all(place, runs.collect()).await;
 }
