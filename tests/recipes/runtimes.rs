@@ -348,7 +348,7 @@ fn a_system_without_resources_is_an_error_of_connect() {
     let before = getrlimit(Resource::Nofile);
     let none = Rlimit {
         current: Some(0),
-        ..before.clone()
+        ..before
     };
     setrlimit(Resource::Nofile, none).unwrap();
     let url = format!("lockkeeper://{}", served.address());
