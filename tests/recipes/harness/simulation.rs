@@ -113,11 +113,6 @@ trait Medium {
 
     /// Returns the actors' clock.
     fn clock(&self) -> &Clock;
-
-    /// Returns the number of connections so far, where clients have connections.
-    fn connections(&self) -> u64 {
-        0
-    }
 }
 
 impl Medium for Arc<TestStore> {
