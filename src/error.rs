@@ -142,6 +142,17 @@ pub enum Error {
         /// The failure of the last try.
         reason: String,
     },
+    /// The system has refused this library a thread, or the descriptors that it needs. Nothing was opened, and the next
+    /// attempt tries again.
+    #[error(
+        "the system refuses the thread {thread}: {reason}; raise the limits of threads and of open files, or close some"
+    )]
+    ThreadRefused {
+        /// Name of the thread.
+        thread: &'static str,
+        /// The system's error.
+        reason: String,
+    },
     /// The path in the URL does not exist on the server.
     #[error(
         "the chroot {path} does not exist on {hosts}; create it, or ask for it with ConnectOptions::create_chroot"

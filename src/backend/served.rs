@@ -300,7 +300,7 @@ impl ServedSession {
             opened.retain(|link| link.strong_count() > 0);
             opened.push(Arc::downgrade(&link));
         }
-        driver::start(link.clone(), Handle::try_current().ok());
+        driver::start(link.clone(), Handle::try_current().ok())?;
         Ok(Self {
             link,
             store_id: None,

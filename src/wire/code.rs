@@ -158,6 +158,7 @@ impl From<&Error> for Code {
             | Error::DiskFull { .. }
             | Error::NotAStore { .. }
             | Error::StoreInUse { .. }
+            | Error::ThreadRefused { .. }
             | Error::Forked
             | Error::Tls(_) => Self::SystemError,
         }

@@ -39,7 +39,7 @@ macro_rules! on_every_store {
                 within_reason(Place(format!("file:{}", folder.path().display())), test);
             }
 
-            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[cfg(all(feature = "file", feature = "server", feature = "client"))]
             #[test]
             fn served() {
                 let served = crate::support::Served::start(crate::support::SWEEP);

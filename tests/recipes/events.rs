@@ -284,3 +284,75 @@ async fn a_lapse_is_told_at_its_moment() {
     assert_eq!(store.clock().now(), until);
     assert!(!guard.is_held());
 }
+
+/// A connection that is lost between the answer that grants the lock and the next turn of its waiter.
+#[tokio::test]
+async fn a_resumption_is_told_after_its_suspension_alone() {
+    let store = TestStore::new();
+    let options = ConnectOptions::new().session_timeout(LONG);
+    let client = store.client_with(options).await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let delay = Duration::from_millis(1);
+    store.delay_replies(&client, delay);
+    let (sink, mut events) = lock_events();
+    let mut waiting = Box::pin(mutex.lock_with(LockOptions::new().events(sink)));
+    assert!(polled(&mut waiting, 1).await.is_none());
+    store.clock().advance(delay);
+    store.disconnect(&client);
+    let guard = polled(&mut waiting, 1)
+        .await
+        .expect("it was answered")
+        .unwrap();
+    store.reconnect(&client);
+    store.run(guard.release()).await.unwrap();
+    let told = all_told(&mut events).await;
+    assert_eq!(told, ["acquired", "suspended", "resumed", "released"]);
+}
+
+/// A waiter whose connection is lost, and is back, between two of its turns.
+#[tokio::test]
+async fn a_waiter_that_misses_its_suspension_is_told_of_no_resumption() {
+    let store = TestStore::new();
+    let options = ConnectOptions::new().session_timeout(LONG);
+    let (holder, waiter) = (
+        store.client_with(options.clone()).await.unwrap(),
+        store.client_with(options).await.unwrap(),
+    );
+    let held = Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap();
+    let mutex = Mutex::new(&waiter, LOCK).unwrap();
+    let (sink, mut events) = lock_events();
+    let mut waiting = Box::pin(mutex.lock_with(LockOptions::new().events(sink)));
+    for _ in 0..10 {
+        assert!(polled(&mut waiting, 1).await.is_none());
+        store.settle().await;
+    }
+    store.disconnect(&waiter);
+    store.reconnect(&waiter);
+    store.settle().await;
+    for _ in 0..10 {
+        assert!(polled(&mut waiting, 1).await.is_none());
+        store.settle().await;
+    }
+    held.release().await.unwrap();
+    let guard = store.run(waiting).await.unwrap();
+    guard.release().await.unwrap();
+    let told = all_told(&mut events).await;
+    assert_eq!(told, ["queued", "acquired", "released"]);
+}
+
+/// The kinds of all events of a contender that is done.
+async fn all_told(events: &mut LockEvents) -> Vec<&'static str> {
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        told.push(match event {
+            LockEvent::Queued { .. } => "queued",
+            LockEvent::Acquired { .. } => "acquired",
+            LockEvent::Suspended { .. } => "suspended",
+            LockEvent::Resumed => "resumed",
+            LockEvent::Released => "released",
+            other => panic!("{other:?}"),
+        });
+    }
+    told
+}

@@ -128,3 +128,129 @@ async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
     guard.release().await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
 }
+
+/// Requests of a served session are under way as the process forks.
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+mod served {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+
+    use lockkeeper::connect_with;
+    use lockkeeper_store::Call;
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::support::{Proxy, SWEEP, Served};
+
+    const CLOSE_SESSION: i32 = -11;
+    const UNDER_WAY: usize = 20;
+
+    /// A client behind a wire that its requests do not leave.
+    struct Parent {
+        // Dropped in this order.
+        guard: Guard,
+        replies: Vec<Call<Option<lockkeeper_store::Stat>>>,
+        client: Client,
+        runtime: Runtime,
+    }
+
+    impl Parent {
+        fn start(proxy: &Proxy) -> Self {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let (client, guard) = runtime.block_on(async {
+                let url = format!("lockkeeper://{}", proxy.hosts());
+                let options = ConnectOptions::new().session_timeout(LONG);
+                let client = connect_with(url.as_str(), options).await.unwrap();
+                let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+                // The reader is at work.
+                client.current_session().exists(&path("/")).await.unwrap();
+                (client, guard)
+            });
+            proxy.hold_requests();
+            proxy.take_frames();
+            let session = client.current_session();
+            let replies = (0..UNDER_WAY).map(|_| session.exists(&path("/")));
+            Self {
+                replies: replies.collect(),
+                guard,
+                client,
+                runtime,
+            }
+        }
+
+        /// Fails unless all is answered, and nothing went over the wire but this process's requests.
+        fn goes_on(self, proxy: &Proxy) {
+            proxy.mend();
+            self.runtime.block_on(async {
+                for reply in self.replies {
+                    reply.await.unwrap();
+                }
+            });
+            let frames = proxy.take_frames();
+            let asked: Vec<_> = frames.iter().filter(|frame| frame.to_server).collect();
+            assert_eq!(asked.len(), UNDER_WAY, "{frames:?}");
+            assert!(asked.iter().all(|frame| frame.operation != CLOSE_SESSION));
+            assert!(self.guard.is_held());
+            let id = self.client.current_session().id();
+            self.runtime.block_on(async {
+                self.guard.release().await.unwrap();
+                let mutex = Mutex::new(&self.client, LOCK).unwrap();
+                mutex.lock().await.unwrap().release().await.unwrap();
+            });
+            assert_eq!(self.client.current_session().id(), id);
+        }
+    }
+
+    /// Forks, and fails if the child does not end well in time.
+    fn fork_and_wait(look: impl FnOnce()) {
+        match fork::fork().expect("the system allows a fork") {
+            Fork::Child => {
+                look();
+                std::process::exit(0);
+            }
+            Fork::Parent(child) => {
+                let (sender, status) = channel();
+                std::thread::spawn(move || sender.send(fork::waitpid(child)));
+                let waited = status.recv_timeout(LONG / 2);
+                if waited.is_err() {
+                    // It waits for a thread that it does not have.
+                    let pid = rustix::process::Pid::from_raw(child).unwrap();
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+                let status = waited.expect("the child does not come to its end");
+                assert_eq!(status.unwrap(), 0, "the child fails");
+            }
+        }
+    }
+
+    #[test]
+    fn the_child_drops_everything_and_writes_nothing() {
+        if !alone() {
+            return;
+        }
+        let served = Served::start(SWEEP);
+        let proxy = Proxy::to(served.address());
+        let mut parent = Some(Parent::start(&proxy));
+        fork_and_wait(|| drop(parent.take()));
+        parent.unwrap().goes_on(&proxy);
+    }
+
+    #[test]
+    fn the_child_becomes_another_program_and_holds_no_socket() {
+        if !alone() {
+            return;
+        }
+        let served = Served::start(SWEEP);
+        let proxy = Proxy::to(served.address());
+        let parent = Parent::start(&proxy);
+        // It fails if it has inherited a socket: those of this process are closed by the exec.
+        let looks =
+            "for fd in /proc/self/fd/*; do case $(readlink $fd) in socket:*) exit 1;; esac; done";
+        fork_and_wait(|| {
+            let error = Command::new("sh").args(["-c", looks]).exec();
+            panic!("{error}");
+        });
+        parent.goes_on(&proxy);
+    }
+}

@@ -5,3 +5,5 @@ pub(crate) mod costs;
 pub(crate) mod model;
 pub(crate) mod simulation;
 pub(crate) mod unindexed;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod wire_costs;

@@ -17,6 +17,8 @@ mod endings;
 mod ensemble;
 mod events;
 mod family;
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+mod faults;
 mod foreign;
 mod forked;
 mod guard;
@@ -35,14 +37,14 @@ mod nested;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod process_end;
 mod reentrant;
 mod refusals;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod restore;
 mod revocation;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod runtimes;
 mod rwlock;
 mod scenarios;

@@ -2,13 +2,14 @@
 //! thread of the library where that one is missing, has no IO, is not being run, is busy, or is gone.
 
 use std::future::Future;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Mutex, SessionState};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
-use crate::support::{SWEEP, Served, within_reason};
+use crate::support::{Proxy, SWEEP, Served, within_reason};
 
 /// Cycles of one test: some of them go through a reader that has just been replaced.
 const CYCLES: usize = 20;
@@ -18,7 +19,11 @@ fn options() -> ConnectOptions {
 }
 
 async fn client_of(served: &Served) -> Client {
-    let url = format!("lockkeeper://{}", served.address());
+    client_at(&served.hosts()).await
+}
+
+async fn client_at(hosts: &str) -> Client {
+    let url = format!("lockkeeper://{hosts}");
     let connecting = lockkeeper::connect_with(url.as_str(), options());
     connecting.await.unwrap()
 }
@@ -166,4 +171,191 @@ fn many_tasks_on_many_threads_share_a_session() {
             task.await.unwrap();
         }
     }));
+}
+
+/// Takes the lock with a client of its own: whatever is left in the queue would stop it.
+fn assert_free(served: &Served) {
+    without_runtime(async {
+        let client = client_of(served).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let taken = granted_in_time(&client, mutex.lock()).await;
+        taken.release().await.unwrap();
+        let left = children(&client.session().await.unwrap(), LOCK).await;
+        assert_eq!(left, Vec::<String>::new());
+    });
+}
+
+/// Fails if the lock is not granted within half a minute; of the client's clock, since no runtime runs.
+async fn granted_in_time(
+    client: &Client,
+    lock: impl Future<Output = Result<lockkeeper::Guard, lockkeeper::LockError>>,
+) -> lockkeeper::Guard {
+    let clock = client.connector().clock().clone();
+    let mut sleep = std::pin::pin!(clock.sleep(Duration::from_secs(30)));
+    let mut lock = std::pin::pin!(lock);
+    std::future::poll_fn(|context| {
+        if let std::task::Poll::Ready(taken) = lock.as_mut().poll(context) {
+            return std::task::Poll::Ready(taken.unwrap());
+        }
+        assert!(sleep.as_mut().poll(context).is_pending(), "not granted");
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_with_an_acquire_under_way() {
+    let served = Served::start(SWEEP);
+    let (holder, waiting) = (with_io(), with_io());
+    let held = holder.block_on(async {
+        let client = client_of(&served).await;
+        Mutex::new(&client, LOCK).unwrap().lock().await.unwrap()
+    });
+    let client = waiting.block_on(async {
+        let client = client_of(&served).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        tokio::spawn(async move { mutex.lock().await });
+        let session = client.session().await.unwrap();
+        until(&session, LOCK, |names| names.len() == 2).await;
+        client
+    });
+    drop(waiting);
+    // The wait went with its runtime, and its entry with the wait.
+    without_runtime(async {
+        let session = client.session().await.unwrap();
+        until(&session, LOCK, |names| names.len() == 1).await;
+    });
+    holder.block_on(held.release()).unwrap();
+    without_runtime(cycles(&client));
+    assert_free(&served);
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_with_an_enqueue_under_way() {
+    let served = Served::start(SWEEP);
+    let proxy = Proxy::to(served.address());
+    let runtime = with_io();
+    let client = runtime.block_on(client_at(&proxy.hosts()));
+    proxy.hold_requests();
+    runtime.block_on(async {
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let waiter = tokio::spawn(async move { mutex.lock().await });
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+    });
+    drop(runtime);
+    proxy.mend();
+    assert_free(&served);
+    without_runtime(cycles(&client));
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_with_a_release_under_way() {
+    let served = Served::start(SWEEP);
+    let proxy = Proxy::to(served.address());
+    let runtime = with_io();
+    let (client, guard) = runtime.block_on(async {
+        let client = client_at(&proxy.hosts()).await;
+        let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+        (client, guard)
+    });
+    proxy.hold_requests();
+    runtime.block_on(async {
+        let release = tokio::spawn(guard.release());
+        tokio::task::yield_now().await;
+        assert!(!release.is_finished());
+    });
+    drop(runtime);
+    proxy.mend();
+    assert_free(&served);
+    without_runtime(cycles(&client));
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_by_a_blocking_thread_of_another() {
+    let served = Served::start(SWEEP);
+    let (first, second) = (with_io(), with_io());
+    let client = first.block_on(client_of(&served));
+    let session = client.current_session();
+    let replies: Vec<_> = (0..100).map(|_| session.exists(&path("/"))).collect();
+    second.block_on(async {
+        let dropped = tokio::task::spawn_blocking(move || drop(first));
+        for reply in replies {
+            reply.await.unwrap();
+        }
+        dropped.await.unwrap();
+        cycles(&client).await;
+    });
+}
+
+/// The client's replies are read on one runtime, and awaited on both; then that one is gone.
+#[test]
+fn two_runtimes_share_a_client_until_one_is_shut_down() {
+    let served = Served::start(SWEEP);
+    let (first, second) = (with_io(), with_io());
+    let client = first.block_on(client_of(&served));
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            both.wait();
+            first.block_on(cycles(&client));
+            drop(first);
+        });
+        let other = scope.spawn(|| {
+            both.wait();
+            for _ in 0..5 {
+                second.block_on(cycles(&client));
+            }
+        });
+        other.join().unwrap();
+    });
+    assert_eq!(client.current_session().state(), SessionState::Connected);
+    assert_free(&served);
+}
+
+#[test]
+fn a_task_that_panics_releases_what_it_holds() {
+    let served = Served::start(SWEEP);
+    let runtime = with_io();
+    runtime.block_on(async {
+        let client = client_of(&served).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let task = tokio::spawn(async move {
+            let _guard = mutex.lock().await.unwrap();
+            panic!("a fault in the holder's own work");
+        });
+        assert!(task.await.unwrap_err().is_panic());
+        // Before the client's session ends.
+        let _served = tokio::task::spawn_blocking(move || {
+            assert_free(&served);
+            served
+        })
+        .await
+        .unwrap();
+        cycles(&client).await;
+    });
+}
+
+/// A process that has no descriptor left for the library's own thread is told so, and can connect later.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_without_resources_is_an_error_of_connect() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if !crate::support::alone() {
+        return;
+    }
+    let served = Served::start(SWEEP);
+    let before = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(0),
+        ..before
+    };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let url = format!("lockkeeper://{}", served.address());
+    let connecting = lockkeeper::connect_with(url.as_str(), options());
+    let refused = futures_executor::block_on(connecting);
+    setrlimit(Resource::Nofile, before).unwrap();
+    let refused = refused.expect_err("nothing can be opened").to_string();
+    assert!(refused.contains("lockkeeper-client"), "{refused}");
+    without_runtime(async { cycles(&client_of(&served).await).await });
 }

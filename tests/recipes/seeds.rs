@@ -16,6 +16,14 @@ fn no_seed_breaks_the_lock() {
     total.assert_more_than_runs("grants");
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+#[test]
+fn no_hurt_connection_breaks_the_lock() {
+    let total = crate::harness::simulation::simulate_over_a_wire::<OneLock>(12);
+    total.assert_more_than_runs("grants");
+    total.assert_more_than_runs("connections");
+}
+
 #[test]
 fn a_seed_replays() {
     assert_replays::<OneLock>(50);

@@ -5,7 +5,10 @@ mod conflict;
 mod deadlock;
 mod redeployment;
 mod starvation;
-#[cfg(feature = "zookeeper")]
+#[cfg(any(
+    all(feature = "file", feature = "server", feature = "client"),
+    feature = "zookeeper"
+))]
 mod stopped;
 
 use lockkeeper::{Client, Mutex, queue};

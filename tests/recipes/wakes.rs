@@ -3,13 +3,8 @@
 use lockkeeper::{Client, Guard, Mutex};
 
 use crate::common::*;
-use crate::harness::costs::{
-    Cost, HAND_OVERS, Queue, SIZES, assert_flat, assert_wire_bytes_flat, cost, frames, op,
-    operations, quiet, wired,
-};
-use crate::support::{
-    Frame, Proxy, differential_server, on_every_backend, within_reason, zookeeper,
-};
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost, quiet};
+use crate::support::on_every_backend;
 
 /// A queue in which each has seen its place, and that has handed over before.
 async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
@@ -82,66 +77,74 @@ on_every_backend! {
     }
 }
 
-#[tokio::test]
-async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another() {
-    within_reason(async {
-        // Its empty containers stay: a busy machine would have them removed between two requests.
-        let proxy = Proxy::to(differential_server().address());
-        let client = wired(&proxy).await;
-        let session = client.session().await.unwrap();
-        let mutex = Mutex::new(&client, LOCK).unwrap();
-        mutex.lock().await.unwrap().release().await.unwrap();
+#[cfg(feature = "zookeeper")]
+mod on_the_wire {
+    use super::*;
+    use crate::harness::wire_costs::{assert_wire_bytes_flat, frames, op, operations, wired};
+    use crate::support::{Frame, Proxy, differential_server, within_reason, zookeeper};
 
-        frames(&proxy, &session).await;
-        // Both are sent before the first answer comes.
-        proxy.hold_replies();
-        let locking = tokio::spawn(async move { mutex.lock().await });
-        tokio::task::yield_now().await;
-        proxy.wait_for(|frame| frame.to_server && frame.operation == op::GET_CHILDREN);
-        proxy.mend();
-        let guard = granted(locking).await;
-        let acquire = frames(&proxy, &session).await;
-        assert_eq!(operations(&acquire), [op::CREATE2, op::GET_CHILDREN]);
+    #[tokio::test]
+    async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another() {
+        within_reason(async {
+            // Its empty containers stay: a busy machine would have them removed between two requests.
+            let proxy = Proxy::to(differential_server().address());
+            let client = wired(&proxy).await;
+            let session = client.session().await.unwrap();
+            let mutex = Mutex::new(&client, LOCK).unwrap();
+            mutex.lock().await.unwrap().release().await.unwrap();
 
-        guard.release().await.unwrap();
-        assert_eq!(operations(&frames(&proxy, &session).await), [op::DELETE]);
-    })
-    .await;
-}
+            frames(&proxy, &session).await;
+            // Both are sent before the first answer comes.
+            proxy.hold_replies();
+            let locking = tokio::spawn(async move { mutex.lock().await });
+            tokio::task::yield_now().await;
+            proxy.wait_for(|frame| frame.to_server && frame.operation == op::GET_CHILDREN);
+            proxy.mend();
+            let guard = granted(locking).await;
+            let acquire = frames(&proxy, &session).await;
+            assert_eq!(operations(&acquire), [op::CREATE2, op::GET_CHILDREN]);
 
-// The wire is waited for in this thread while the waiter goes on in another.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_keep_alive_makes_no_waiter_list_the_queue() {
-    within_reason(async {
-        let proxy = Proxy::to(zookeeper().address());
-        let client = wired(&proxy).await;
-        let session = client.session().await.unwrap();
-        let mutex = Mutex::new(&client, LOCK).unwrap();
-        let holder = mutex.lock().await.unwrap();
-        frames(&proxy, &session).await;
-        let waiter = tokio::spawn({
-            let mutex = mutex.clone();
-            async move { mutex.lock().await }
-        });
-        // The waiter's look at the holder's node: that of `frames` names a shorter path.
-        let entry = holder.path().as_str().len();
-        let looks =
-            |frame: &Frame| frame.to_server && frame.operation == op::EXISTS && frame.bytes > entry;
-        proxy.wait_for(looks);
-        frames(&proxy, &session).await;
+            guard.release().await.unwrap();
+            assert_eq!(operations(&frames(&proxy, &session).await), [op::DELETE]);
+        })
+        .await;
+    }
 
-        holder.keep_alive().await.unwrap();
-        // It is woken, and looks again.
-        proxy.wait_for(looks);
-        holder.release().await.unwrap();
-        granted(waiter).await.release().await.unwrap();
-        let asked = operations(&frames(&proxy, &session).await);
-        assert_eq!(asked[..3], [op::SET_DATA, op::DELETE, op::MULTI_READ]);
-    })
-    .await;
-}
+    // The wire is waited for in this thread while the waiter goes on in another.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_keep_alive_makes_no_waiter_list_the_queue() {
+        within_reason(async {
+            let proxy = Proxy::to(zookeeper().address());
+            let client = wired(&proxy).await;
+            let session = client.session().await.unwrap();
+            let mutex = Mutex::new(&client, LOCK).unwrap();
+            let holder = mutex.lock().await.unwrap();
+            frames(&proxy, &session).await;
+            let waiter = tokio::spawn({
+                let mutex = mutex.clone();
+                async move { mutex.lock().await }
+            });
+            // The waiter's look at the holder's node: that of `frames` names a shorter path.
+            let entry = holder.path().as_str().len();
+            let looks = |frame: &Frame| {
+                frame.to_server && frame.operation == op::EXISTS && frame.bytes > entry
+            };
+            proxy.wait_for(looks);
+            frames(&proxy, &session).await;
 
-#[tokio::test]
-async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
-    within_reason(assert_wire_bytes_flat(queue, Guard::release, 16)).await;
+            holder.keep_alive().await.unwrap();
+            // It is woken, and looks again.
+            proxy.wait_for(looks);
+            holder.release().await.unwrap();
+            granted(waiter).await.release().await.unwrap();
+            let asked = operations(&frames(&proxy, &session).await);
+            assert_eq!(asked[..3], [op::SET_DATA, op::DELETE, op::MULTI_READ]);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
+        within_reason(assert_wire_bytes_flat(queue, Guard::release, 16)).await;
+    }
 }

@@ -266,11 +266,26 @@ async fn a_bad_url_is_refused_with_the_faulty_part() {
     assert_eq!(secret, TargetError::Credentials);
 }
 
+/// Stores behind a server, of each kind.
+async fn servers() -> Vec<crate::support::Env> {
+    vec![
+        crate::support::Env::zookeeper().await,
+        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
+        crate::support::Env::served().await,
+    ]
+}
+
 /// Fails as `ConnectFailed` in the end, naming the address and the timeout.
 async fn nobody_answers_at(address: std::net::SocketAddr) {
+    nobody_answers("zookeeper", address).await;
+    #[cfg(feature = "client")]
+    nobody_answers("lockkeeper", address).await;
+}
+
+async fn nobody_answers(scheme: &str, address: std::net::SocketAddr) {
     let timeout = Duration::from_millis(700);
     let options = ConnectOptions::new().connect_timeout(timeout);
-    let url = format!("zookeeper://{address}/app");
+    let url = format!("{scheme}://{address}/app");
     let connecting = connect_with(&url, options);
     // Ample: the machine may be slow, but an error that comes only after minutes is none.
     let refused = tokio::time::timeout(timeout + Duration::from_secs(20), connecting)
@@ -293,7 +308,7 @@ async fn nobody_answers_at(address: std::net::SocketAddr) {
 }
 
 #[tokio::test]
-async fn zookeeper_not_running_is_an_error_within_the_connect_timeout() {
+async fn a_server_that_is_not_running_is_an_error_within_the_connect_timeout() {
     // Not one of the system's own ports: another test's server could get it in the meantime.
     nobody_answers_at((Ipv4Addr::LOCALHOST, port_of_a_server()).into()).await;
 }
@@ -306,19 +321,20 @@ async fn a_server_that_never_answers_is_an_error_within_the_connect_timeout() {
 
 #[tokio::test]
 async fn a_missing_chroot_is_an_error_unless_its_making_is_asked_for() {
-    let hosts = crate::support::zookeeper().hosts();
-    let url = format!("zookeeper://{hosts}/{}/b", crate::support::unique("chroot"));
-    let refused = connect(&url).await.unwrap_err();
-    let Error::NoChroot { path, hosts: named } = &refused else {
-        panic!("{refused:?}")
-    };
-    assert!(url.ends_with(path.as_str()), "{path}");
-    assert_eq!(named, &hosts);
-    let made = connect_with(&url, ConnectOptions::new().create_chroot())
-        .await
-        .unwrap();
-    made.close().await.unwrap();
-    connect(&url).await.unwrap().close().await.unwrap();
+    for env in servers().await {
+        let url = format!("{}/{}/b", env.target(), crate::support::unique("chroot"));
+        let refused = connect(&url).await.unwrap_err();
+        let Error::NoChroot { path, hosts } = &refused else {
+            panic!("{refused:?}")
+        };
+        assert!(url.ends_with(path.as_str()), "{path}");
+        assert!(url.contains(hosts.as_str()), "{hosts}");
+        let made = connect_with(&url, ConnectOptions::new().create_chroot())
+            .await
+            .unwrap();
+        made.close().await.unwrap();
+        connect(&url).await.unwrap().close().await.unwrap();
+    }
 }
 
 /// One address, behind which the store is replaced by another.
@@ -387,27 +403,29 @@ async fn the_root_of_a_store_cannot_be_deleted() {
 
 #[tokio::test]
 async fn a_znode_without_read_permission_is_not_read() {
-    let env = crate::support::Env::zookeeper().await;
-    let options = ConnectOptions::new()
-        .auth("digest", "owner:secret")
-        .acl(Acl::creator_all());
-    let (owner, other) = (env.session_with(options).await, env.session().await);
-    make(&owner, "/a").await;
-    owner.get_data(&path("/a")).await.unwrap();
-    let refused = Error::NoAuth { path: "/a".into() };
-    assert_eq!(
-        other.get_data(&path("/a")).await.unwrap_err(),
-        refused.clone()
-    );
-    let set = other.set_data(&path("/a"), "", None).await;
-    assert_eq!(set.unwrap_err(), refused);
+    for env in servers().await {
+        let options = ConnectOptions::new()
+            .auth("digest", "owner:secret")
+            .acl(Acl::creator_all());
+        let (owner, other) = (env.session_with(options).await, env.session().await);
+        make(&owner, "/a").await;
+        owner.get_data(&path("/a")).await.unwrap();
+        let refused = Error::NoAuth { path: "/a".into() };
+        assert_eq!(
+            other.get_data(&path("/a")).await.unwrap_err(),
+            refused.clone()
+        );
+        let set = other.set_data(&path("/a"), "", None).await;
+        assert_eq!(set.unwrap_err(), refused);
+    }
 }
 
 #[tokio::test]
 async fn a_proof_of_identity_that_the_server_refuses_is_an_error() {
-    let env = crate::support::Env::zookeeper().await;
-    let options = ConnectOptions::new().auth("no-such-scheme", "secret");
-    let refused = connect_with(env.target(), options).await.unwrap_err();
-    assert_eq!(refused, Error::AuthFailed);
-    assert!(!refused.to_string().contains("secret"));
+    for env in servers().await {
+        let options = ConnectOptions::new().auth("no-such-scheme", "secret");
+        let refused = connect_with(env.target(), options).await.unwrap_err();
+        assert_eq!(refused, Error::AuthFailed);
+        assert!(!refused.to_string().contains("secret"));
+    }
 }

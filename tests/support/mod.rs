@@ -7,6 +7,7 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod fault_proxy;
 mod folder;
 mod intercept;
 mod kill;
@@ -29,6 +30,7 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
+pub(crate) use fault_proxy::{Direction, Fault, FaultProxy, Hurt, Treatment};
 pub(crate) use folder::TempFolder;
 pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use kill::{KeepOnFailure, KillPoint, kill_seed, lives};
@@ -161,6 +163,20 @@ impl Env {
         }
     }
 
+    /// A fresh store in a folder, reached through its server by a client of ZooKeeper's.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) async fn foreign() -> Self {
+        let served = Served::start(SWEEP);
+        let url = format!("zookeeper://{}/{}", served.hosts(), unique("env"));
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the server answers"),
+            embedded: None,
+            served: Some(served),
+            folder: None,
+        }
+    }
+
     /// A fresh chroot on the shared ZooKeeper.
     pub(crate) async fn zookeeper() -> Self {
         let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));
@@ -187,6 +203,12 @@ impl Env {
     /// Returns true if sessions are in the store's own process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()
+    }
+
+    /// The address of the test's own server.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) fn served_address(&self) -> std::net::SocketAddr {
+        self.served.as_ref().expect("it is served").address()
     }
 
     /// Returns true if the store is a real ZooKeeper.
@@ -280,7 +302,7 @@ macro_rules! on_every_backend {
                 $crate::support::within_reason(test(env)).await;
             }
 
-            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[cfg(all(feature = "file", feature = "server", feature = "client"))]
             #[tokio::test]
             async fn served() {
                 let env = $crate::support::Env::served().await;

@@ -284,6 +284,7 @@ fn is_transient(error: &LockError) -> bool {
             error,
             Error::ConnectionLoss
                 | Error::ConnectFailed { .. }
+                | Error::ThreadRefused { .. }
                 | Error::SessionExpired { .. }
                 | Error::SessionClosed { .. }
                 | Error::SessionMoved { .. }

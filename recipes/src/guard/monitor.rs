@@ -206,6 +206,7 @@ pub(super) async fn loss(
     let status = session.status();
     // Subscribed before the lease is checked: a change in between is not missed.
     let mut states = status.states();
+    let mut suspension = Suspension::new(events, status);
     let mut removal = Box::pin(async {
         match look {
             WatchScope::Later(asked) => {
@@ -233,7 +234,7 @@ pub(super) async fn loss(
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
-            Either::Left(Either::Right(Some(state))) => tell_state(events, status, state),
+            Either::Left(Either::Right(Some(state))) => suspension.tell(state),
             // The deadline has moved, or has passed: the loop looks again.
             _ => {}
         }
@@ -251,14 +252,39 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     select(asked.notified(), held).await;
 }
 
-fn tell_state(events: Option<&EventSink>, status: &SessionStatus, state: SessionState) {
-    let Some(events) = events else { return };
-    match state {
-        SessionState::Suspended => events.put(LockEvent::Suspended {
-            held_until: status.held_until(),
-        }),
-        SessionState::Reconnected => events.put(LockEvent::Resumed),
-        _ => {}
+/// Suspensions of a session, as the events of a guard: each resumption is told after its suspension.
+struct Suspension<'a> {
+    events: Option<&'a EventSink>,
+    status: &'a SessionStatus,
+    is_told: bool,
+}
+
+impl<'a> Suspension<'a> {
+    /// Tells of the suspension that the guard begins with, if the connection was lost since it was granted.
+    fn new(events: Option<&'a EventSink>, status: &'a SessionStatus) -> Self {
+        let mut this = Self {
+            events,
+            status,
+            is_told: false,
+        };
+        this.tell(status.state());
+        this
+    }
+
+    /// A stream of states misses those that were overwritten: of a suspension that was missed no end is told.
+    fn tell(&mut self, state: SessionState) {
+        let Some(events) = self.events else { return };
+        match state {
+            SessionState::Suspended if !std::mem::replace(&mut self.is_told, true) => {
+                events.put(LockEvent::Suspended {
+                    held_until: self.status.held_until(),
+                });
+            }
+            SessionState::Reconnected if std::mem::replace(&mut self.is_told, false) => {
+                events.put(LockEvent::Resumed);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 //! An event alone tells nothing of the time between two connections. So each new connection wakes the waiter, which then
 //! asks the store (invariant 8).
 
-use lockkeeper_store::{DeleteReason, Error, EventKind, Session, WatchedEvent};
+use lockkeeper_store::{
+    DeleteReason, Error, EventKind, Session, SessionStatus, StateStream, WatchedEvent,
+};
 
 use crate::error::Result;
 use crate::events::{EventSink, LockEvent};
@@ -48,30 +50,54 @@ async fn sleep_connected(
     let status = session.status().clone();
     let mut states = status.states();
     let connection = status.connection();
+    // Each suspension that was told is followed by its resumption, and a resumption is told of no other.
+    let mut is_told = false;
     loop {
         match select(&mut *watcher, states.next()).await {
             Either::Left(event) => {
                 let wake = wake(event)?;
-                if status.connection() == connection {
-                    return Ok(wake);
+                if is_told {
+                    // Without a connection the waiter could ask nothing.
+                    next_connection(&status, &mut states, connection).await?;
+                    put(LockEvent::Resumed);
+                    return Ok(WakeReason::Stale);
                 }
-                // It came over a later connection than the one on which the watch was armed, or ended the watch: what
-                // happened between the two is unknown (invariant 8).
-                put(LockEvent::Resumed);
-                return Ok(WakeReason::Stale);
+                // The event may have come over a later connection than the one on which the watch was armed, or have
+                // ended the watch: what happened between the two is unknown (invariant 8).
+                let is_same = status.connection() == connection;
+                return Ok(if is_same { wake } else { WakeReason::Stale });
             }
             Either::Right(_) => {
                 if let Some(end) = status.end() {
                     return Err(end.into());
                 }
                 if status.connection() != connection {
-                    put(LockEvent::Resumed);
+                    if is_told {
+                        put(LockEvent::Resumed);
+                    }
                     return Ok(WakeReason::Stale);
                 }
-                put(LockEvent::Suspended { held_until: None });
+                if !std::mem::replace(&mut is_told, true) {
+                    put(LockEvent::Suspended { held_until: None });
+                }
             }
         }
     }
+}
+
+/// Waits until the session has another connection than this one.
+async fn next_connection(
+    status: &SessionStatus,
+    states: &mut StateStream,
+    connection: u64,
+) -> Result<()> {
+    while status.connection() == connection {
+        if let Some(end) = status.end() {
+            return Err(end.into());
+        }
+        states.next().await;
+    }
+    Ok(())
 }
 
 fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {

@@ -7,31 +7,58 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
+use crate::error::{Error, Result};
 use crate::future::select;
 
 /// Runs a session until it is over. Readers run on `user`, while that runtime lives.
-pub(super) fn start(link: Arc<Link>, user: Option<Handle>) {
-    own().spawn(supervise(link, user));
+///
+/// # Errors
+/// [`Error::ThreadRefused`] if the system refuses this module's thread, or what that needs.
+pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
+    let own = started()?;
+    own.spawn(supervise(link, user));
+    Ok(())
 }
 
-/// Returns the runtime of this module's thread, `lockkeeper-client`, which is started at the first call.
+/// Name of this module's thread, one in a process.
+const THREAD: &str = "lockkeeper-client";
+
+static OWN: OnceLock<Handle> = OnceLock::new();
+
+/// Returns the runtime of this module's thread.
 fn own() -> &'static Handle {
-    static OWN: OnceLock<Handle> = OnceLock::new();
-    OWN.get_or_init(|| {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("the system refuses what a runtime needs");
-        let handle = runtime.handle().clone();
-        let thread = std::thread::Builder::new()
-            .name("lockkeeper-client".into())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()));
-        thread.expect("the system refuses a thread");
-        handle
-    })
+    OWN.get().expect("the session was started on it")
+}
+
+/// Returns the runtime of this module's thread, which is started if it was not yet.
+fn started() -> Result<&'static Handle> {
+    // What the system refuses now it may allow the next session: only a runtime is kept, not a refusal.
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _turn = STARTING.lock();
+    if OWN.get().is_none() {
+        let handle = run_thread().map_err(|error| Error::ThreadRefused {
+            thread: THREAD,
+            reason: error.to_string(),
+        })?;
+        // Under the lock nobody else sets it.
+        let _ = OWN.set(handle);
+    }
+    Ok(own())
+}
+
+fn run_thread() -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(THREAD.into())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(handle)
 }
 
 async fn supervise(link: Arc<Link>, user: Option<Handle>) {

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -198,6 +199,15 @@ impl Link {
             false => inner.session.abandon(),
         });
         self.attention.notify_one();
+    }
+
+    /// Ends the session, without a word to the server, which expires it: something has failed in this process.
+    fn give_up(self: &Arc<Self>) {
+        self.drive(|inner, _| inner.session.give_up());
+        // The panic hook has reported the panic itself. A subscriber may be what panics.
+        let ended =
+            || tracing::error!(host = %self.host, "a delivery panicked; its session has ended");
+        let _ = catch_unwind(AssertUnwindSafe(ended));
     }
 
     /// Has the server close the session without the client's knowledge, as if it had expired.

@@ -656,7 +656,14 @@ impl<T> ClientSession<T> {
 
     /// Gives up a session that was never opened.
     pub(super) fn abandon(&mut self) {
-        if !self.is_opened() && !self.is_over() {
+        if !self.is_opened() {
+            self.give_up();
+        }
+    }
+
+    /// Gives up the session, whatever its state.
+    pub(super) fn give_up(&mut self) {
+        if !self.is_over() {
             self.give_up_closing();
         }
     }

@@ -142,4 +142,5 @@ model_tests! {
     file: an_election_does_what_its_model_does_in_a_folder(15),
     served: an_election_does_what_its_model_does_on_a_served_store(10),
     zookeeper: an_election_does_what_its_model_does_on_zookeeper(10),
+    foreign: an_election_does_what_its_model_does_for_a_foreign_client(4),
 }

@@ -1,12 +1,10 @@
-//! Costs of a recipe: requests, events and bytes of a session, the hand-overs of a long queue, and the
-//! frames on a wire to a ZooKeeper.
+//! Costs of a recipe: requests, events and bytes of a session, and the hand-overs of a long queue.
 
 use lockkeeper::testing::{RequestKind, Traffic};
-use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
+use lockkeeper::{LockError, Session};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Frame, Proxy, unique, zookeeper};
 
 /// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
@@ -110,84 +108,5 @@ impl<H: Send + 'static> Queue<H> {
             self.hand_over(&release).await;
         }
         self
-    }
-}
-
-/// Numbers of operations on the wire.
-pub(crate) mod op {
-    pub(crate) const DELETE: i32 = 2;
-    pub(crate) const EXISTS: i32 = 3;
-    pub(crate) const SET_DATA: i32 = 5;
-    pub(crate) const GET_CHILDREN: i32 = 8;
-    pub(crate) const MULTI: i32 = 14;
-    pub(crate) const CREATE2: i32 = 15;
-    pub(crate) const MULTI_READ: i32 = 22;
-}
-
-/// Connects a client through a proxy that counts its frames.
-pub(crate) async fn wired(proxy: &Proxy) -> Client {
-    let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wire"));
-    let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
-    connect_with(url.as_str(), options).await.unwrap()
-}
-
-/// Returns the frames since the last call, without reads of a single znode.
-pub(crate) async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
-    const EVENT: i32 = -1;
-    // All before it has been counted when this is answered; itself it may have been or not.
-    session.exists(&path(LOCK)).await.unwrap();
-    let mut frames = proxy.take_frames();
-    let asked = |frame: &&Frame| frame.to_server && frame.operation != op::EXISTS;
-    let asked: Vec<_> = frames.iter().filter(asked).map(|frame| frame.xid).collect();
-    frames.retain(|frame| frame.xid == EVENT || asked.contains(&frame.xid));
-    frames
-}
-
-pub(crate) fn operations(frames: &[Frame]) -> Vec<i32> {
-    frames
-        .iter()
-        .filter(|frame| frame.to_server)
-        .map(|frame| frame.operation)
-        .collect()
-}
-
-/// Fails unless the cheapest hand-over takes as many bytes on the wire to a ZooKeeper for each length of the queue, but
-/// for these: the numbers in names and marks have more digits in a longer queue.
-pub(crate) async fn assert_wire_bytes_flat<H, R>(
-    queue: impl AsyncFn(&Client, usize) -> Queue<H>,
-    release: impl Fn(H) -> R,
-    digits: usize,
-) where
-    H: Send + 'static,
-    R: Future<Output = Result<(), LockError>>,
-{
-    let mut sizes = Vec::new();
-    for waiters in SIZES {
-        let proxy = Proxy::to(zookeeper().address());
-        let client = wired(&proxy).await;
-        let mut queue = queue(&client, waiters).await;
-        let session = client.current_session();
-        let mut cheapest = usize::MAX;
-        for _ in 0..HAND_OVERS {
-            settle(&session).await;
-            frames(&proxy, &session).await;
-            queue.hand_over(&release).await;
-            settle(&session).await;
-            let bytes = frames(&proxy, &session).await;
-            cheapest = cheapest.min(bytes.iter().map(|frame| frame.bytes).sum());
-        }
-        sizes.push(cheapest);
-    }
-    assert!(
-        sizes.iter().all(|size| *size <= sizes[0] + digits),
-        "{SIZES:?} wait: {sizes:?} bytes"
-    );
-}
-
-/// Lets all waiters that were woken look, each by a few requests.
-async fn settle(session: &Session) {
-    for _ in 0..20 {
-        session.exists(&path(LOCK)).await.unwrap();
-        tokio::task::yield_now().await;
     }
 }

@@ -66,7 +66,8 @@ pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Declares the tests of a model, one for each backend, each with its number of cases.
+/// Declares the tests of a model, one for each backend, each with its number of cases. `foreign` is our server with a
+/// client of ZooKeeper's.
 macro_rules! model_tests {
     (
         $model:ty,
@@ -74,6 +75,7 @@ macro_rules! model_tests {
         file: $file:ident($in_file:literal),
         served: $served:ident($on_served:literal),
         zookeeper: $zookeeper:ident($on_zookeeper:literal),
+        $(foreign: $foreign:ident($on_foreign:literal),)?
     ) => {
         #[test]
         fn $memory() {
@@ -86,7 +88,7 @@ macro_rules! model_tests {
             $crate::harness::model::check::<$model>($in_file, $crate::support::Env::file);
         }
 
-        #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
         #[test]
         fn $served() {
             $crate::harness::model::check::<$model>($on_served, $crate::support::Env::served);
@@ -97,6 +99,14 @@ macro_rules! model_tests {
         fn $zookeeper() {
             $crate::harness::model::check::<$model>($on_zookeeper, $crate::support::Env::zookeeper);
         }
+
+        $(
+            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[test]
+            fn $foreign() {
+                $crate::harness::model::check::<$model>($on_foreign, $crate::support::Env::foreign);
+            }
+        )?
     };
 }
 pub(crate) use model_tests;

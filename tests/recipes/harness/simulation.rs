@@ -4,6 +4,8 @@
 mod actor;
 mod executor;
 mod resource;
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+mod wire;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,6 +22,8 @@ use lockkeeper_store::Connector;
 
 pub(crate) use actor::{Actor, Contender, compete, or_cancelled};
 pub(crate) use resource::{Fenced, Holding, Resource};
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+pub(crate) use wire::simulate_over_a_wire;
 
 pub(crate) use crate::support::Random;
 
@@ -78,15 +82,15 @@ pub(crate) fn assert_replays<S: Scenario>(count: usize) {
 
 fn run<S: Scenario>(seed: u64, kind: StoreKind) -> Tally {
     let _note = FailureNote(kind);
-    let mut simulation = Simulation::new(seed, kind);
+    let (mut simulation, store) = Simulation::planned(seed, kind);
     let scenario = S::start(&mut simulation);
     let faults = Duration::from_secs(simulation.random.within(S::FAULTS_S));
-    simulation.run_out(faults, || scenario.check());
+    simulation.run_out(&store, faults, || scenario.check());
     for queue in S::queues() {
         simulation.assert_empty(&queue);
     }
     simulation.counters.add(RUNS, 1);
-    simulation.counters.0.take()
+    simulation.counters.take()
 }
 
 /// One run: a store behind faults, and the actors that use it.
@@ -95,15 +99,38 @@ pub(crate) struct Simulation {
     pub(crate) base: Store,
     pub(crate) random: Random,
     pub(crate) counters: Counters,
-    store: TestStore,
+    /// Limits of the session timeouts, in milliseconds.
+    timeouts_ms: Range<u64>,
+    medium: Box<dyn Medium>,
     executor: Executor,
+    /// Open until the run is over: the end of a session would hide what its client has left in a queue.
+    clients: Vec<Client>,
+}
+
+/// The way from the actors to their store, with its faults.
+trait Medium {
+    fn open(&mut self, options: ConnectOptions) -> Client;
+
+    /// Returns the actors' clock.
+    fn clock(&self) -> &Clock;
+}
+
+impl Medium for Arc<TestStore> {
+    fn open(&mut self, options: ConnectOptions) -> Client {
+        block_on(self.client_with(options)).unwrap()
+    }
+
+    fn clock(&self) -> &Clock {
+        TestStore::clock(self)
+    }
 }
 
 /// Longest time that all waits, holds and recoveries together take once the faults have ended.
 const PATIENCE: Duration = Duration::from_secs(1_000);
 
 impl Simulation {
-    fn new(seed: u64, kind: StoreKind) -> Self {
+    /// A run in virtual time, with faults by the seed's plan.
+    fn planned(seed: u64, kind: StoreKind) -> (Self, Arc<TestStore>) {
         let mut random = Random(seed);
         let options = StoreOptions::new().clock(Clock::new_virtual());
         let base = Store::memory_with(options);
@@ -115,20 +142,26 @@ impl Simulation {
         if kind.is_ensemble {
             store.prove_by_quorum();
         }
-        Self {
+        let store = Arc::new(store);
+        let simulation = Self {
             base,
             random,
             counters: Counters::default(),
-            store,
+            timeouts_ms: 1_000..12_000,
+            medium: Box::new(store.clone()),
             executor: Executor::default(),
-        }
+            clients: Vec::new(),
+        };
+        (simulation, store)
     }
 
     /// Opens a client with a timeout of the seed's choice.
     pub(crate) fn client(&mut self) -> Client {
-        let timeout = Duration::from_millis(self.random.within(1_000..12_000));
+        let timeout = Duration::from_millis(self.random.within(self.timeouts_ms.clone()));
         let options = ConnectOptions::new().session_timeout(timeout);
-        block_on(self.store.client_with(options)).unwrap()
+        let client = self.medium.open(options);
+        self.clients.push(client.clone());
+        client
     }
 
     /// Opens as many clients as the seed chooses.
@@ -147,7 +180,7 @@ impl Simulation {
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.store.clock().clone()
+        self.medium.clock().clone()
     }
 
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
@@ -155,8 +188,8 @@ impl Simulation {
     }
 
     /// Runs all tasks to their ends, under faults for so long, then without, and lets clean-up end.
-    fn run_out(&mut self, faults: Duration, check: impl Fn()) {
-        let clock = self.store.clock();
+    fn run_out(&mut self, store: &TestStore, faults: Duration, check: impl Fn()) {
+        let clock = store.clock();
         let faults_end = clock.now().after(faults);
         let mut healed = false;
         while self.executor.run_until_stalled() {
@@ -167,7 +200,7 @@ impl Simulation {
             if !healed && next >= faults_end {
                 healed = true;
                 clock.advance(faults_end.since(clock.now()));
-                self.store.heal();
+                store.heal();
                 continue;
             }
             clock.advance(next.since(clock.now()));
@@ -178,7 +211,7 @@ impl Simulation {
                 "a waiter is forgotten"
             );
         }
-        self.store.heal();
+        store.heal();
         // The last deletes may still be on their way.
         for _ in 0..10 {
             clock.advance(Duration::from_secs(1));
@@ -286,10 +319,34 @@ impl fmt::Debug for Tally {
 
 /// The tally of a run under way, shared by its actors.
 #[derive(Clone, Default)]
-pub(crate) struct Counters(Rc<RefCell<Tally>>);
+pub(crate) struct Counters {
+    tally: Rc<RefCell<Tally>>,
+    /// True if sessions live in real time, which passes while the actors work.
+    in_real_time: bool,
+}
 
 impl Counters {
+    #[cfg(all(feature = "file", feature = "server", feature = "client"))]
+    fn in_real_time() -> Self {
+        Self {
+            in_real_time: true,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add(&self, counter: &'static str, count: u64) {
-        *self.0.borrow_mut().0.entry(counter).or_default() += count;
+        *self.tally.borrow_mut().0.entry(counter).or_default() += count;
+    }
+
+    /// Fails if a guard that was granted just now is lost; in real time its belief may have ended since.
+    pub(crate) fn assert_granted(&self, is_held: bool) {
+        assert!(
+            is_held || self.in_real_time,
+            "granted when it is lost already"
+        );
+    }
+
+    fn take(&self) -> Tally {
+        self.tally.take()
     }
 }

@@ -20,6 +20,14 @@ fn no_seed_breaks_a_lock_or_lets_batches_deadlock() {
     total.assert_more_than_runs("grants");
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+#[test]
+fn no_hurt_connection_breaks_the_locks() {
+    let total = crate::harness::simulation::simulate_over_a_wire::<Batches>(6);
+    total.assert_more_than_runs("grants");
+    total.assert_more_than_runs("connections");
+}
+
 #[test]
 fn a_seed_replays() {
     assert_replays::<Batches>(50);
@@ -100,7 +108,7 @@ impl Contender for Worker {
             }
             _ => lock_all(&client, keys).await?,
         };
-        assert!(guard.is_held(), "granted when it is lost already");
+        self.actor.counters.assert_granted(guard.is_held());
         Ok(Some(guard.into_guards()))
     }
 

@@ -235,4 +235,5 @@ model_tests! {
     file: the_mutex_does_what_its_model_does_in_a_folder(15),
     served: the_mutex_does_what_its_model_does_on_a_served_store(10),
     zookeeper: the_mutex_does_what_its_model_does_on_zookeeper(10),
+    foreign: the_mutex_does_what_its_model_does_for_a_foreign_client(4),
 }

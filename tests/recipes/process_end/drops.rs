@@ -1,15 +1,12 @@
 //! Drops that wait until their release has been written: when they do, and when they do not.
 
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex as Lock};
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
 use lockkeeper_store::{Flushed, spawn_detached};
 
 use crate::common::*;
-use crate::support::{
-    Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason, zookeeper,
-};
+use crate::support::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason};
 
 /// Guards of one session that are dropped at once.
 const GUARDS: usize = 100;
@@ -17,7 +14,8 @@ const GUARDS: usize = 100;
 /// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, or those of the named
 /// backends alone, each run in a process of its own: all connections to ZooKeeper of a process share a thread.
 macro_rules! over_a_wire {
-    ($($(#[only($only:ident)])? async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
+    ($($(#[cfg($cfg:meta)])? $(#[only($only:ident)])? async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
+        $(#[cfg($cfg)])?
         mod $name {
             use super::*;
 
@@ -41,10 +39,11 @@ macro_rules! over_a_wire {
         }
     };
     (@on zookeeper) => {
+        #[cfg(feature = "zookeeper")]
         #[tokio::test]
         async fn zookeeper() {
             if alone() {
-                let wired = Wired::to("zookeeper", super::zookeeper().address()).await;
+                let wired = Wired::to("zookeeper", crate::support::zookeeper().address()).await;
                 within_reason(test(wired)).await;
             }
         }
@@ -87,9 +86,10 @@ impl Wired {
     }
 
     /// Holds up the thread of the connections until the answer is dropped.
-    fn hold_up(&self) -> Sender<()> {
-        let (go_on, held) = channel();
-        let (began, begun) = channel();
+    #[cfg(feature = "zookeeper")]
+    fn hold_up(&self) -> std::sync::mpsc::Sender<()> {
+        let (go_on, held) = std::sync::mpsc::channel();
+        let (began, begun) = std::sync::mpsc::channel();
         self.on_the_io_thread(move || {
             began.send(()).unwrap();
             let _ = held.recv();
@@ -142,6 +142,7 @@ impl Wired {
 }
 
 over_a_wire! {
+    #[cfg(feature = "zookeeper")]
     #[only(zookeeper)]
     async fn a_thread_that_is_held_up_is_waited_for_once(wired: Wired) {
         let mut guards = wired.guards(GUARDS + 1).await;
@@ -190,6 +191,7 @@ over_a_wire! {
         assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Written]);
     }
 
+    #[cfg(feature = "zookeeper")]
     #[only(zookeeper)]
     async fn a_drop_on_the_thread_of_the_connections_does_not_wait_for_itself(wired: Wired) {
         assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Skipped]);

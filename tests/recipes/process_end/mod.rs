@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::process::{ExitStatus, Stdio};
 
 use crate::support::{
-    ChildProcess, Lines, Proxy, SWEEP, Served, TempFolder, again, rounds, within_reason, zookeeper,
+    ChildProcess, Lines, Proxy, SWEEP, Served, TempFolder, again, rounds, within_reason,
 };
 use child::{LOCKS, Recipe, TEST, WAYS, Way};
 
@@ -34,9 +34,11 @@ async fn every_end_releases_what_was_held_served() {
     within_reason(every_end("lockkeeper", served.address())).await;
 }
 
+#[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn every_end_releases_what_was_held_zookeeper() {
-    within_reason(every_end("zookeeper", zookeeper().address())).await;
+    let server = crate::support::zookeeper();
+    within_reason(every_end("zookeeper", server.address())).await;
 }
 
 #[tokio::test]

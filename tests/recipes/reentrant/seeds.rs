@@ -19,6 +19,14 @@ fn no_seed_lets_two_owners_in() {
     total.assert_some(&["lost", "refused", "late"]);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+#[test]
+fn no_hurt_connection_breaks_the_lock() {
+    let total = crate::harness::simulation::simulate_over_a_wire::<Owners>(6);
+    total.assert_more_than_runs("holdings");
+    total.assert_more_than_runs("connections");
+}
+
 #[test]
 fn a_seed_replays() {
     assert_replays::<Owners>(30);
@@ -137,7 +145,7 @@ impl Contender for Worker {
 
 impl Worker {
     fn enter(&self, guard: ReentrantGuard) -> Rc<Inside> {
-        assert!(guard.is_held(), "granted when it is lost already");
+        self.actor.counters.assert_granted(guard.is_held());
         let (owner, token) = (self.number, guard.fencing_token());
         let mut is_again = false;
         for entry in self.resource.holders().iter() {

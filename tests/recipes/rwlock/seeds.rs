@@ -19,6 +19,14 @@ fn no_seed_breaks_the_lock() {
     total.assert_some(&["upgrades", "refusals", "downgrades", "lost"]);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+#[test]
+fn no_hurt_connection_breaks_the_lock() {
+    let total = crate::harness::simulation::simulate_over_a_wire::<ReadersAndWriters>(6);
+    total.assert_more_than_runs("writes");
+    total.assert_more_than_runs("connections");
+}
+
 #[test]
 fn a_seed_replays() {
     assert_replays::<ReadersAndWriters>(60);
@@ -148,7 +156,7 @@ impl Worker {
         match self.unless_given_up(guard.try_upgrade()).await? {
             Upgrade::Upgraded(guard) => {
                 self.actor.count("upgrades");
-                assert!(guard.is_held(), "upgraded when it is lost already");
+                self.actor.counters.assert_granted(guard.is_held());
                 Some(Had::Writer(guard))
             }
             Upgrade::Refused(guard) => {

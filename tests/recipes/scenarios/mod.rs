@@ -7,7 +7,10 @@ mod batch_jobs;
 mod candidates;
 #[path = "../../support/mortal.rs"]
 mod mortal;
-#[cfg(feature = "zookeeper")]
+#[cfg(any(
+    all(feature = "file", feature = "server", feature = "client"),
+    feature = "zookeeper"
+))]
 mod processes;
 mod report_cache;
 mod schedule;

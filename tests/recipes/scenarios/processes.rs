@@ -22,12 +22,13 @@ const URL: &str = "LOCKKEEPER_CANDIDATE_URL";
 const NAME: &str = "LOCKKEEPER_CANDIDATE_NAME";
 const SCHEDULE: &str = "LOCKKEEPER_CANDIDATE_SCHEDULE";
 
-#[cfg(all(feature = "file", feature = "server"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 #[tokio::test]
 async fn killed_leaders_are_followed_by_the_next_served() {
     within_reason(killed_leaders(Env::served().await)).await;
 }
 
+#[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn killed_leaders_are_followed_by_the_next_zookeeper() {
     within_reason(killed_leaders(Env::zookeeper().await)).await;

@@ -4,10 +4,8 @@ use lockkeeper::Session;
 use lockkeeper::testing::{RequestKind, Traffic};
 
 use super::*;
-use crate::harness::costs::{
-    HAND_OVERS, Queue, SIZES, assert_wire_bytes_flat, frames, op, operations, quiet, wired,
-};
-use crate::support::{Proxy, differential_server, on_every_backend, within_reason};
+use crate::harness::costs::{HAND_OVERS, Queue, SIZES, quiet};
+use crate::support::on_every_backend;
 
 const PERMITS_HELD: u32 = 3;
 
@@ -116,37 +114,44 @@ on_every_backend! {
     }
 }
 
-#[tokio::test]
-async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_another() {
-    within_reason(async {
-        // Its empty containers stay: a busy machine would have them removed between two requests.
-        let proxy = Proxy::to(differential_server().address());
-        let client = wired(&proxy).await;
-        let session = client.session().await.unwrap();
-        let semaphore = Semaphore::new(&client, QUOTA, 2).unwrap();
-        semaphore.acquire().await.unwrap().release().await.unwrap();
+#[cfg(feature = "zookeeper")]
+mod on_the_wire {
+    use super::*;
+    use crate::harness::wire_costs::{assert_wire_bytes_flat, frames, op, operations, wired};
+    use crate::support::{Proxy, differential_server, within_reason};
 
-        frames(&proxy, &session).await;
-        // All of the first trip is sent before the first answer comes.
-        proxy.hold_replies();
-        let acquiring = tokio::spawn(async move { semaphore.acquire().await });
-        tokio::task::yield_now().await;
-        proxy.wait_for(|frame| frame.to_server && frame.operation == op::MULTI_READ);
-        proxy.mend();
-        let permit = permitted(acquiring).await;
-        let acquire = operations(&frames(&proxy, &session).await);
-        assert_eq!(
-            acquire,
-            [op::CREATE2, op::GET_CHILDREN, op::MULTI_READ, op::MULTI]
-        );
+    #[tokio::test]
+    async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_another() {
+        within_reason(async {
+            // Its empty containers stay: a busy machine would have them removed between two requests.
+            let proxy = Proxy::to(differential_server().address());
+            let client = wired(&proxy).await;
+            let session = client.session().await.unwrap();
+            let semaphore = Semaphore::new(&client, QUOTA, 2).unwrap();
+            semaphore.acquire().await.unwrap().release().await.unwrap();
 
-        permit.release().await.unwrap();
-        assert_eq!(operations(&frames(&proxy, &session).await), [op::DELETE]);
-    })
-    .await;
-}
+            frames(&proxy, &session).await;
+            // All of the first trip is sent before the first answer comes.
+            proxy.hold_replies();
+            let acquiring = tokio::spawn(async move { semaphore.acquire().await });
+            tokio::task::yield_now().await;
+            proxy.wait_for(|frame| frame.to_server && frame.operation == op::MULTI_READ);
+            proxy.mend();
+            let permit = permitted(acquiring).await;
+            let acquire = operations(&frames(&proxy, &session).await);
+            assert_eq!(
+                acquire,
+                [op::CREATE2, op::GET_CHILDREN, op::MULTI_READ, op::MULTI]
+            );
 
-#[tokio::test]
-async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
-    within_reason(assert_wire_bytes_flat(queue, Permit::release, 64)).await;
+            permit.release().await.unwrap();
+            assert_eq!(operations(&frames(&proxy, &session).await), [op::DELETE]);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
+        within_reason(assert_wire_bytes_flat(queue, Permit::release, 64)).await;
+    }
 }

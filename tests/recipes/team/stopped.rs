@@ -216,19 +216,71 @@ impl Process {
     }
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 #[tokio::test]
-async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused() {
-    if let Some(me) = Me::if_child().await {
-        return me.hold().await;
+async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_served() {
+    match Me::if_child().await {
+        Some(me) => me.hold().await,
+        None => {
+            a_stopped_holder(
+                Env::served().await,
+                "a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_served",
+            )
+            .await
+        }
     }
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_zookeeper() {
+    match Me::if_child().await {
+        Some(me) => me.hold().await,
+        None => {
+            a_stopped_holder(
+                Env::zookeeper().await,
+                "a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_zookeeper",
+            )
+            .await
+        }
+    }
+}
+
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+#[tokio::test]
+async fn a_waiter_that_was_stopped_is_passed_over_served() {
+    match Me::if_child().await {
+        Some(me) => me.wait().await,
+        None => {
+            a_stopped_waiter(
+                Env::served().await,
+                "a_waiter_that_was_stopped_is_passed_over_served",
+            )
+            .await
+        }
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn a_waiter_that_was_stopped_is_passed_over_zookeeper() {
+    match Me::if_child().await {
+        Some(me) => me.wait().await,
+        None => {
+            a_stopped_waiter(
+                Env::zookeeper().await,
+                "a_waiter_that_was_stopped_is_passed_over_zookeeper",
+            )
+            .await
+        }
+    }
+}
+
+async fn a_stopped_holder(env: Env, test: &str) {
     within_reason(async {
-        let world = World::new(Env::zookeeper().await).await;
+        let world = World::new(env).await;
         let folder = Folder::new();
-        let mut process = Process::start(
-            "a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused",
-            &world,
-            &folder.ledger(),
-        );
+        let mut process = Process::start(test, &world, &folder.ledger());
         process.says("holds").await;
         let waiter = world.queue_up(&world.mutex().await).await;
         process.stop();
@@ -255,16 +307,11 @@ async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused() {
     .await;
 }
 
-#[tokio::test]
-async fn a_waiter_that_was_stopped_is_passed_over() {
-    if let Some(me) = Me::if_child().await {
-        return me.wait().await;
-    }
+async fn a_stopped_waiter(env: Env, test: &str) {
     within_reason(async {
-        let world = World::new(Env::zookeeper().await).await;
+        let world = World::new(env).await;
         let folder = Folder::new();
         let holder = world.mutex().await.lock().await.unwrap();
-        let test = "a_waiter_that_was_stopped_is_passed_over";
         let mut process = Process::start(test, &world, &folder.ledger());
         world.until_count(2).await;
         let behind = world.queue_up(&world.mutex().await).await;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,13 +50,19 @@ pub(super) struct Pending(pub(super) Arc<ReplyCell>);
 
 impl Link {
     /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
-    pub(super) fn deliver(&self) {
+    pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
             return;
         }
         while let Some(delivery) = queue.items.pop_front() {
-            MutexGuard::unlocked(&mut queue, || self.carry_out(delivery));
+            MutexGuard::unlocked(&mut queue, || {
+                // A panic that went on from here would leave `is_busy` behind, and the session without replies. The
+                // receiver may never learn what it was to be told, so the session ends, which all of them learn.
+                if catch_unwind(AssertUnwindSafe(|| self.carry_out(delivery))).is_err() {
+                    self.give_up();
+                }
+            });
         }
         queue.is_busy = false;
     }
@@ -135,5 +142,82 @@ impl Future for Pending {
             .lock()
             .take()
             .map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+    use crate::backend::served::session::SessionOptions;
+    use crate::clock::Clock;
+
+    struct PanickingWaker;
+
+    impl Wake for PanickingWaker {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    /// Panics as that waker's panic is logged.
+    struct PanickingSubscriber;
+
+    impl Subscriber for PanickingSubscriber {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            panic!("a subscriber that panics");
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_panic_ends_the_session_and_holds_no_reply_back() {
+        let options = SessionOptions {
+            timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            seed: 1,
+        };
+        let link = Link::new("localhost:1".into(), None, options, Clock::new_virtual());
+        let replies: [Arc<ReplyCell>; 3] = Default::default();
+        let deliver = |reply: &Arc<ReplyCell>| {
+            let delivery = Delivery::Reply(reply.clone(), Ok(Reply::Done));
+            link.delivery.lock().items.push_back(delivery);
+        };
+        replies[0].waker.register(&Arc::new(PanickingWaker).into());
+        deliver(&replies[0]);
+        deliver(&replies[1]);
+        tracing::subscriber::with_default(PanickingSubscriber, || {
+            let _ = catch_unwind(AssertUnwindSafe(|| link.deliver()));
+        });
+        deliver(&replies[2]);
+        link.deliver();
+        for reply in replies {
+            assert!(reply.reply.lock().is_some(), "a reply is held back");
+        }
+        assert!(
+            link.is_over(),
+            "a caller that missed a delivery would wait for ever"
+        );
     }
 }

@@ -101,12 +101,12 @@ impl<H: Fenced> Resource<H> {
 
     /// Fails if a guard that was granted just now is lost, older than another, or not alone.
     pub(crate) fn granted(&self, holding: &H) {
-        assert!(holding.is_held(), "granted when it is lost already");
+        self.counters.assert_granted(holding.is_held());
         self.advance(holding);
         let holders = self.holders();
         let mut others = holders.iter().filter(|other| other.is_held());
         assert!(
-            others.all(|other| holding.is_compatible(other)),
+            !holding.is_held() || others.all(|other| holding.is_compatible(other)),
             "another still believes to hold when it is granted"
         );
     }
