@@ -24,7 +24,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -37,6 +36,7 @@ use super::auth::Admission;
 use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
+use super::peer::PeerAddress;
 use super::protocol::{ProtocolState, ProtocolViolation, Turn};
 use super::transport::{Transport, linger_close, unless_closed};
 use super::unfinished::Share;
@@ -110,8 +110,11 @@ pub(super) async fn run_session<S>(
 where
     S: Transport,
 {
-    let mut admission = Admission::new(shared.policy.clone(), guard.address().ip());
-    let by_address = [Identity::ip(guard.address().ip())];
+    let mut admission = Admission::new(shared.policy.clone());
+    let by_address = match guard.address() {
+        PeerAddress::Tcp(address) => Some(Identity::ip(address.ip())),
+        PeerAddress::Unix(_) => None,
+    };
     for identity in by_address.into_iter().chain(identity) {
         // Cannot fail: two identities are within every limit, and the TLS handshake has refused names that are too
         // long.
@@ -563,7 +566,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
 }
 
 /// Logs a handshake that was refused.
-fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shared) {
+fn log_handshake_error(error: HandshakeError, address: PeerAddress, shared: &Shared) {
     let now = shared.clock().now();
     match error {
         HandshakeError::Disconnected => {}

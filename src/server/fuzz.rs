@@ -133,7 +133,9 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
     let shared = shared_state(&store, ServerOptions::new(), ListenAddresses::default());
     let shared = shared.expect("a store in memory can be shared");
-    let guard = shared.table.enter(([127, 0, 0, 1], 1).into());
+    let guard = shared
+        .table
+        .enter(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     let guard = guard.expect("there is room for one");
     // Closing a connection needs a runtime for its timer; its time stands still.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {

@@ -4,7 +4,6 @@
 //! half-open connection, which newer ones may evict (invariant 14).
 
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use super::Shared;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
+use super::peer::PeerAddress;
 use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
@@ -226,7 +226,7 @@ impl SessionRequest {
 
 async fn open_session(
     request: &SessionRequest,
-    address: SocketAddr,
+    address: PeerAddress,
     shared: &Shared,
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
@@ -269,7 +269,7 @@ async fn open_session(
 }
 
 /// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.
-fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
+fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {

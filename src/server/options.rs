@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ServerError;
@@ -15,8 +16,10 @@ use crate::wire::admin::Whitelist;
 /// every resource.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// `None` for a server with TLS alone.
+    /// `None` for a server without plain TCP connections.
     pub(super) listen: Option<SocketAddr>,
+    pub(super) unix_listen: Option<PathBuf>,
+    pub(super) unix_mode: u32,
     pub(super) words: Whitelist,
     pub(super) require_auth: bool,
     /// Users whose digests are accepted; if empty, any digest is.
@@ -44,6 +47,9 @@ pub(super) struct Limits {
     pub(super) unfinished_bytes: usize,
 }
 
+/// Permissions of a Unix socket's file: the server's own user alone connects.
+const DEFAULT_MODE: u32 = 0o600;
+
 /// ZooKeeper's port.
 const DEFAULT_PORT: u16 = 2181;
 
@@ -51,6 +57,8 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listen: Some((IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into()),
+            unix_listen: None,
+            unix_mode: DEFAULT_MODE,
             words: Whitelist::default(),
             require_auth: false,
             users: Vec::new(),
@@ -96,6 +104,36 @@ impl ServerOptions {
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
+        self
+    }
+
+    /// Listens on a Unix socket, too. Its file is created with [`unix_mode`](Self::unix_mode), and removed when the
+    /// server stops; one that a killed server has left behind is replaced. The server does not start if another one
+    /// listens there, if the path belongs to anything but a socket, or if it is too long (107 bytes on Linux).
+    ///
+    /// A connection's address is its user's id: limits for one address hold for one user.
+    #[must_use]
+    pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
+        self.unix_listen = Some(path.into());
+        self
+    }
+
+    /// Sets the permissions of the Unix socket's file, as `0o660`; `0o600` unless set, so that the server's own user
+    /// alone may connect, and root. To connect takes the permission to write.
+    #[must_use]
+    pub fn unix_mode(mut self, mode: u32) -> Self {
+        self.unix_mode = mode;
+        self
+    }
+
+    /// Serves the Unix socket alone, and listens on no port.
+    #[must_use]
+    pub fn unix_only(mut self) -> Self {
+        self.listen = None;
+        #[cfg(feature = "tls")]
+        {
+            (self.tls, self.tls_listen) = (None, None);
+        }
         self
     }
 
@@ -146,8 +184,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits; three quarters of all
-    /// unless set.
+    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits, over a Unix socket of one
+    /// user; three quarters of all unless set.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
@@ -226,9 +264,18 @@ impl ServerOptions {
         self.check_exposure(self.listen, false)?;
         #[cfg(feature = "tls")]
         self.check_tls(self.tls.as_ref())?;
-        match self.addresses().next() {
-            Some(_) => Ok(()),
-            None => Err(ServerError::NoAddress),
+        if let Some(path) = self.unix_listen.as_ref().filter(|_| self.unix_mode > 0o777) {
+            return Err(ServerError::UnixSocket {
+                path: path.clone(),
+                reason: format!(
+                    "{:#o} is no file mode: expected at most 0o777",
+                    self.unix_mode
+                ),
+            });
+        }
+        match self.unix_listen.is_some() || self.addresses().next().is_some() {
+            true => Ok(()),
+            false => Err(ServerError::NoAddress),
         }
     }
 

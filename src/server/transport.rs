@@ -1,13 +1,14 @@
 //! [`Transport`]: the byte stream of a connection, plain or TLS, and how one is closed so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// Byte stream of a connection, plain or TLS.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
@@ -20,10 +21,24 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
 
 impl Transport for TcpStream {
     fn is_readable(&self) -> bool {
-        let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other error is left to the next read, which closes the connection.
-        !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+        has_unread(self)
     }
+}
+
+impl Transport for UnixStream {
+    fn is_readable(&self) -> bool {
+        has_unread(self)
+    }
+}
+
+fn has_unread(socket: impl AsFd) -> bool {
+    let peeked = recv(
+        socket,
+        &mut [0_u8; 1],
+        RecvFlags::PEEK | RecvFlags::DONTWAIT,
+    );
+    // Any other error is left to the next read, which closes the connection.
+    !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
 #[cfg(feature = "tls")]

@@ -161,6 +161,21 @@ impl Env {
         }
     }
 
+    /// The same over a Unix socket.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) async fn unix() -> Self {
+        let served = Served::start(SWEEP);
+        let (socket, chroot) = (served.socket().display(), unique("env"));
+        let url = format!("lockkeeper+unix://{socket}?chroot=/{chroot}");
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the server answers"),
+            embedded: None,
+            served: Some(served),
+            folder: None,
+        }
+    }
+
     /// A fresh chroot on the shared ZooKeeper.
     pub(crate) async fn zookeeper() -> Self {
         let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));
@@ -179,6 +194,8 @@ impl Env {
         match self.target().split(':').next() {
             #[cfg(all(feature = "file", feature = "server"))]
             Some("lockkeeper") => Self::served().await,
+            #[cfg(all(feature = "file", feature = "server"))]
+            Some("lockkeeper+unix") => Self::unix().await,
             Some("zookeeper") => Self::zookeeper().await,
             _ => Self::memory().await,
         }
@@ -252,7 +269,7 @@ pub(crate) async fn within_reason<T>(test: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
 }
 
-/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served` and
+/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served`, `name::unix` and
 /// `name::zookeeper`.
 macro_rules! on_every_backend {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
@@ -279,6 +296,13 @@ macro_rules! on_every_backend {
             #[tokio::test]
             async fn served() {
                 let env = $crate::support::Env::served().await;
+                $crate::support::within_reason(test(env)).await;
+            }
+
+            #[cfg(all(feature = "file", feature = "server", feature = "client"))]
+            #[tokio::test]
+            async fn unix() {
+                let env = $crate::support::Env::unix().await;
                 $crate::support::within_reason(test(env)).await;
             }
 

@@ -1,7 +1,5 @@
 //! A talk without a socket and without a store.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use super::super::ServerOptions;
 use super::super::auth::Policy;
 use super::*;
@@ -13,9 +11,8 @@ fn protocol() -> ProtocolState {
         users: Vec::new(),
         superuser: None,
     };
-    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let frames = Frames::new(limits.frame_bytes);
-    ProtocolState::new(limits, Admission::new(Arc::new(policy), address), frames)
+    ProtocolState::new(limits, Admission::new(Arc::new(policy)), frames)
 }
 
 /// The frame of a getData.
