@@ -55,7 +55,7 @@ impl Admission {
         }
     }
 
-    /// Adds a proved identity: the address or certificate of the connection, or one of an auth packet.
+    /// Adds a proved identity: the address, user or certificate of the connection, or one of an auth packet.
     ///
     /// # Errors
     /// Those of the limits of [`Identities`].

@@ -4,7 +4,7 @@
 //!
 //! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
 //!    which opens a session or reattaches to one ([`handshake`]).
-//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, certificate), and
+//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate), and
 //!    runs a [`ConnectionTask`] until the connection ends.
 //! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of
 //!    them makes progress, or the turn's share of work is used up and the other connections get theirs:
@@ -49,7 +49,8 @@ use crate::wire::Frames;
 
 /// Serves one connection, from its first byte to its last.
 ///
-/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate.
+/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate, or
+/// that of its user over a Unix socket.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -59,7 +60,7 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate needs no further proof, so its session is part of the store from the start.
+    // A client with a verified certificate, or of a known user, needs no further proof, so its session is part of the store from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     let outcome = handshake(&mut stream, &guard, &shared, is_proven);
     // The deadline is the listener's, so the TLS handshake before this one and this one share it: a client cannot hold

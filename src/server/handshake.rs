@@ -53,7 +53,7 @@ const READ_BYTES: usize = 1024;
 const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
-/// its certificate.
+/// its certificate, or is a known user.
 pub(super) async fn handshake<S>(
     stream: &mut S,
     guard: &ConnectionGuard,

@@ -12,6 +12,7 @@ use super::connection::serve;
 use super::connection_table::{ConnectionGuard, Refusal};
 use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
+use crate::identity::Identity;
 
 /// Connections that the kernel keeps for a listener until they are accepted: after a restart all clients come at once.
 pub(super) const BACKLOG: u32 = 4_096;
@@ -98,10 +99,16 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
         // 0 stands for a process of a pid namespace that this one does not contain.
         pid: peer.pid().filter(|pid| *pid > 0),
     });
+    // The kernel's word, so it is a proof where one is required: the file's mode has let this user in, and lists name
+    // it. The common id of all users unknown here is nobody's.
+    let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
-        tokio::spawn(serve(stream, guard, shared.clone(), deadline, None));
+        tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));
     }
 }
+
+/// Number by which Linux shows every user that the server's user namespace does not have (`overflowuid`).
+const UNKNOWN_USER: u32 = 65_534;
 
 /// Enters a connection in the table. Returns its guard and the deadline of its handshake; `None` if it is refused.
 fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {

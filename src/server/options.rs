@@ -111,7 +111,10 @@ impl ServerOptions {
     /// server stops; one that a killed server has left behind is replaced. The server does not start if another one
     /// listens there, if the path belongs to anything but a socket, or if it is too long (107 bytes on Linux).
     ///
-    /// A connection's address is its user's id: limits for one address hold for one user.
+    /// A connection's address is its user's id: limits for one address hold for one user. It proves the identity
+    /// `uid:1000`, which access control lists can name, and which is authentication where that is required: the file's
+    /// permissions decide which users connect. The number 65534 (`nobody`), by which Linux shows users that it does not
+    /// know, proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_listen = Some(path.into());
@@ -147,7 +150,7 @@ impl ServerOptions {
     }
 
     /// Requires authentication of every client (ZooKeeper's `enforce.auth`): with the digest of a user name and
-    /// password, or by a client certificate. Without any [`user`](Self::user), any name and password are accepted, as
+    /// password, by a client certificate, or over a Unix socket by the client's user. Without any [`user`](Self::user), any name and password are accepted, as
     /// by ZooKeeper: they identify a client and prove nothing.
     ///
     /// A session for which no identity has been proved ends with its connection.

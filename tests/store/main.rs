@@ -26,6 +26,8 @@ mod rules_over_a_wire;
 mod sessions;
 #[cfg(all(feature = "server", feature = "tls"))]
 mod tls;
+#[cfg(all(feature = "server", feature = "tls", feature = "client"))]
+mod unix;
 #[cfg(feature = "server")]
 #[path = "../support/wire.rs"]
 mod wire;

@@ -279,40 +279,50 @@ macro_rules! on_every_backend {
 
             async fn test($env: $crate::support::Env) $body
 
-            #[tokio::test]
-            async fn memory() {
-                let env = $crate::support::Env::memory().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
-            #[cfg(feature = "file")]
-            #[tokio::test]
-            async fn file() {
-                let env = $crate::support::Env::file().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
-            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
-            #[tokio::test]
-            async fn served() {
-                let env = $crate::support::Env::served().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
+            $crate::support::on_backends_without_users! {}
             #[cfg(all(feature = "file", feature = "server", feature = "client"))]
-            #[tokio::test]
-            async fn unix() {
-                let env = $crate::support::Env::unix().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
-            #[cfg(feature = "zookeeper")]
-            #[tokio::test]
-            async fn zookeeper() {
-                let env = $crate::support::Env::zookeeper().await;
-                $crate::support::within_reason(test(env)).await;
-            }
+            $crate::support::on_backends! { unix }
         }
     )*};
 }
 pub(crate) use on_every_backend;
+
+/// The same without `unix`: there all clients of this process have one identity in common, their user's.
+macro_rules! on_every_backend_without_users {
+    ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn test($env: $crate::support::Env) $body
+
+            $crate::support::on_backends_without_users! {}
+        }
+    )*};
+}
+pub(crate) use on_every_backend_without_users;
+
+macro_rules! on_backends_without_users {
+    () => {
+        $crate::support::on_backends! { memory }
+        #[cfg(feature = "file")]
+        $crate::support::on_backends! { file }
+        #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+        $crate::support::on_backends! { served }
+        #[cfg(feature = "zookeeper")]
+        $crate::support::on_backends! { zookeeper }
+    };
+}
+pub(crate) use on_backends_without_users;
+
+/// Makes of the function `test` a test on these backends.
+macro_rules! on_backends {
+    ($($backend:ident)*) => {$(
+        #[tokio::test]
+        async fn $backend() {
+            let env = $crate::support::Env::$backend().await;
+            $crate::support::within_reason(test(env)).await;
+        }
+    )*};
+}
+pub(crate) use on_backends;
