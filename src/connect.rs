@@ -85,13 +85,18 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             target.to_string(),
         ))),
         #[cfg(all(feature = "client", unix))]
-        TargetKind::ServedUnix { path, chroot } => {
-            Ok(Arc::new(crate::backend::served::Served::new(
-                Endpoint::Unix(path.clone()),
-                chroot,
-                target.to_string(),
-            )))
-        }
+        TargetKind::ServedUnix {
+            path,
+            chroot,
+            ends_with_process,
+        } => Ok(Arc::new(crate::backend::served::Served::new(
+            Endpoint::Unix {
+                path: path.clone(),
+                ends_with_process: *ends_with_process,
+            },
+            chroot,
+            target.to_string(),
+        ))),
         #[cfg(all(feature = "client", not(unix)))]
         TargetKind::ServedUnix { path, .. } => Err(Error::Target(TargetError::BadSocket {
             url: target.to_string(),

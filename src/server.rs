@@ -17,6 +17,11 @@ mod listener;
 mod log_throttle;
 mod options;
 mod peer;
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    path = "server/no_process_watch.rs"
+)]
+mod process_watch;
 mod protocol;
 #[cfg(test)]
 mod tests;
@@ -33,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use self::admin::{Admin, ListenAddresses};
@@ -188,6 +194,8 @@ struct Shared {
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
+    /// `None` if no process is watched. A permit for each open file of a watched process.
+    process_watches: Option<Arc<Semaphore>>,
 }
 
 impl Shared {
@@ -236,6 +244,11 @@ fn shared_state(
         ),
         unfinished,
         penalties: Penalties::default(),
+        process_watches: options.watch_processes.then(|| {
+            Arc::new(Semaphore::new(
+                limits.connections.min(Semaphore::MAX_PERMITS),
+            ))
+        }),
         table,
         remote,
     })

@@ -8,7 +8,8 @@ use crate::error::{Error, TargetError};
 use crate::path::ZnodePath;
 
 /// URL of a store: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store served by
-/// another process), `lockkeeper+unix:///path/of.sock[?chroot=/app]` (the same over a Unix socket of this machine) or
+/// another process), `lockkeeper+unix:///path/of.sock[?chroot=/app]` (the same over a Unix socket of this machine;
+/// further options follow behind `&`: [`end_with_process=false`](crate::ConnectOptions::end_with_process)) or
 /// `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or
 /// absolute (`file:/var/lib/app`, `file:///var/lib/app`). It is used verbatim, without any encoding; a leading `~`,
 /// which only a shell expands, is refused.
@@ -26,11 +27,25 @@ pub struct Target(pub(crate) TargetKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TargetKind {
-    Memory { name: String },
-    File { path: PathBuf },
-    ZooKeeper { hosts: String, chroot: ZnodePath },
-    Served { host: String, chroot: ZnodePath },
-    ServedUnix { path: PathBuf, chroot: ZnodePath },
+    Memory {
+        name: String,
+    },
+    File {
+        path: PathBuf,
+    },
+    ZooKeeper {
+        hosts: String,
+        chroot: ZnodePath,
+    },
+    Served {
+        host: String,
+        chroot: ZnodePath,
+    },
+    ServedUnix {
+        path: PathBuf,
+        chroot: ZnodePath,
+        ends_with_process: bool,
+    },
 }
 
 /// Default port: ZooKeeper's.
@@ -180,7 +195,7 @@ fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
             reason,
         });
     }
-    let mut root = None;
+    let (mut root, mut ends_with_process) = (None, None);
     for option in query.split('&').filter(|_| !query.is_empty()) {
         let bad_option = |reason| TargetError::BadOption {
             url: url.into(),
@@ -190,12 +205,22 @@ fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
         match option.split_once('=') {
             Some(("chroot", _)) if root.is_some() => return Err(bad_option("it is given twice")),
             Some(("chroot", path)) => root = Some(chroot(url, path)?),
-            _ => return Err(bad_option("expected chroot=/PATH")),
+            Some(("end_with_process", _)) if ends_with_process.is_some() => {
+                return Err(bad_option("it is given twice"));
+            }
+            Some(("end_with_process", "true")) => ends_with_process = Some(true),
+            Some(("end_with_process", "false")) => ends_with_process = Some(false),
+            _ => {
+                return Err(bad_option(
+                    "expected chroot=/PATH or end_with_process=true|false",
+                ));
+            }
         }
     }
     Ok(Target(TargetKind::ServedUnix {
         path: path.into(),
         chroot: root.unwrap_or_else(ZnodePath::root),
+        ends_with_process: ends_with_process.unwrap_or(true),
     }))
 }
 
@@ -279,11 +304,17 @@ impl fmt::Display for Target {
                 write!(f, "lockkeeper://{host}")
             }
             TargetKind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
-            TargetKind::ServedUnix { path, chroot } => {
+            TargetKind::ServedUnix {
+                path,
+                chroot,
+                ends_with_process,
+            } => {
                 write!(f, "lockkeeper+unix://{}", path.display())?;
-                match chroot.is_root() {
-                    true => Ok(()),
-                    false => write!(f, "?chroot={chroot}"),
+                match (chroot.is_root(), ends_with_process) {
+                    (true, true) => Ok(()),
+                    (false, true) => write!(f, "?chroot={chroot}"),
+                    (true, false) => f.write_str("?end_with_process=false"),
+                    (false, false) => write!(f, "?chroot={chroot}&end_with_process=false"),
                 }
             }
         }
@@ -324,6 +355,8 @@ mod tests {
             "lockkeeper://keeper.example:2182/app",
             "lockkeeper+unix:///run/lockkeeper.sock",
             "lockkeeper+unix:///run/lock keeper@1.sock?chroot=/app/x",
+            "lockkeeper+unix:///run/a.sock?end_with_process=false",
+            "lockkeeper+unix:///run/a.sock?chroot=/app&end_with_process=false",
         ] {
             assert_eq!(url.parse::<Target>().unwrap().to_string(), url);
         }
@@ -378,6 +411,10 @@ mod tests {
             ),
             ("lockkeeper+unix:///a.sock?root=/x", "expected chroot=/PATH"),
             ("lockkeeper+unix:///a.sock?chroot", "expected chroot=/PATH"),
+            (
+                "lockkeeper+unix:///a.sock?end_with_process=no",
+                "expected chroot=/PATH or end_with_process=true|false",
+            ),
             ("lockkeeper+unix:///a.sock?chroot=x", "bad chroot \"x\""),
             (
                 "lockkeeper+unix:///a.sock?chroot=/x&chroot=/y",

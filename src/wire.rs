@@ -26,7 +26,8 @@ mod tests;
 
 pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
-    ConnectRequest, ConnectResponse, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
+    ConnectRequest, ConnectResponse, PASSWORD_BYTES, ProcessStatement, ReplyHeader, RequestHeader,
+    xid,
 };
 pub(crate) use self::convert::{
     Shape, create_mode, event, event_kind, flags, to_store, watch_mode,

@@ -60,7 +60,7 @@ fn planned(given: &ArgMatches) -> Result<(Config, Plan), String> {
 
 fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
     plan.warnings.iter().for_each(|text| warn!("{text}"));
-    limits::raise_open_files(plan.max_connections);
+    limits::raise_open_files(plan.open_files);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(plan.threads)
         .thread_name("lockkeeper-serve")

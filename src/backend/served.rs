@@ -34,6 +34,7 @@ use crate::fork;
 use crate::future::BoxFuture;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
+use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
 use crate::random::random;
 use crate::types::CreateMode;
@@ -291,6 +292,9 @@ impl ServedSession {
             timeout: options.session_timeout.unwrap_or(DEFAULT_SESSION_TIMEOUT),
             close_timeout: options.connect_timeout,
             auth: auth.collect(),
+            process: (options.end_with_process && server.endpoint.states_process())
+                .then(ProcessIdentity::own)
+                .flatten(),
             seed: u64::from_ne_bytes(random()),
         };
         let clock = server.clock.clone();

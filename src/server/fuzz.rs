@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
 use super::admin::ListenAddresses;
-use super::connection::{CloseReason, run_session};
+use super::connection::{Client, CloseReason, run_session};
 use super::connection_table::ConnectionGuard;
 use super::handshake::{HandshakeOutcome, handshake};
 use super::transport::Transport;
@@ -151,8 +151,14 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
 
 async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
     match handshake(&mut script, guard, shared, false).await {
-        Ok(HandshakeOutcome::Session(connection, frames)) => {
-            let close = run_session(script, shared, guard, connection, frames, None).await;
+        Ok(HandshakeOutcome::Session(connection, frames, _)) => {
+            let client = Client {
+                connection,
+                frames,
+                identity: None,
+                process: None,
+            };
+            let close = run_session(script, shared, guard, client).await;
             matches!(
                 close,
                 CloseReason::Client | CloseReason::Session(Ending::Closed)

@@ -18,15 +18,20 @@ use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
+use crate::process::ProcessIdentity;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
-use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, Reader, put_frame};
+use crate::wire::{
+    ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, ProcessStatement, Reader,
+    put_frame,
+};
 
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, and the bytes behind the handshake: clients may send requests before they have its response.
-    Session(Connection, Frames),
+    /// A session; the bytes behind the handshake, since clients may send requests before they have its response; and
+    /// the process that the client states.
+    Session(Connection, Frames, Option<ProcessIdentity>),
 }
 
 /// Reason for which there is no session.
@@ -109,7 +114,11 @@ where
                 .flush()
                 .await
                 .map_err(|_| HandshakeError::Disconnected)?;
-            Ok(HandshakeOutcome::Session(connection, frames))
+            Ok(HandshakeOutcome::Session(
+                connection,
+                frames,
+                request.process,
+            ))
         }
         Err(HandshakeError::NoSession) => {
             // With this answer the client knows that its session has expired (rule 13). Without an answer it would try
@@ -197,19 +206,30 @@ struct SessionRequest {
     session: SessionId,
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
+    process: Option<ProcessIdentity>,
 }
 
 impl SessionRequest {
     fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
-        let request = Reader::new(frame).next::<ConnectRequest<'_>>();
+        let bytes = frame.len();
+        let mut frame = Reader::new(frame);
+        let request = frame.next::<ConnectRequest<'_>>();
         let request = request.map_err(|_| HandshakeError::ProtocolViolation)?;
+        // Other bytes there are ignored, as by ZooKeeper: nothing that a client states gives it anything.
+        let process = frame.next::<ProcessStatement<'_>>().ok();
         Ok(Self {
-            bytes: frame.len(),
+            bytes,
             seen: Zxid(request.last_zxid_seen),
             timeout: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
             session: SessionId(request.session),
             password: request.password.try_into().ok(),
             read_only: request.read_only,
+            process: process.map(|stated| ProcessIdentity {
+                boot_id: stated.boot_id.into(),
+                pid_namespace: stated.pid_namespace.cast_unsigned(),
+                pid: stated.pid,
+                start_time: stated.start_time.cast_unsigned(),
+            }),
         })
     }
 

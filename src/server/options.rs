@@ -20,6 +20,7 @@ pub struct ServerOptions {
     pub(super) listen: Option<SocketAddr>,
     pub(super) unix_listen: Option<PathBuf>,
     pub(super) unix_mode: u32,
+    pub(super) watch_processes: bool,
     pub(super) words: Whitelist,
     pub(super) require_auth: bool,
     /// Users whose digests are accepted; if empty, any digest is.
@@ -59,6 +60,7 @@ impl Default for ServerOptions {
             listen: Some((IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into()),
             unix_listen: None,
             unix_mode: DEFAULT_MODE,
+            watch_processes: true,
             words: Whitelist::default(),
             require_auth: false,
             users: Vec::new(),
@@ -126,6 +128,18 @@ impl ServerOptions {
     #[must_use]
     pub fn unix_mode(mut self, mode: u32) -> Self {
         self.unix_mode = mode;
+        self
+    }
+
+    /// Sets whether a Unix socket's client takes its session with it when its process exits, on Linux; by default it
+    /// does, unless the client asks to keep it ([`ConnectOptions::end_with_process`]). Set to false, every session ends
+    /// with its timeout. Each watched process takes an open file, beside its connection's; at most as many are watched
+    /// as there may be connections.
+    ///
+    /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
+    #[must_use]
+    pub fn watch_processes(mut self, watch: bool) -> Self {
+        self.watch_processes = watch;
         self
     }
 

@@ -1,7 +1,7 @@
 //! [`Transport`]: the byte stream of a connection, plain or TLS, and how one is closed so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -17,6 +17,11 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// A pending read is no proof of the contrary: the runtime may not have polled the socket yet, least of all after a
     /// pause of the whole process. The client's session would expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
+
+    /// Returns the socket, if it is one of Unix.
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 impl Transport for TcpStream {
@@ -28,6 +33,10 @@ impl Transport for TcpStream {
 impl Transport for UnixStream {
     fn is_readable(&self) -> bool {
         has_unread(self)
+    }
+
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
 }
 
@@ -51,6 +60,10 @@ impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
 impl<T: Transport> Transport for &mut T {
     fn is_readable(&self) -> bool {
         (**self).is_readable()
+    }
+
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        (**self).unix_socket()
     }
 }
 

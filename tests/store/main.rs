@@ -17,6 +17,8 @@ mod fuzzing;
 mod hostile;
 mod model;
 mod naive;
+#[cfg(all(feature = "server", feature = "client", target_os = "linux"))]
+mod process_exit;
 mod program;
 mod proof;
 mod renegotiation;

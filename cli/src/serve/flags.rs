@@ -27,6 +27,9 @@ pub(crate) struct Flags {
     /// Permissions of the Unix socket's file, in octal digits; to connect takes the permission to write
     #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "600", help_heading = "Addresses")]
     pub(crate) unix_mode: u32,
+    /// Ends the session of a Unix socket's client when its process exits; false waits for its timeout
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
+    pub(crate) watch_processes: bool,
     /// Allows an address that other machines can reach without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,

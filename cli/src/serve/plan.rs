@@ -25,7 +25,8 @@ pub(crate) struct Plan {
     /// True if TCP connections without TLS are accepted.
     pub(crate) is_plain: bool,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) max_connections: usize,
+    /// Number of files that connections may have open.
+    pub(crate) open_files: usize,
     pub(crate) threads: usize,
     /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
@@ -51,7 +52,11 @@ impl Plan {
             server: server(flags, &memory, tls.as_ref())?,
             is_plain: flags.listens().is_some(),
             tls,
-            max_connections: memory.connections,
+            open_files: match flags.unix_socket().is_some() && flags.watch_processes {
+                // A connection's socket, and the handle to its process.
+                true => 2 * memory.connections,
+                false => memory.connections,
+            },
             threads: threads(flags),
             warnings: warnings(flags),
         })
@@ -208,7 +213,10 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
         None => options.unix_only(),
     };
     if let Some(path) = flags.unix_socket() {
-        options = options.unix_listen(path).unix_mode(flags.unix_mode);
+        options = options
+            .unix_listen(path)
+            .unix_mode(flags.unix_mode)
+            .watch_processes(flags.watch_processes);
     }
     // Read here, before a port is bound: an unusable file is a wrong configuration (exit code 2), not a failed start.
     if let Some(files) = tls {

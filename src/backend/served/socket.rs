@@ -18,12 +18,27 @@ use tokio::runtime::Handle;
 pub(crate) enum Endpoint {
     /// As `host:port`.
     Tcp(String),
-    /// The path of a Unix socket.
     #[cfg(unix)]
-    Unix(PathBuf),
+    Unix {
+        path: PathBuf,
+        /// True if the server is to end a session with the client's process.
+        ends_with_process: bool,
+    },
 }
 
 impl Endpoint {
+    /// Returns true if the client states its process to the server.
+    pub(super) fn states_process(&self) -> bool {
+        match self {
+            // A closed TCP connection proves nothing, and the kernel does not say which process is behind one.
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix {
+                ends_with_process, ..
+            } => *ends_with_process,
+        }
+    }
+
     /// Returns true if the way to the server may lead through a network.
     pub(super) fn is_network(&self) -> bool {
         matches!(self, Self::Tcp(_))
@@ -39,7 +54,7 @@ impl Endpoint {
                 Ok(Socket::Tcp(socket))
             }
             #[cfg(unix)]
-            Self::Unix(path) => {
+            Self::Unix { path, .. } => {
                 let socket = tokio::net::UnixStream::connect(path).await?;
                 Ok(Socket::Unix(socket.into_std()?))
             }
@@ -52,7 +67,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tcp(host) => f.write_str(host),
             #[cfg(unix)]
-            Self::Unix(path) => path.display().fmt(f),
+            Self::Unix { path, .. } => path.display().fmt(f),
         }
     }
 }
