@@ -60,7 +60,7 @@ fn stat(name: &str) -> Option<(i32, u64)> {
 /// the 22nd.
 fn parse_stat(text: &str) -> Option<(i32, u64)> {
     let (pid, _) = text.split_once(" (")?;
-    // The name may hold blanks and parentheses, whatever the process calls itself.
+    // A process chooses its name, which may hold blanks and parentheses.
     let (_, rest) = text.rsplit_once(") ")?;
     Some((pid.parse().ok()?, rest.split(' ').nth(19)?.parse().ok()?))
 }

@@ -2,7 +2,7 @@
 //! not with its timeout.
 //!
 //! The client states its process in its handshake, and the kernel says which one has connected. Only if the two agree
-//! is the process watched: the connection may lead through another program, whose end says nothing about the client,
+//! is the process watched: the connection may lead through another program, and its end says nothing about the client,
 //! or come from another pid namespace. Over TCP the kernel says nothing, and no process is watched.
 
 use std::fmt;

@@ -74,7 +74,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
     let (socket, id) = created.map_err(failed)?;
     let file = SocketFile { path, id };
-    // The umask has narrowed the mode. Nobody can connect before the socket listens.
+    // The umask has narrowed the mode. No client can connect before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
     // Before an error removes the file, which takes the lock again.
@@ -82,7 +82,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
     Ok((listening.map_err(failed)?, file))
 }
 
-/// Creates the socket and its file, whose permissions are those of `mode` that the umask allows.
+/// Creates the socket and its file, with the permissions of `mode` as far as the umask allows.
 fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
     // Before the bind: Linux gives the file the permissions of the socket, less the umask. Other systems refuse this,
@@ -96,7 +96,7 @@ fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
 /// Longest path of a socket, in bytes.
 const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// What is at a socket's path.
+/// Occupant of a socket's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     None,
@@ -115,7 +115,7 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::None),
         Err(error) => return Err(error),
     }
-    // It does not wait, whatever the server there does.
+    // Non-blocking: a server that accepts no connections must not hold this one up.
     let probe = UnixSocket::new_stream()?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),

@@ -25,7 +25,7 @@ use crate::wire::{EPHEMERAL, Out, create, op, request};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Variables that make a process a child: what it does, its URL, and its znode.
+/// Variables of a child: its role, the URL, and its znode.
 const ROLE: &str = "LOCKKEEPER_EXIT_ROLE";
 const URL: &str = "LOCKKEEPER_EXIT_URL";
 const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
@@ -70,7 +70,7 @@ fn hold(url: &str, znode: &str, options: ConnectOptions) {
     });
 }
 
-/// Holds a znode over a connection of its own, as its commands say.
+/// Holds a znode over a plain connection, and obeys the commands on stdin.
 fn obey(url: &str, znode: &str) {
     let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
     let mut stream = UnixStream::connect(socket).unwrap();
@@ -310,7 +310,7 @@ with_processes! {
         world.gone("/a").await;
     }
 
-    async fn who_opts_out_keeps_the_session() {
+    async fn a_program_that_opts_out_keeps_its_session() {
         let world = World::new().await;
         world.start("opted-out", "/option").child.kill();
         let url = format!("{}?end_with_process=false", world.url());
