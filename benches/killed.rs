@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use common::figures::{Row, Times};
 use common::report::Line;
-use lockkeeper::{
-    Client, ConnectOptions, Mutex, Server, ServerOptions, Store, connect_with, queue,
-};
+use lockkeeper::{Client, ConnectOptions, Mutex, connect_with, queue};
+use lockkeeper_store::{Server, ServerOptions, Store};
 
 const LOCK: &str = "/killed";
 

@@ -33,7 +33,11 @@ const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
 /// The test that a child begins with.
 const CHILD: &str = "a_process_that_holds";
 
+/// Session and password, in hex, that a child takes up.
+const SESSION: &str = "LOCKKEEPER_EXIT_SESSION";
+
 const HELD: &str = "child: held";
+const OPENED: &str = "child: opened ";
 const DONE: &str = "child: done";
 
 fn say(line: &str) {
@@ -46,6 +50,8 @@ fn a_process_that_holds() {
     let (url, znode) = (env::var(URL).unwrap(), env::var(ZNODE).unwrap());
     match role.as_str() {
         "client" => hold(&url, &znode, ConnectOptions::new()),
+        "heir" => inherit(&url, handshake()),
+        "silent-heir" => inherit(&url, plain_handshake()),
         "opted-out" => hold(&url, &znode, ConnectOptions::new().end_with_process(false)),
         _ => obey(&url, &znode),
     }
@@ -70,11 +76,37 @@ fn hold(url: &str, znode: &str, options: ConnectOptions) {
     });
 }
 
+/// Takes a session up over another connection, until the process is killed.
+fn inherit(url: &str, handshake: Out) {
+    let session = env::var(SESSION).unwrap();
+    let bytes: Vec<_> = (0..session.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&session[at..at + 2], 16).unwrap())
+        .collect();
+    let mut handshake = handshake.0;
+    // Behind version, zxid and timeout: the session, and its password behind its length.
+    handshake[16..24].copy_from_slice(&bytes[..8]);
+    handshake[28..44].copy_from_slice(&bytes[8..]);
+    let mut stream = connected(url);
+    let reply = ask(&mut stream, &Out(handshake).framed());
+    assert_eq!(reply[8..16], bytes[..8], "the session is over");
+    say(HELD);
+    // Until the process is killed.
+    stdin().lock().lines().for_each(drop);
+}
+
+fn connected(url: &str) -> UnixStream {
+    let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
+    UnixStream::connect(socket).unwrap()
+}
+
 /// Holds a znode over a plain connection, and obeys the commands on stdin.
 fn obey(url: &str, znode: &str) {
-    let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
-    let mut stream = UnixStream::connect(socket).unwrap();
-    ask(&mut stream, &handshake().framed());
+    let mut stream = connected(url);
+    let opened = ask(&mut stream, &handshake().framed());
+    let session = opened[8..16].iter().chain(&opened[20..36]);
+    let session: String = session.map(|byte| format!("{byte:02x}")).collect();
+    say(&format!("{OPENED}{session}"));
     let record = create(znode, b"", EPHEMERAL);
     ask(&mut stream, &request(1, op::CREATE, &record));
     say(HELD);
@@ -87,6 +119,15 @@ fn obey(url: &str, znode: &str) {
         };
         match command.unwrap().as_str() {
             "close" => stream = None,
+            "speak and die" => {
+                let creates = (0..LAST_WORDS).flat_map(|number| {
+                    let record = create(&format!("/last-{number}"), b"", 0);
+                    request(number, op::CREATE, &record)
+                });
+                let creates: Vec<_> = creates.collect();
+                stream.as_mut().unwrap().write_all(&creates).unwrap();
+                kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+            }
             // It lives until the test closes its stdin, which is this process's.
             "leave a child" => drop(Command::new("cat").stdout(inherited()).spawn().unwrap()),
             "lose a child" => {
@@ -134,13 +175,17 @@ fn plain_handshake() -> Out {
     out.long(0).bytes(&[0; 16]).bool(false)
 }
 
-fn ask(stream: &mut UnixStream, frame: &[u8]) {
+fn ask(stream: &mut UnixStream, frame: &[u8]) -> Vec<u8> {
     stream.write_all(frame).unwrap();
     let mut length = [0; 4];
     stream.read_exact(&mut length).unwrap();
     let mut reply = vec![0; i32::from_be_bytes(length) as usize];
     stream.read_exact(&mut reply).unwrap();
+    reply
 }
+
+/// Requests that a process sends at once, more than a turn of the server's: they fit the socket.
+const LAST_WORDS: i32 = 200;
 
 /// A server on a Unix socket, and a session in its store.
 struct World {
@@ -218,6 +263,8 @@ impl World {
 struct Holder {
     child: ChildProcess,
     lines: Lines,
+    /// In hex; empty of a client of this library.
+    session: String,
 }
 
 impl Holder {
@@ -226,8 +273,21 @@ impl Holder {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = ChildProcess::spawn(&mut command);
         let mut lines = child.lines();
-        lines.wait_for(HELD);
-        Self { child, lines }
+        let mut session = String::new();
+        loop {
+            let line = lines.next().expect("it died before it held");
+            if let Some(opened) = line.strip_prefix(OPENED) {
+                session = opened.to_owned();
+            }
+            if line == HELD {
+                break;
+            }
+        }
+        Self {
+            child,
+            lines,
+            session,
+        }
     }
 
     fn tell(&mut self, command: &str) {
@@ -344,6 +404,33 @@ with_processes! {
             holder.lines.by_ref().for_each(drop);
             world.outlives_another(znode).await;
         }
+    }
+
+    async fn a_session_that_another_process_takes_up_is_that_ones() {
+        let world = World::new().await;
+        for (heir, znode) in [("heir", "/heir"), ("silent-heir", "/silent")] {
+            let mut holder = world.start("raw", znode);
+            let mut command = again(module_path!(), CHILD);
+            command.env(SESSION, &holder.session);
+            let mut heir_process = Holder::start(command, &world.url(), heir, znode);
+            holder.child.kill();
+            world.outlives_another(znode).await;
+            heir_process.child.kill();
+            match heir {
+                "heir" => world.gone(znode).await,
+                // It has stated nothing: the timeout counts.
+                _ => world.outlives_another(znode).await,
+            }
+        }
+    }
+
+    async fn what_a_process_sent_before_its_end_is_carried_out() {
+        let world = World::new().await;
+        let holder = world.start("raw", "/a");
+        writeln!(holder.child.stdin.as_ref().unwrap(), "speak and die").unwrap();
+        world.gone("/a").await;
+        let last = format!("/last-{}", LAST_WORDS - 1);
+        assert!(world.seen.exists(&path(&last)).await.unwrap().is_some());
     }
 
     async fn a_server_that_starts_again_watches_the_processes_that_come_back() {
