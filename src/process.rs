@@ -39,6 +39,10 @@ impl ProcessIdentity {
 
 /// Returns the start time of a process that /proc shows.
 #[cfg(feature = "server")]
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "no process is watched there")
+)]
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
     let (found, start_time) = stat(&pid.to_string())?;
     (found == pid).then_some(start_time)

@@ -409,12 +409,20 @@ impl Drop for Connection {
 }
 
 /// A session without a connection, until it ends or is taken up again.
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "no process is watched there")
+)]
 pub(crate) struct Follower {
     engine: Weak<Engine>,
     session: SessionRef,
     over: oneshot::Receiver<()>,
 }
 
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "no process is watched there")
+)]
 impl Follower {
     /// Waits until the session has ended or has been taken up again, or the store is gone.
     ///

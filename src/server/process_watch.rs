@@ -6,6 +6,7 @@
 //! or come from another pid namespace. Over TCP the kernel says nothing, and no process is watched.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peer::{Credentials, PeerAddress};
+use super::transport::unless_closed;
 use crate::engine::Follower;
 use crate::process::{self, ProcessIdentity};
 
@@ -129,9 +131,9 @@ impl ProcessWatch {
 
     /// Ends a session without a connection when the process exits; until the session is taken up again, or is over.
     pub(super) async fn follow(self, mut session: Follower) {
-        tokio::select! {
-            _ = self.exit.readable() => session.end(),
-            () = session.over() => {}
+        let exited = poll_fn(|context| self.poll_exit(context));
+        if unless_closed(session.over(), exited).await.is_some() {
+            session.end();
         }
     }
 }
