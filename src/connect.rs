@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+#[cfg(feature = "client")]
+use crate::backend::served::Endpoint;
 use crate::backend::{Backend, ConnectOptions, Connector, Flushed, LAST_DROP_LIMIT};
 use crate::clock::Clock;
 use crate::engine::Store;
@@ -77,14 +79,37 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             feature: "zookeeper",
         })),
         #[cfg(feature = "client")]
-        TargetKind::Served { host, chroot } => {
-            Ok(Arc::new(crate::backend::served::Served::new(host, chroot)))
-        }
-        #[cfg(not(feature = "client"))]
-        TargetKind::Served { .. } => Err(Error::Target(TargetError::FeatureMissing {
+        TargetKind::Served { host, chroot } => Ok(Arc::new(crate::backend::served::Served::new(
+            Endpoint::Tcp(host.clone()),
+            chroot,
+            target.to_string(),
+        ))),
+        #[cfg(all(feature = "client", unix))]
+        TargetKind::ServedUnix {
+            path,
+            chroot,
+            ends_with_process,
+        } => Ok(Arc::new(crate::backend::served::Served::new(
+            Endpoint::Unix {
+                path: path.clone(),
+                ends_with_process: *ends_with_process,
+            },
+            chroot,
+            target.to_string(),
+        ))),
+        #[cfg(all(feature = "client", not(unix)))]
+        TargetKind::ServedUnix { path, .. } => Err(Error::Target(TargetError::BadSocket {
             url: target.to_string(),
-            feature: "client",
+            path: path.display().to_string(),
+            reason: "this system has no Unix sockets: use lockkeeper://",
         })),
+        #[cfg(not(feature = "client"))]
+        TargetKind::Served { .. } | TargetKind::ServedUnix { .. } => {
+            Err(Error::Target(TargetError::FeatureMissing {
+                url: target.to_string(),
+                feature: "client",
+            }))
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub use self::options::StoreOptions;
 
 #[cfg(feature = "server")]
 pub(crate) use self::{
-    connection::{Ask, Connection},
+    connection::{Ask, Connection, Follower},
     facts::{Listed, Room},
     outbox::{Ending, Message, Taken},
     remote::Remote,

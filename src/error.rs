@@ -305,9 +305,12 @@ impl Error {
 
 /// Returns advice for a server that does not answer, where it is one that we know how to start.
 pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
-    match url.starts_with("lockkeeper:") {
-        true => format!("; `lockkeeper serve --listen {hosts}` starts one"),
-        false => String::new(),
+    match url.split_once(':') {
+        Some(("lockkeeper", _)) => format!("; `lockkeeper serve --listen {hosts}` starts one"),
+        Some(("lockkeeper+unix", _)) => {
+            format!("; `lockkeeper serve --listen unix:{hosts}` starts one")
+        }
+        _ => String::new(),
     }
 }
 
@@ -324,7 +327,7 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]"
+        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]"
     )]
     UnknownScheme {
         /// The whole URL.
@@ -363,6 +366,26 @@ pub enum TargetError {
         url: String,
         /// The host as written.
         host: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
+    /// The path of a Unix socket cannot be used.
+    #[error("bad socket {path:?} in {url:?}: {reason}")]
+    BadSocket {
+        /// The whole URL.
+        url: String,
+        /// The path as written.
+        path: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
+    /// An option behind the `?` is unknown, or given twice.
+    #[error("bad option {option:?} in {url:?}: {reason}")]
+    BadOption {
+        /// The whole URL.
+        url: String,
+        /// The option as written.
+        option: String,
         /// The rule that it breaks.
         reason: &'static str,
     },

@@ -21,6 +21,8 @@ pub(crate) const DIGEST: &str = "digest";
 pub(crate) const IP: &str = "ip";
 /// Proved by a certificate.
 const X509: &str = "x509";
+/// Proved by the kernel, of a Unix socket's client: its user.
+const UID: &str = "uid";
 /// May do everything. No list names it.
 const SUPER: &str = "super";
 
@@ -97,6 +99,15 @@ impl Identity {
         }
     }
 
+    /// Returns the identity of a Unix socket's client, by the number of its user.
+    #[allow(dead_code, reason = "of the server")]
+    pub(crate) fn uid(uid: u32) -> Self {
+        Self {
+            scheme: UID,
+            id: uid.to_string().into(),
+        }
+    }
+
     /// Returns the identity in a certificate's subject.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
@@ -152,7 +163,7 @@ impl Identity {
 
     /// Returns true if it was proved, so that it is one of those that the scheme `auth` stands for.
     pub(crate) fn is_proof(&self) -> bool {
-        matches!(self.scheme, DIGEST | X509)
+        matches!(self.scheme, DIGEST | X509 | UID)
     }
 
     /// Returns true if an entry of a list means it.
@@ -291,8 +302,15 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
         DIGEST => entry.id.trim_end_matches(':').matches(':').count() == 1,
         IP => Network::parse(&entry.id).is_some(),
         X509 => is_distinguished_name(&entry.id),
+        UID => is_uid(&entry.id),
         _ => is_anyone(entry),
     }
+}
+
+/// Returns true for a user's number as the server writes it: any other form would be no client's.
+fn is_uid(id: &str) -> bool {
+    let uid = id.parse::<u32>();
+    uid.is_ok_and(|uid| uid.to_string() == id)
 }
 
 /// Returns the part before the first colon.
@@ -407,6 +425,8 @@ mod tests {
             ("ip", "::1"),
             ("ip", "fe80::/10"),
             ("x509", "CN=client,O=a\\, b,C=\"x, y\""),
+            ("uid", "0"),
+            ("uid", "1000"),
         ];
         for (scheme, id) in valid {
             assert!(is_valid(&entry(scheme, id)), "{scheme}:{id}");
@@ -426,6 +446,12 @@ mod tests {
             ("x509", "client"),
             ("x509", "CN=a,b"),
             ("x509", "CN=\"a"),
+            ("uid", ""),
+            ("uid", "root"),
+            ("uid", "01"),
+            ("uid", "+1"),
+            ("uid", "-1"),
+            ("uid", "4294967296"),
             ("auth", ""),
             ("super", ""),
             ("sasl", "user"),
@@ -462,6 +488,19 @@ mod tests {
     }
 
     #[test]
+    fn no_secret_proves_what_a_connection_alone_can() {
+        for scheme in ["uid", "x509", "ip", "super", "auth", "world"] {
+            for secret in ["0", "", "anyone"] {
+                assert!(
+                    Identity::proved(scheme, secret.as_bytes()).is_err(),
+                    "{scheme}"
+                );
+            }
+        }
+        assert!(Identity::uid(0).is_proof());
+    }
+
+    #[test]
     fn only_the_same_name_is_meant() {
         let digest = Identity::digest(b"user:secret");
         assert!(digest.is_meant_by(&entry("digest", &digest.id)));
@@ -469,5 +508,7 @@ mod tests {
         assert!(!digest.is_meant_by(&entry("x509", &digest.id)));
         assert!(Identity::x509("CN=a").is_meant_by(&entry("x509", "CN=a")));
         assert!(!Identity::x509("CN=a").is_meant_by(&entry("x509", "CN=b")));
+        assert!(Identity::uid(10).is_meant_by(&entry("uid", "10")));
+        assert!(!Identity::uid(10).is_meant_by(&entry("uid", "1")));
     }
 }

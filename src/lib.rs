@@ -39,6 +39,8 @@ mod identity;
 mod log;
 mod path;
 mod platform;
+#[cfg(any(feature = "client", feature = "server"))]
+mod process;
 mod protocol;
 mod random;
 #[cfg(feature = "server")]

@@ -1,4 +1,5 @@
-//! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP or TLS, by ZooKeeper's protocol.
+//! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP, TLS or a Unix socket, by ZooKeeper's
+//! protocol.
 //!
 //! `connection.rs` serves a connection's requests, from its first byte to its last; `listener.rs` accepts connections,
 //! and `connection_table.rs` has their limits and statistics.
@@ -15,6 +16,12 @@ mod handshake;
 mod listener;
 mod log_throttle;
 mod options;
+mod peer;
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    path = "server/no_process_watch.rs"
+)]
+mod process_watch;
 mod protocol;
 #[cfg(test)]
 mod tests;
@@ -22,14 +29,16 @@ mod tests;
 mod tls;
 mod transport;
 mod unfinished;
+mod unix_socket;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use self::admin::{Admin, ListenAddresses};
@@ -37,12 +46,14 @@ use self::auth::{Penalties, Policy};
 use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
-use self::listener::{ListenerKind, accept, listen};
+use self::listener::{Listener, ListenerKind, accept, listen};
 use self::options::Limits;
 pub use self::options::ServerOptions;
+use self::peer::PeerAddress;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
+use self::unix_socket::SocketFile;
 use crate::clock::Clock;
 use crate::engine::{Remote, Store};
 
@@ -67,9 +78,10 @@ use crate::engine::{Remote, Store};
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
     /// The address of plain connections; of a server with TLS alone, that of TLS.
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
+    unix: Option<SocketFile>,
     #[cfg(feature = "tls")]
     tls: Option<tls::TlsListener>,
 }
@@ -96,14 +108,16 @@ impl Server {
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
+        // Last of the listeners: an error of another one leaves no file behind.
+        let unix = options.unix_listen.as_deref();
+        let unix = unix.map(|path| unix_socket::listen(path, options.unix_mode));
+        let (unix_listener, unix) = unix.transpose()?.unzip();
         let shared = Arc::new(shared_state(store, options, addresses)?);
         let mut server = Self {
-            address: addresses
-                .plain
-                .or(addresses.tls)
-                .ok_or(ServerError::NoAddress)?,
+            address: addresses.plain.or(addresses.tls),
             shared,
             accepting: Vec::new(),
+            unix,
             #[cfg(feature = "tls")]
             tls,
         };
@@ -111,23 +125,34 @@ impl Server {
         if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
             tracing::info!(address = %secured.address, "serving TLS");
             let kind = ListenerKind::Tls(secured.acceptor.clone());
-            server.open(listener, kind);
+            server.open(Listener::Tcp(listener, kind));
         }
         if let Some((listener, address)) = plain {
             tracing::info!(%address, "serving");
-            server.open(listener, ListenerKind::Plain);
+            server.open(Listener::Tcp(listener, ListenerKind::Plain));
+        }
+        if let Some((listener, file)) = unix_listener.zip(server.unix.as_ref()) {
+            tracing::info!(path = %file.path().display(), "serving a Unix socket");
+            server.open(Listener::Unix(listener));
         }
         Ok(server)
     }
 
-    fn open(&mut self, listener: TcpListener, kind: ListenerKind) {
-        let accepting = tokio::spawn(accept(listener, self.shared.clone(), kind));
+    fn open(&mut self, listener: Listener) {
+        let accepting = tokio::spawn(accept(listener, self.shared.clone()));
         self.accepting.push(accepting);
     }
 
-    /// Returns the address for plain connections; of a server with TLS alone, that for TLS.
+    /// Returns the address for plain connections; of a server with TLS alone, that for TLS; of a server with a Unix
+    /// socket alone, `0.0.0.0:0`.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        let none = (Ipv4Addr::UNSPECIFIED, 0).into();
+        self.address.unwrap_or(none)
+    }
+
+    /// Returns the absolute path of the Unix socket; `None` for a server without one.
+    pub fn unix_path(&self) -> Option<&Path> {
+        self.unix.as_ref().map(SocketFile::path)
     }
 
     /// Stops the server: accepts no more connections, answers the requests that have arrived, and closes all
@@ -135,7 +160,7 @@ impl Server {
     /// reconnect, or they expire.
     ///
     /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         self.stop_accepting();
         // The table refuses connections from here on, so one that was accepted just now is closed as well.
         self.shared.table.close(CloseRequest::Shutdown);
@@ -150,7 +175,9 @@ impl Server {
         }
     }
 
-    fn stop_accepting(&self) {
+    fn stop_accepting(&mut self) {
+        // While its socket still listens: until the file is gone, no other server takes it for one left behind.
+        drop(self.unix.take());
         for accepting in &self.accepting {
             accepting.abort();
         }
@@ -167,6 +194,8 @@ struct Shared {
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
+    /// `None` if no process is watched. A permit for each open file of a watched process.
+    process_watches: Option<Arc<Semaphore>>,
 }
 
 impl Shared {
@@ -175,7 +204,7 @@ impl Shared {
     }
 
     /// Counts a failed proof of identity from this address. The future completes when its answer may be sent.
-    fn penalty(&self, address: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
+    fn penalty(&self, address: PeerAddress) -> impl Future<Output = ()> + Send + use<> {
         let clock = self.clock();
         clock.sleep(self.penalties.add(address, clock.now()))
     }
@@ -215,6 +244,11 @@ fn shared_state(
         ),
         unfinished,
         penalties: Penalties::default(),
+        process_watches: options.watch_processes.then(|| {
+            Arc::new(Semaphore::new(
+                limits.connections.min(Semaphore::MAX_PERMITS),
+            ))
+        }),
         table,
         remote,
     })
@@ -231,6 +265,7 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("address", &self.address)
+            .field("unix", &self.unix_path())
             .finish()
     }
 }

@@ -8,7 +8,9 @@ use crate::error::{Error, TargetError};
 use crate::path::ZnodePath;
 
 /// URL of a store: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store served by
-/// another process) or `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or
+/// another process), `lockkeeper+unix:///path/of.sock[?chroot=/app]` (the same over a Unix socket of this machine;
+/// further options follow behind `&`: [`end_with_process=false`](crate::ConnectOptions::end_with_process)) or
+/// `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or
 /// absolute (`file:/var/lib/app`, `file:///var/lib/app`). It is used verbatim, without any encoding; a leading `~`,
 /// which only a shell expands, is refused.
 ///
@@ -25,10 +27,25 @@ pub struct Target(pub(crate) TargetKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TargetKind {
-    Memory { name: String },
-    File { path: PathBuf },
-    ZooKeeper { hosts: String, chroot: ZnodePath },
-    Served { host: String, chroot: ZnodePath },
+    Memory {
+        name: String,
+    },
+    File {
+        path: PathBuf,
+    },
+    ZooKeeper {
+        hosts: String,
+        chroot: ZnodePath,
+    },
+    Served {
+        host: String,
+        chroot: ZnodePath,
+    },
+    ServedUnix {
+        path: PathBuf,
+        chroot: ZnodePath,
+        ends_with_process: bool,
+    },
 }
 
 /// Default port: ZooKeeper's.
@@ -62,6 +79,15 @@ impl Target {
     pub fn served(host: &str) -> Result<Self, TargetError> {
         served(&format!("lockkeeper://{host}"), host)
     }
+
+    /// Returns a store served by another process of this machine over a Unix socket, given as
+    /// `/path/of.sock[?chroot=/app]`.
+    ///
+    /// # Errors
+    /// A [`TargetError`] that names the invalid part and the reason.
+    pub fn served_unix(socket: &str) -> Result<Self, TargetError> {
+        served_unix(&format!("lockkeeper+unix://{socket}"), socket)
+    }
 }
 
 impl FromStr for Target {
@@ -78,6 +104,7 @@ impl FromStr for Target {
             ("memory", None) => memory(url, rest),
             ("file", path) => file(url, path.unwrap_or(rest)),
             ("lockkeeper", host) => served(url, host.unwrap_or_default()),
+            ("lockkeeper+unix", socket) => served_unix(url, socket.unwrap_or_default()),
             ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
             _ => Err(TargetError::UnknownScheme {
                 url: if rest.contains('@') {
@@ -143,8 +170,73 @@ fn served(url: &str, rest: &str) -> Result<Target, TargetError> {
     Ok(Target(TargetKind::Served { host, chroot }))
 }
 
+/// Longest path of a Unix socket, in bytes: Linux's.
+const MAX_SOCKET_PATH: usize = 107;
+
+fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let reason = match path.split('/').next() {
+        Some(host) if host.contains('@') => return Err(TargetError::Credentials),
+        Some("") if path.is_empty() => "a path is missing: lockkeeper+unix:///run/lockkeeper.sock",
+        Some("") if path.ends_with('/') => "it is a directory's path, and no socket's",
+        Some("") if path.len() > MAX_SOCKET_PATH => {
+            "it is longer than a Unix socket's address can be (107 bytes)"
+        }
+        Some("") if path.contains('\0') => "a path holds no NUL",
+        Some("") => "",
+        _ => {
+            "a Unix socket has no host, and its path is absolute: lockkeeper+unix:///run/lockkeeper.sock"
+        }
+    };
+    if !reason.is_empty() {
+        return Err(TargetError::BadSocket {
+            url: url.into(),
+            path: path.into(),
+            reason,
+        });
+    }
+    let (mut root, mut ends_with_process) = (None, None);
+    for option in query.split('&').filter(|_| !query.is_empty()) {
+        let bad_option = |reason| TargetError::BadOption {
+            url: url.into(),
+            option: option.into(),
+            reason,
+        };
+        match option.split_once('=') {
+            Some(("chroot", _)) if root.is_some() => return Err(bad_option("it is given twice")),
+            Some(("chroot", path)) => root = Some(chroot(url, path)?),
+            Some(("end_with_process", _)) if ends_with_process.is_some() => {
+                return Err(bad_option("it is given twice"));
+            }
+            Some(("end_with_process", "true")) => ends_with_process = Some(true),
+            Some(("end_with_process", "false")) => ends_with_process = Some(false),
+            _ => {
+                return Err(bad_option(
+                    "expected chroot=/PATH or end_with_process=true|false",
+                ));
+            }
+        }
+    }
+    Ok(Target(TargetKind::ServedUnix {
+        path: path.into(),
+        chroot: root.unwrap_or_else(ZnodePath::root),
+        ends_with_process: ends_with_process.unwrap_or(true),
+    }))
+}
+
+fn chroot(url: &str, path: &str) -> Result<ZnodePath, TargetError> {
+    ZnodePath::new(path).map_err(|error| match error {
+        Error::InvalidPath { path, reason } => TargetError::BadChroot {
+            url: url.into(),
+            path,
+            reason,
+        },
+        _ => unreachable!("a path is either valid or an InvalidPath"),
+    })
+}
+
 fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), TargetError> {
-    let (hosts, chroot) = match rest.find('/') {
+    let (hosts, root) = match rest.find('/') {
         Some(slash) => rest.split_at(slash),
         None => (rest, "/"),
     };
@@ -158,15 +250,7 @@ fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), T
         .split(',')
         .map(|host| host_and_port(url, host))
         .collect::<Result<_, _>>()?;
-    let chroot = ZnodePath::new(chroot).map_err(|error| match error {
-        Error::InvalidPath { path, reason } => TargetError::BadChroot {
-            url: url.into(),
-            path,
-            reason,
-        },
-        _ => unreachable!("a path is either valid or an InvalidPath"),
-    })?;
-    Ok((hosts, chroot))
+    Ok((hosts, chroot(url, root)?))
 }
 
 fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
@@ -220,6 +304,19 @@ impl fmt::Display for Target {
                 write!(f, "lockkeeper://{host}")
             }
             TargetKind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
+            TargetKind::ServedUnix {
+                path,
+                chroot,
+                ends_with_process,
+            } => {
+                write!(f, "lockkeeper+unix://{}", path.display())?;
+                match (chroot.is_root(), ends_with_process) {
+                    (true, true) => Ok(()),
+                    (false, true) => write!(f, "?chroot={chroot}"),
+                    (true, false) => f.write_str("?end_with_process=false"),
+                    (false, false) => write!(f, "?chroot={chroot}&end_with_process=false"),
+                }
+            }
         }
     }
 }
@@ -256,6 +353,10 @@ mod tests {
             "zookeeper://[::1]:2181",
             "lockkeeper://127.0.0.1:2181",
             "lockkeeper://keeper.example:2182/app",
+            "lockkeeper+unix:///run/lockkeeper.sock",
+            "lockkeeper+unix:///run/lock keeper@1.sock?chroot=/app/x",
+            "lockkeeper+unix:///run/a.sock?end_with_process=false",
+            "lockkeeper+unix:///run/a.sock?chroot=/app&end_with_process=false",
         ] {
             assert_eq!(url.parse::<Target>().unwrap().to_string(), url);
         }
@@ -295,6 +396,30 @@ mod tests {
                 "lockkeeper://u:secret@a",
                 "credentials do not belong in a URL",
             ),
+            ("lockkeeper+unix:", "a path is missing"),
+            ("lockkeeper+unix:/run/a.sock", "a path is missing"),
+            ("lockkeeper+unix://", "a path is missing"),
+            ("lockkeeper+unix://?chroot=/a", "a path is missing"),
+            ("lockkeeper+unix:///", "a directory's path"),
+            ("lockkeeper+unix:///run/", "a directory's path"),
+            ("lockkeeper+unix://host/a.sock", "a Unix socket has no host"),
+            ("lockkeeper+unix://a.sock", "its path is absolute"),
+            ("lockkeeper+unix:///a\0b", "no NUL"),
+            (
+                "lockkeeper+unix://u:secret@h/a.sock",
+                "credentials do not belong in a URL",
+            ),
+            ("lockkeeper+unix:///a.sock?root=/x", "expected chroot=/PATH"),
+            ("lockkeeper+unix:///a.sock?chroot", "expected chroot=/PATH"),
+            (
+                "lockkeeper+unix:///a.sock?end_with_process=no",
+                "expected chroot=/PATH or end_with_process=true|false",
+            ),
+            ("lockkeeper+unix:///a.sock?chroot=x", "bad chroot \"x\""),
+            (
+                "lockkeeper+unix:///a.sock?chroot=/x&chroot=/y",
+                "given twice",
+            ),
             ("zookeeper://:2181", "no host in"),
             ("zookeeper://a,,b", "no host in"),
             ("zookeeper://a:0", "bad port \"0\""),
@@ -313,5 +438,16 @@ mod tests {
             assert!(said.contains(says), "{url:?}: {said}");
             assert!(!said.contains("secret"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_socket_path_may_have_as_many_bytes_as_an_address() {
+        let url = |bytes: usize| format!("lockkeeper+unix:///{}", "a".repeat(bytes - 1));
+        assert!(url(107).parse::<Target>().is_ok());
+        let said = url(108).parse::<Target>().unwrap_err().to_string();
+        assert!(
+            said.contains("longer than a Unix socket's address"),
+            "{said}"
+        );
     }
 }

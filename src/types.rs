@@ -115,7 +115,7 @@ impl CreateMode {
 pub struct AclEntry {
     /// The rights: a sum of [`AclEntry::READ`] and its like.
     pub permissions: u8,
-    /// `world`, `auth`, `digest`, `ip`, `x509` or a scheme of the server's own.
+    /// `world`, `auth`, `digest`, `ip`, `x509`, `uid` (the user of a Unix socket's client, by number) or a scheme of the server's own.
     pub scheme: String,
     /// The identity, in the scheme's own form.
     pub id: String,

@@ -27,7 +27,8 @@ mod tests;
 
 pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
-    ConnectRequest, ConnectResponse, EXTENSION, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
+    ConnectRequest, ConnectResponse, EXTENSION, PASSWORD_BYTES, ProcessStatement, ReplyHeader,
+    RequestHeader, xid,
 };
 pub(crate) use self::convert::{
     Shape, WatchNumber, create_mode, departure, event, event_kind, flags, to_store, watch_mode,

@@ -9,7 +9,7 @@ import sys
 # other, and are one layer.
 LAYERS = {
     "src": """
-        data detached future platform random tls types wake
+        data detached future platform process random tls types wake
         error fork watch_channel path target identity acl clock watch
         protocol size wire core
         log backend engine session connect

@@ -60,7 +60,7 @@ fn planned(given: &ArgMatches) -> Result<(Config, Plan), String> {
 
 fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
     plan.warnings.iter().for_each(|text| warn!("{text}"));
-    limits::raise_open_files(plan.max_connections);
+    limits::raise_open_files(plan.open_files);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(plan.threads)
         .thread_name("lockkeeper-serve")
@@ -164,6 +164,11 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
             format!("{address} is in use by another program: choose another address with {option}")
                 .into()
         }
+        ServerError::UnixSocketInUse { path } => format!(
+            "{} is in use, another server listens there: choose another path with --listen unix:PATH",
+            path.display()
+        )
+        .into(),
         error => error.into(),
     }
 }
@@ -176,6 +181,9 @@ fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     }
     if let Some(address) = server.tls_addr() {
         line.push_str(&format!(" tls {address}"));
+    }
+    if let Some(path) = server.unix_path() {
+        line.push_str(&format!(" unix:{}", path.display()));
     }
     let durability = match plan.data {
         Data::Memory => None,

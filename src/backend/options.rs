@@ -34,6 +34,7 @@ pub struct ConnectOptions {
     pub(crate) acl: Acl,
     pub(crate) create_chroot: bool,
     pub(crate) tls: Option<ClientTls>,
+    pub(crate) end_with_process: bool,
     pub(crate) ensemble_tick: Duration,
     pub(crate) entry_patterns: Vec<String>,
 }
@@ -47,6 +48,7 @@ impl Default for ConnectOptions {
             acl: Acl::open(),
             create_chroot: false,
             tls: None,
+            end_with_process: true,
             ensemble_tick: DEFAULT_TICK,
             entry_patterns: Vec::new(),
         }
@@ -130,6 +132,20 @@ impl ConnectOptions {
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Sets whether a session over a Unix socket (`lockkeeper+unix://`) ends at once when the process that has opened it
+    /// exits, however that happens; by default it does, and a killed process's locks are free within a millisecond.
+    /// Set to false, they are free when the session's timeout has passed, as elsewhere: for a process that hands its
+    /// session to another one. The URL can say the same with `?end_with_process=false`.
+    ///
+    /// The exit of children changes nothing, and neither does a closed connection, a stopped process (`SIGSTOP`), or an
+    /// exec, which keeps the process. The server watches a process that it can identify: on Linux, in the same pid
+    /// namespace, connected directly, and shown to it in /proc. In any other case the timeout counts.
+    #[must_use]
+    pub fn end_with_process(mut self, end: bool) -> Self {
+        self.end_with_process = end;
         self
     }
 
@@ -220,6 +236,7 @@ impl fmt::Debug for ConnectOptions {
             .field("acl", &self.acl)
             .field("create_chroot", &self.create_chroot)
             .field("tls", &self.tls)
+            .field("end_with_process", &self.end_with_process)
             .field("ensemble_tick", &self.ensemble_tick)
             .field("entry_patterns", &self.entry_patterns)
             .finish()

@@ -7,6 +7,7 @@ mod codec;
 mod driver;
 mod link;
 mod session;
+mod socket;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "served/no_tls.rs")]
 mod tls;
@@ -20,6 +21,7 @@ use tokio::runtime::Handle;
 
 use self::link::{Failure, Link};
 use self::session::SessionOptions;
+pub(crate) use self::socket::Endpoint;
 use self::tls::Tls;
 use super::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
@@ -32,6 +34,7 @@ use crate::fork;
 use crate::future::BoxFuture;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
+use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
 use crate::random::random;
 use crate::types::CreateMode;
@@ -42,7 +45,9 @@ pub(crate) struct Served(Arc<ServerAddress>);
 
 #[derive(Debug)]
 struct ServerAddress {
-    /// As `host:port`.
+    endpoint: Endpoint,
+    url: String,
+    /// The server in messages: `host:port`, or the path of a socket.
     host: String,
     chroot: ZnodePath,
     clock: Clock,
@@ -51,20 +56,13 @@ struct ServerAddress {
     opened: parking_lot::Mutex<Vec<std::sync::Weak<Link>>>,
 }
 
-impl ServerAddress {
-    fn url(&self) -> String {
-        match self.chroot.is_root() {
-            true => format!("lockkeeper://{}", self.host),
-            false => format!("lockkeeper://{}{}", self.host, self.chroot),
-        }
-    }
-}
-
 impl Served {
-    /// Returns the connector of the server at `host:port`.
-    pub(crate) fn new(host: &str, chroot: &ZnodePath) -> Self {
+    /// Returns the connector of a server.
+    pub(crate) fn new(endpoint: Endpoint, chroot: &ZnodePath, url: String) -> Self {
         Self(Arc::new(ServerAddress {
-            host: host.to_owned(),
+            host: endpoint.to_string(),
+            endpoint,
+            url,
             chroot: chroot.clone(),
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
@@ -146,8 +144,8 @@ impl Opening {
             match last_failure {
                 Some(Failure::Certificate(error)) => return Err(Error::Tls(error.clone())),
                 Some(Failure::Down(reason)) if !std::mem::replace(&mut is_told, true) => {
-                    let url = self.server.url();
-                    let advice = start_a_server(&url, &self.server.host);
+                    let url = &self.server.url;
+                    let advice = start_a_server(url, &self.server.host);
                     tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
                 }
                 _ => {}
@@ -158,7 +156,7 @@ impl Opening {
 
     fn failed(&self, failure: Option<Failure>) -> Error {
         Error::ConnectFailed {
-            url: self.server.url(),
+            url: self.server.url.clone(),
             hosts: self.server.host.clone(),
             timeout: self.options.connect_timeout,
             reason: match failure {
@@ -283,17 +281,24 @@ impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
         let tls = options.tls.as_ref();
-        let tls = tls.map(|tls| Tls::new(tls, &server.host, &server.url()));
+        if tls.is_some() && !server.endpoint.is_network() {
+            let why = "TLS over a Unix socket: leave the option out, the connection is within this machine";
+            return Err(Error::BadArguments(why.into()));
+        }
+        let tls = tls.map(|tls| Tls::new(tls, &server.host, &server.url));
         let auth = options.auth.iter();
         let auth = auth.map(|(scheme, secret)| (scheme.clone(), Secret::new(secret.clone())));
         let terms = SessionOptions {
             timeout: options.session_timeout.unwrap_or(DEFAULT_SESSION_TIMEOUT),
             close_timeout: options.connect_timeout,
             auth: auth.collect(),
+            process: (options.end_with_process && server.endpoint.states_process())
+                .then(ProcessIdentity::own)
+                .flatten(),
             seed: u64::from_ne_bytes(random()),
         };
         let clock = server.clock.clone();
-        let link = Link::new(server.host.clone(), tls.transpose()?, terms, clock);
+        let link = Link::new(server.endpoint.clone(), tls.transpose()?, terms, clock);
         #[cfg(feature = "test-util")]
         {
             let mut opened = server.opened.lock();

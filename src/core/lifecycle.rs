@@ -316,6 +316,24 @@ impl Core {
         }
     }
 
+    /// Ends the session of this connection, as if it had expired: the process of its client has exited. Returns true if
+    /// it did.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
+        let is_current = self.is_current(of);
+        if is_current {
+            self.expire(of.slot, now, effects);
+        }
+        is_current
+    }
+
+    /// Returns true if the session lives and has not moved to another connection.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn is_current(&self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of))
+    }
+
     /// Ends an overdue session. One with many watches loses some of them, and ends by a later tick. Until then it is
     /// refused: its client would never get the events of those.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {

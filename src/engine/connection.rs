@@ -4,12 +4,13 @@
 //! the session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
 
 use super::Engine;
 use super::durable::DurabilityBarrier;
@@ -362,6 +363,22 @@ impl Connection {
         self.engine.settle(state);
     }
 
+    /// Ends the session, since its client's process has exited. To be called when all that the client has sent is read
+    /// and carried out.
+    pub(crate) fn end_exited(&self) {
+        end_session(&self.engine, self.session);
+    }
+
+    /// Returns a handle to the session for the time after this connection; `None` if the session has ended or moved.
+    pub(crate) fn follow(&self) -> Option<Follower> {
+        let mut state = self.engine.state.lock();
+        state.core.is_current(self.session).then(|| Follower {
+            engine: Arc::downgrade(&self.engine),
+            session: self.session,
+            over: state.sessions.follow(self.session.slot),
+        })
+    }
+
     /// Returns true if what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
@@ -397,6 +414,52 @@ impl Drop for Connection {
         }
         state.sessions.detach(self.session.slot, &self.outbox);
         self.engine.settle(state);
+    }
+}
+
+/// A session without a connection, until it ends or is taken up again.
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "no process is watched there")
+)]
+pub(crate) struct Follower {
+    engine: Weak<Engine>,
+    session: SessionRef,
+    over: oneshot::Receiver<()>,
+}
+
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "no process is watched there")
+)]
+impl Follower {
+    /// Waits until the session has ended or has been taken up again, or the store is gone.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn over(&mut self) {
+        let _ = (&mut self.over).await;
+    }
+
+    /// Ends the session, as if it had expired, unless it has been taken up again.
+    pub(crate) fn end(self) {
+        if let Some(engine) = self.engine.upgrade() {
+            end_session(&engine, self.session);
+        }
+    }
+}
+
+/// Ends a session whose process has exited, if it has not moved on.
+fn end_session(engine: &Arc<Engine>, session: SessionRef) {
+    let now = engine.now(true, true);
+    let mut state = engine.state.lock();
+    // A log without room for the end of a session: it ends with its timeout, by a later tick.
+    if !state.may_tick() {
+        return;
+    }
+    let has_ended = state.apply(|core, effects| core.end_exited(session, now, effects));
+    engine.settle(state);
+    if has_ended {
+        tracing::info!(session = %session.id, "session ended with its process");
     }
 }
 

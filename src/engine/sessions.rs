@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Weak};
 
+use tokio::sync::oneshot;
+
 use super::outbox::{Ending, Outbox};
 use super::unread::Unread;
 use crate::backend::SessionStatus;
@@ -23,6 +25,8 @@ struct Slot {
     peer: Peer,
     /// No message leaves to the session before the log has this transaction.
     bound: Zxid,
+    /// Dropped when the session ends or is taken up again: completes its [`Follower`](super::connection::Follower).
+    follower: Option<oneshot::Sender<()>>,
 }
 
 /// Receiver of the messages to a session.
@@ -43,17 +47,28 @@ impl SessionTable {
         *self.slot(slot) = Slot {
             peer,
             bound: Zxid(0),
+            follower: None,
         };
     }
 
     /// Gives a session of another process a connection, and returns its former one. The bound stays: messages over this
     /// connection must not show a state older than those over the former.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
-        let former = std::mem::replace(&mut self.slot(slot).peer, Peer::Remote(outbox));
+        let slot = self.slot(slot);
+        slot.follower = None;
+        let former = std::mem::replace(&mut slot.peer, Peer::Remote(outbox));
         match former {
             Peer::Remote(former) => Some(former),
             Peer::Absent | Peer::Local(_) => None,
         }
+    }
+
+    /// Returns a receiver that completes when the session ends or is taken up again.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn follow(&mut self, slot: u32) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.slot(slot).follower = Some(sender);
+        receiver
     }
 
     /// Takes the connection away from a session, unless it has another one by now.
@@ -69,8 +84,11 @@ impl SessionTable {
 
     /// Empties the slot of a session that has ended.
     pub(super) fn end(&mut self, slot: u32) -> Peer {
-        let slot = self.slots.get_mut(slot as usize);
-        slot.map_or(Peer::Absent, |slot| std::mem::take(&mut slot.peer))
+        let Some(slot) = self.slots.get_mut(slot as usize) else {
+            return Peer::Absent;
+        };
+        slot.follower = None;
+        std::mem::take(&mut slot.peer)
     }
 
     /// Returns the outbox of a session of another process, while it has a connection.

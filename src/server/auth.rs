@@ -4,13 +4,12 @@
 //! Authorization is the core's: it checks access control lists for every client alike (invariant 14).
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::connection_table::network;
+use super::peer::PeerAddress;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::{Identities, Identity};
@@ -47,16 +46,16 @@ pub(super) enum Proof {
 }
 
 impl Admission {
-    pub(super) fn new(policy: Arc<Policy>, address: IpAddr) -> Self {
+    pub(super) fn new(policy: Arc<Policy>) -> Self {
         Self {
             policy,
             is_proven: false,
             identities: Identities::default(),
-            who_am_i: [("ip".to_owned(), address.to_string())].into(),
+            who_am_i: [].into(),
         }
     }
 
-    /// Adds a proved identity: the address or certificate of the connection, or one of an auth packet.
+    /// Adds a proved identity: the address, user or certificate of the connection, or one of an auth packet.
     ///
     /// # Errors
     /// Those of the limits of [`Identities`].
@@ -145,8 +144,8 @@ impl Default for Penalties {
 
 impl Penalties {
     /// Counts a failure, and returns the delay of its answer.
-    pub(super) fn add(&self, address: SocketAddr, now: BootInstant) -> Duration {
-        let slot = self.hasher.hash_one(network(address)) as usize % SLOTS;
+    pub(super) fn add(&self, address: PeerAddress, now: BootInstant) -> Duration {
+        let slot = self.hasher.hash_one(address.network()) as usize % SLOTS;
         let failures = &mut self.slots.lock()[slot];
         if now.since(failures.last) >= FORGOTTEN_AFTER {
             failures.count = 0;
@@ -168,10 +167,8 @@ mod tests {
     #[test]
     fn penalties_grow_for_each_network_and_are_forgotten() {
         let penalties = Penalties::default();
-        let (one, other): (SocketAddr, SocketAddr) = (
-            "[2001:db8::1]:1".parse().unwrap(),
-            "[2001:db8::2]:1".parse().unwrap(),
-        );
+        let address = |text: &str| PeerAddress::Tcp(text.parse().unwrap());
+        let (one, other) = (address("[2001:db8::1]:1"), address("[2001:db8::2]:1"));
         let at = |address, seconds: u64| {
             let now = BootInstant::from_nanos(seconds * 1_000_000_000);
             penalties.add(address, now).as_millis()

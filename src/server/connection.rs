@@ -4,7 +4,7 @@
 //!
 //! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
 //!    which opens a session or reattaches to one ([`handshake`]).
-//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, certificate), and
+//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate), and
 //!    runs a [`ConnectionTask`] until the connection ends.
 //! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of
 //!    them makes progress, or the turn's share of work is used up and the other connections get theirs:
@@ -24,7 +24,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -37,6 +36,8 @@ use super::auth::Admission;
 use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
+use super::peer::PeerAddress;
+use super::process_watch::{NotWatched, ProcessWatch};
 use super::protocol::{Agreed, ProtocolState, ProtocolViolation, Turn};
 use super::transport::{Transport, linger_close, unless_closed};
 use super::unfinished::Share;
@@ -44,11 +45,13 @@ use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
 use crate::future::BoxFuture;
 use crate::identity::Identity;
+use crate::process::ProcessIdentity;
 use crate::types::{SessionId, Zxid};
 
 /// Serves one connection, from its first byte to its last.
 ///
-/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate.
+/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate, or
+/// that of its user over a Unix socket.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -58,7 +61,7 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate needs no further proof, so its session is part of the store from the start.
+    // A client with a verified certificate, or of a known user, needs no further proof, so its session is part of the store from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     let outcome = handshake(&mut stream, &guard, &shared, is_proven);
     // The deadline is the listener's, so the TLS handshake before this one and this one share it: a client cannot hold
@@ -83,10 +86,16 @@ pub(super) async fn serve<S>(
             // A client that does not read the answer is cut off after the same time.
             unless_closed(guard.close_requested(), answered).await;
         }
-        Ok(Ok(HandshakeOutcome::Session(connection, agreed))) => {
+        Ok(Ok(HandshakeOutcome::Session(connection, agreed, stated))) => {
             let session = connection.id();
-            let reason =
-                run_session(&mut stream, &shared, &guard, connection, agreed, identity).await;
+            let process = watch_process(&stream, &shared, guard.address(), session, stated);
+            let client = Client {
+                connection,
+                agreed,
+                identity,
+                process,
+            };
+            let reason = run_session(&mut stream, &shared, &guard, client).await;
             log_close(reason, &guard, session, &shared);
             // A server that is dropped closes at once, and lingers for no client.
             if guard.close_request() != Some(CloseRequest::Now) {
@@ -96,20 +105,53 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Serves a session over its connection, until the connection ends, on the terms of its handshake.
+/// Watches the process that a client states, if it is the one at the other end of its socket.
+fn watch_process(
+    stream: &impl Transport,
+    shared: &Shared,
+    address: PeerAddress,
+    session: SessionId,
+    stated: Option<ProcessIdentity>,
+) -> Option<ProcessWatch> {
+    let (socket, stated) = (stream.unix_socket()?, stated?);
+    let permits = shared.process_watches.as_ref()?;
+    let watch = ProcessWatch::new(socket, address, &stated, permits);
+    let log = |reason: &NotWatched| {
+        tracing::debug!(%address, %session, %reason, "process not watched: the timeout counts");
+    };
+    watch.inspect_err(log).ok()
+}
+
+/// The client of a connection, after its handshake.
+pub(super) struct Client {
+    pub(super) connection: Connection,
+    pub(super) agreed: Agreed,
+    /// Identity proved by the connection, beside its address.
+    pub(super) identity: Option<Identity>,
+    pub(super) process: Option<ProcessWatch>,
+}
+
+/// Serves a session over its connection, until the connection ends.
 pub(super) async fn run_session<S>(
     stream: S,
     shared: &Shared,
     guard: &ConnectionGuard,
-    connection: Connection,
-    agreed: Agreed,
-    identity: Option<Identity>,
+    client: Client,
 ) -> CloseReason
 where
     S: Transport,
 {
-    let mut admission = Admission::new(shared.policy.clone(), guard.address().ip());
-    let by_address = [Identity::ip(guard.address().ip())];
+    let Client {
+        connection,
+        agreed,
+        identity,
+        process,
+    } = client;
+    let mut admission = Admission::new(shared.policy.clone());
+    let by_address = match guard.address() {
+        PeerAddress::Tcp(address) => Some(Identity::ip(address.ip())),
+        PeerAddress::Unix(_) => None,
+    };
     for identity in by_address.into_iter().chain(identity) {
         // Cannot fail: two identities are within every limit, and the TLS handshake has refused names that are too
         // long.
@@ -121,7 +163,9 @@ where
         guard.admit();
     }
     let protocol = ProtocolState::new(shared.limits, admission, agreed);
-    ConnectionTask::new(stream, shared, guard, connection, protocol).await
+    let mut task = ConnectionTask::new(stream, shared, guard, connection, protocol);
+    task.process = process;
+    task.await
 }
 
 /// Size of a read, in bytes. The buffer is on the stack, so an idle connection holds none: there may be thousands.
@@ -170,6 +214,10 @@ pub(super) struct ConnectionTask<'a, S> {
     unfinished: Share<'a>,
     /// Delay before the answer to a failed proof of identity.
     penalty: Option<BoxFuture<()>>,
+    /// The client's process, until it has exited.
+    process: Option<ProcessWatch>,
+    /// True once the client's process has exited: what it had sent is carried out, and then its session ends.
+    has_process_exited: bool,
     /// Time limit for the client to prove an identity; `None` once it has, or where none is required.
     proof_deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -196,6 +244,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             held_bytes: Some(0),
             unfinished: shared.unfinished.share(guard),
             penalty: None,
+            process: None,
+            has_process_exited: false,
             proof_deadline: (!protocol.is_admitted())
                 .then(|| Box::pin(sleep(shared.limits.handshake))),
             protocol,
@@ -295,6 +345,31 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             if read.is_err() || buffer.filled().is_empty() {
                 return Poll::Ready(Err(CloseReason::Client));
             }
+        }
+    }
+
+    /// Ends the connection in both directions when the client's process has exited. The bytes that it had sent are still
+    /// read. A child that has inherited the socket can neither send more nor keep the session.
+    fn poll_process(&mut self, context: &mut Context<'_>) {
+        let watch = self.process.as_ref();
+        if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
+            return;
+        }
+        self.process = None;
+        self.has_process_exited = true;
+        if let Some(socket) = self.stream.unix_socket() {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Leaves the session behind, or ends it if its process has exited. A process that exits later ends it then.
+    fn leave_session(&mut self) {
+        if self.has_process_exited {
+            self.connection.end_exited();
+        } else if let Some(watch) = self.process.take()
+            && let Some(session) = self.connection.follow()
+        {
+            tokio::spawn(watch.follow(session));
         }
     }
 
@@ -537,6 +612,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CloseReason> {
         let this = &mut *self;
+        this.poll_process(context);
         let close = match this.poll_close_request(context) {
             None => this.poll_turn(context),
             close => close,
@@ -554,6 +630,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
                 if close == CloseReason::Session(Ending::Overflow) {
                     this.guard.table().count(Count::NotRead);
                 }
+                this.leave_session();
                 Poll::Ready(close)
             }
         }
@@ -561,7 +638,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
 }
 
 /// Logs a handshake that was refused.
-fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shared) {
+fn log_handshake_error(error: HandshakeError, address: PeerAddress, shared: &Shared) {
     let now = shared.clock().now();
     match error {
         HandshakeError::Disconnected => {}

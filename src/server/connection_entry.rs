@@ -4,7 +4,6 @@
 //! copy.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::peer::PeerAddress;
 use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::wire::Op;
@@ -19,7 +19,7 @@ use crate::wire::Op;
 /// One connection's entry in the [`ConnectionTable`](super::connection_table::ConnectionTable).
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
-    address: SocketAddr,
+    address: PeerAddress,
     /// Time of its arrival, in milliseconds since the epoch.
     established_ms: i64,
     /// Number of its arrival; later connections have higher ones.
@@ -192,7 +192,12 @@ impl Traffic {
 }
 
 impl ConnectionEntry {
-    pub(super) fn new(address: SocketAddr, established_ms: i64, arrival: u64, slot: usize) -> Self {
+    pub(super) fn new(
+        address: PeerAddress,
+        established_ms: i64,
+        arrival: u64,
+        slot: usize,
+    ) -> Self {
         Self {
             address,
             established_ms,
@@ -208,7 +213,7 @@ impl ConnectionEntry {
     }
 
     /// Returns the client's address.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> PeerAddress {
         self.address
     }
 

@@ -5,7 +5,6 @@ mod half_open;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +15,9 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use self::half_open::HalfOpen;
-pub(super) use self::half_open::network;
 use super::connection_entry::{CloseRequest, ConnectionEntry, Traffic, TrafficDelta};
 use super::log_throttle::LogThrottle;
+use super::peer::{Network, PeerAddress};
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 
@@ -40,7 +39,7 @@ pub(super) struct ConnectionTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// Connections from one address; of IPv6 from one network.
+    /// Connections from one address; of IPv6 from one network, over a Unix socket of one user.
     pub(super) per_address: usize,
     /// Half-open connections: without a session, or without the required proof of identity. When another
     /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
@@ -51,7 +50,7 @@ pub(super) struct TableLimits {
 #[derive(Debug, Default)]
 struct State {
     entries: Slab<Arc<ConnectionEntry>>,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<Network, usize>,
     /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
@@ -68,7 +67,7 @@ pub(super) enum Refusal {
     Connections { limit: usize },
     /// The limit of connections from its address is reached.
     #[error("the limit of {limit} connections from {address} is reached")]
-    PerAddress { address: IpAddr, limit: usize },
+    PerAddress { address: Network, limit: usize },
     /// The server shuts down.
     #[error("the server shuts down")]
     Shutdown,
@@ -142,7 +141,11 @@ impl ConnectionTable {
     ///
     /// # Errors
     /// The limit that is reached.
-    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        address: impl Into<PeerAddress>,
+    ) -> Result<ConnectionGuard, Refusal> {
+        let address = address.into();
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
         // One lock for check and insertion: connections that arrive together cannot pass a limit together.
@@ -276,7 +279,7 @@ impl ConnectionTable {
         state
             .closed_traffic
             .merge(&entry.traffic_since_srst().ended());
-        let address = network(entry.address());
+        let address = entry.address().network();
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -297,7 +300,7 @@ impl State {
         entries.map(|(_, entry)| entry.clone()).collect()
     }
 
-    fn admit(&self, address: SocketAddr, limits: &TableLimits) -> Result<(), Refusal> {
+    fn admit(&self, address: PeerAddress, limits: &TableLimits) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Shutdown);
         }
@@ -305,7 +308,7 @@ impl State {
             let limit = limits.connections;
             return Err(Refusal::Connections { limit });
         }
-        let (address, limit) = (network(address), limits.per_address);
+        let (address, limit) = (address.network(), limits.per_address);
         if self.by_address.get(&address).copied().unwrap_or(0) >= limit {
             return Err(Refusal::PerAddress { address, limit });
         }
@@ -326,9 +329,9 @@ impl State {
             .remove(entry.address(), entry.arrival, entry.slot);
     }
 
-    fn insert(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
+    fn insert(&mut self, address: PeerAddress, unix_ms: i64) -> Arc<ConnectionEntry> {
         self.arrivals += 1;
-        *self.by_address.entry(network(address)).or_default() += 1;
+        *self.by_address.entry(address.network()).or_default() += 1;
         let vacant = self.entries.vacant_entry();
         let slot = vacant.key();
         self.half_open.insert(address, self.arrivals, slot);

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use crate::error::Error;
 
@@ -30,7 +31,7 @@ pub enum ServerError {
         expected: RangeInclusive<usize>,
     },
     /// No address to listen on is given.
-    #[error("no address to listen on: set one for plain connections or one for TLS")]
+    #[error("no address to listen on: set one for plain connections, one for TLS or a Unix socket")]
     NoAddress,
     /// A certificate is given without an address for TLS, or an address without a certificate.
     #[cfg(feature = "tls")]
@@ -56,6 +57,20 @@ pub enum ServerError {
         address: SocketAddr,
         /// The reason.
         source: io::Error,
+    },
+    /// Another server listens on the Unix socket.
+    #[error("{path} is in use: another server listens there", path = .path.display())]
+    UnixSocketInUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path cannot be a Unix socket's.
+    #[error("cannot listen on the Unix socket {path}: {reason}", path = .path.display())]
+    UnixSocket {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
     },
     /// The store does not accept sessions of other processes.
     #[error(transparent)]

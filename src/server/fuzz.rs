@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
 use super::admin::ListenAddresses;
-use super::connection::{CloseReason, run_session};
+use super::connection::{Client, CloseReason, run_session};
 use super::connection_table::ConnectionGuard;
 use super::handshake::{HandshakeOutcome, handshake};
 use super::transport::Transport;
@@ -133,7 +133,9 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
     let shared = shared_state(&store, ServerOptions::new(), ListenAddresses::default());
     let shared = shared.expect("a store in memory can be shared");
-    let guard = shared.table.enter(([127, 0, 0, 1], 1).into());
+    let guard = shared
+        .table
+        .enter(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     let guard = guard.expect("there is room for one");
     // Closing a connection needs a runtime for its timer; its time stands still.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -149,8 +151,14 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
 
 async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
     match handshake(&mut script, guard, shared, false).await {
-        Ok(HandshakeOutcome::Session(connection, agreed)) => {
-            let close = run_session(script, shared, guard, connection, agreed, None).await;
+        Ok(HandshakeOutcome::Session(connection, agreed, _)) => {
+            let client = Client {
+                connection,
+                agreed,
+                identity: None,
+                process: None,
+            };
+            let close = run_session(script, shared, guard, client).await;
             matches!(
                 close,
                 CloseReason::Client | CloseReason::Session(Ending::Closed)

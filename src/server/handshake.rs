@@ -4,7 +4,6 @@
 //! half-open connection, which newer ones may evict (invariant 14).
 
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -14,21 +13,25 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use super::Shared;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
+use super::peer::PeerAddress;
 use super::protocol::Agreed;
 use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
+use crate::process::ProcessIdentity;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
 use crate::wire::{
-    ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, Reader, put_frame,
+    ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, ProcessStatement,
+    Reader, put_frame,
 };
 
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    Session(Connection, Agreed),
+    /// A session, the terms of its connection, and the process that the client states.
+    Session(Connection, Agreed, Option<ProcessIdentity>),
 }
 
 /// Reason for which there is no session.
@@ -55,7 +58,7 @@ const READ_BYTES: usize = 1024;
 const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
-/// its certificate.
+/// its certificate, or is a known user.
 pub(super) async fn handshake<S>(
     stream: &mut S,
     guard: &ConnectionGuard,
@@ -118,6 +121,7 @@ where
                     is_extended,
                     frames,
                 },
+                request.process,
             ))
         }
         Err(HandshakeError::NoSession) => {
@@ -207,20 +211,31 @@ struct SessionRequest {
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
     asks_for_extension: bool,
+    process: Option<ProcessIdentity>,
 }
 
 impl SessionRequest {
     fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
-        let request = Reader::new(frame).next::<ConnectRequest<'_>>();
+        let bytes = frame.len();
+        let mut frame = Reader::new(frame);
+        let request = frame.next::<ConnectRequest<'_>>();
         let request = request.map_err(|_| HandshakeError::ProtocolViolation)?;
+        // Other bytes there are ignored, as by ZooKeeper: nothing that a client states gives it anything.
+        let process = frame.next::<ProcessStatement<'_>>().ok();
         Ok(Self {
-            bytes: frame.len(),
+            bytes,
             seen: Zxid(request.last_zxid_seen),
             timeout: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
             session: SessionId(request.session),
             password: request.password.try_into().ok(),
             read_only: request.read_only,
             asks_for_extension: request.protocol_version == EXTENSION,
+            process: process.map(|stated| ProcessIdentity {
+                boot_id: stated.boot_id.into(),
+                pid_namespace: stated.pid_namespace.cast_unsigned(),
+                pid: stated.pid,
+                start_time: stated.start_time.cast_unsigned(),
+            }),
         })
     }
 
@@ -241,7 +256,7 @@ impl SessionRequest {
 
 async fn open_session(
     request: &SessionRequest,
-    address: SocketAddr,
+    address: PeerAddress,
     shared: &Shared,
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
@@ -284,7 +299,7 @@ async fn open_session(
 }
 
 /// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.
-fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
+fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ServerError;
@@ -15,8 +16,11 @@ use crate::wire::admin::Whitelist;
 /// every resource.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// `None` for a server with TLS alone.
+    /// `None` for a server without plain TCP connections.
     pub(super) listen: Option<SocketAddr>,
+    pub(super) unix_listen: Option<PathBuf>,
+    pub(super) unix_mode: u32,
+    pub(super) watch_processes: bool,
     pub(super) words: Whitelist,
     pub(super) require_auth: bool,
     /// Users whose digests are accepted; if empty, any digest is.
@@ -44,6 +48,9 @@ pub(super) struct Limits {
     pub(super) unfinished_bytes: usize,
 }
 
+/// Permissions of a Unix socket's file: the server's own user alone connects.
+const DEFAULT_MODE: u32 = 0o600;
+
 /// ZooKeeper's port.
 const DEFAULT_PORT: u16 = 2181;
 
@@ -51,6 +58,9 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listen: Some((IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into()),
+            unix_listen: None,
+            unix_mode: DEFAULT_MODE,
+            watch_processes: true,
             words: Whitelist::default(),
             require_auth: false,
             users: Vec::new(),
@@ -99,6 +109,51 @@ impl ServerOptions {
         self
     }
 
+    /// Listens on a Unix socket, too. Its file is created with [`unix_mode`](Self::unix_mode), and removed when the
+    /// server stops; one that a killed server has left behind is replaced. The server does not start if another one
+    /// listens there, if the path belongs to anything but a socket, or if it is too long (107 bytes on Linux).
+    ///
+    /// A connection's address is its user's id: limits for one address hold for one user. It proves the identity
+    /// `uid:1000`, which access control lists can name, and which is authentication where that is required: the file's
+    /// permissions decide which users connect. The number 65534 (`nobody`), by which Linux shows users that it does not
+    /// know, proves nothing.
+    #[must_use]
+    pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
+        self.unix_listen = Some(path.into());
+        self
+    }
+
+    /// Sets the permissions of the Unix socket's file, as `0o660`; `0o600` unless set, so that the server's own user
+    /// alone may connect, and root. To connect takes the permission to write.
+    #[must_use]
+    pub fn unix_mode(mut self, mode: u32) -> Self {
+        self.unix_mode = mode;
+        self
+    }
+
+    /// Sets whether a Unix socket's client takes its session with it when its process exits, on Linux; by default it
+    /// does, unless the client asks to keep it ([`ConnectOptions::end_with_process`]). Set to false, every session ends
+    /// with its timeout. Each watched process takes an open file, beside its connection's; at most as many are watched
+    /// as there may be connections.
+    ///
+    /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
+    #[must_use]
+    pub fn watch_processes(mut self, watch: bool) -> Self {
+        self.watch_processes = watch;
+        self
+    }
+
+    /// Serves the Unix socket alone, and listens on no port.
+    #[must_use]
+    pub fn unix_only(mut self) -> Self {
+        self.listen = None;
+        #[cfg(feature = "tls")]
+        {
+            (self.tls, self.tls_listen) = (None, None);
+        }
+        self
+    }
+
     /// Sets the four-letter words that are answered, as ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
     ///
     /// # Errors
@@ -109,7 +164,7 @@ impl ServerOptions {
     }
 
     /// Requires authentication of every client (ZooKeeper's `enforce.auth`): with the digest of a user name and
-    /// password, or by a client certificate. Without any [`user`](Self::user), any name and password are accepted, as
+    /// password, by a client certificate, or over a Unix socket by the client's user. Without any [`user`](Self::user), any name and password are accepted, as
     /// by ZooKeeper: they identify a client and prove nothing.
     ///
     /// A session for which no identity has been proved ends with its connection.
@@ -146,8 +201,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits; three quarters of all
-    /// unless set.
+    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits, over a Unix socket of one
+    /// user; three quarters of all unless set.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
@@ -226,9 +281,18 @@ impl ServerOptions {
         self.check_exposure(self.listen, false)?;
         #[cfg(feature = "tls")]
         self.check_tls(self.tls.as_ref())?;
-        match self.addresses().next() {
-            Some(_) => Ok(()),
-            None => Err(ServerError::NoAddress),
+        if let Some(path) = self.unix_listen.as_ref().filter(|_| self.unix_mode > 0o777) {
+            return Err(ServerError::UnixSocket {
+                path: path.clone(),
+                reason: format!(
+                    "{:#o} is no file mode: expected at most 0o777",
+                    self.unix_mode
+                ),
+            });
+        }
+        match self.unix_listen.is_some() || self.addresses().next().is_some() {
+            true => Ok(()),
+            false => Err(ServerError::NoAddress),
         }
     }
 

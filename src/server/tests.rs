@@ -109,7 +109,10 @@ async fn session_opened(server: &Server) -> TcpStream {
 /// Opens a session over a stream of so many bytes in this process. Returns its other end, and the task that serves it.
 async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) {
     let (mut client, stream) = tokio::io::duplex(room);
-    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let seat = server
+        .shared
+        .table
+        .enter(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     let until = tokio::time::Instant::now() + PATIENCE;
     let serving = connection::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
     let serving = tokio::spawn(serving);
@@ -139,7 +142,10 @@ async fn a_session_is_listed_before_its_client_learns_of_it() {
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     // The response to the handshake does not fit: its first byte arrives while the server still sends the rest.
     let (mut client, stream) = tokio::io::duplex(8);
-    let guard = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let guard = server
+        .shared
+        .table
+        .enter(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     let until = tokio::time::Instant::now() + PATIENCE;
     let serving = connection::serve(stream, guard.unwrap(), server.shared.clone(), until, None);
     tokio::spawn(serving);
@@ -291,8 +297,7 @@ fn the_proofs_of_a_client_have_a_limit() {
         users: Vec::new(),
         superuser: None,
     };
-    let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let mut admission = Admission::new(Arc::new(policy), address);
+    let mut admission = Admission::new(Arc::new(policy));
     for user in 0..200 {
         admission.prove("digest", format!("user-{user}:secret").as_bytes());
         let long = format!("{user}{}:secret", "n".repeat(100_000));

@@ -1,13 +1,14 @@
 //! [`Transport`]: the byte stream of a connection, plain or TLS, and how one is closed so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// Byte stream of a connection, plain or TLS.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
@@ -16,14 +17,37 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// A pending read is no proof of the contrary: the runtime may not have polled the socket yet, least of all after a
     /// pause of the whole process. The client's session would expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
+
+    /// Returns the socket, if it is one of Unix.
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 impl Transport for TcpStream {
     fn is_readable(&self) -> bool {
-        let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other error is left to the next read, which closes the connection.
-        !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+        has_unread(self)
     }
+}
+
+impl Transport for UnixStream {
+    fn is_readable(&self) -> bool {
+        has_unread(self)
+    }
+
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+fn has_unread(socket: impl AsFd) -> bool {
+    let peeked = recv(
+        socket,
+        &mut [0_u8; 1],
+        RecvFlags::PEEK | RecvFlags::DONTWAIT,
+    );
+    // Any other error is left to the next read, which closes the connection.
+    !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
 #[cfg(feature = "tls")]
@@ -36,6 +60,10 @@ impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
 impl<T: Transport> Transport for &mut T {
     fn is_readable(&self) -> bool {
         (**self).is_readable()
+    }
+
+    fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
+        (**self).unix_socket()
     }
 }
 

@@ -141,7 +141,10 @@ mod tests {
             half_open: 5,
         };
         let table = ConnectionTable::new(limits, Clock::new_virtual());
-        let guards = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
+        let guards = [1, 2, 3].map(|port| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+            table.enter(address).unwrap()
+        });
         let gone = || {
             guards
                 .each_ref()

@@ -1,7 +1,7 @@
 //! The records of the handshake, and the headers of all frames after it.
 
 use super::code::Code;
-use super::jute::{Data, Jute, Malformed, Reader, records};
+use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
 /// Reserved xids, which are no numbers of requests.
 pub(crate) mod xid {
@@ -55,6 +55,20 @@ records! {
         password: Data<'a>,
         /// True if the server is read-only; `None` for a client that did not send the field.
         read_only: Option<bool>,
+    }
+}
+
+records! {
+    /// Statement of a Unix socket's client about its process, behind its [`ConnectRequest`] in the same frame. A server
+    /// that does not know it ignores it, as ZooKeeper does. Never sent over TCP.
+    ProcessStatement<'a> {
+        /// Id of the machine's start, as /proc/sys/kernel/random/boot_id has it.
+        boot_id: Text<'a>,
+        /// Inode of the pid namespace.
+        pid_namespace: i64,
+        pid: i32,
+        /// Time of its start in clock ticks since the machine's start.
+        start_time: i64,
     }
 }
 

@@ -27,6 +27,8 @@ mod harness;
 mod kazoo;
 #[cfg(feature = "zookeeper")]
 mod kill;
+#[cfg(all(feature = "server", feature = "client", target_os = "linux"))]
+mod killed;
 mod known_bugs;
 mod lease;
 mod many;

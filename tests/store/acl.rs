@@ -10,7 +10,7 @@ use lockkeeper_store::{
 };
 
 use crate::common::*;
-use crate::support::on_every_backend;
+use crate::support::on_every_backend_without_users as on_every_backend;
 
 fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     AclEntry {

@@ -19,6 +19,8 @@ mod fuzzing;
 mod hostile;
 mod model;
 mod naive;
+#[cfg(all(feature = "server", feature = "client", target_os = "linux"))]
+mod process_exit;
 mod program;
 mod proof;
 mod renegotiation;
@@ -28,6 +30,8 @@ mod rules_over_a_wire;
 mod sessions;
 #[cfg(all(feature = "server", feature = "tls"))]
 mod tls;
+#[cfg(all(feature = "server", feature = "tls", feature = "client"))]
+mod unix;
 #[cfg(feature = "server")]
 #[path = "../support/wire.rs"]
 mod wire;

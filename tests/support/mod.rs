@@ -177,6 +177,21 @@ impl Env {
         }
     }
 
+    /// The same over a Unix socket.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) async fn unix() -> Self {
+        let served = Served::start(SWEEP);
+        let (socket, chroot) = (served.socket().display(), unique("env"));
+        let url = format!("lockkeeper+unix://{socket}?chroot=/{chroot}");
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the server answers"),
+            embedded: None,
+            served: Some(served),
+            folder: None,
+        }
+    }
+
     /// A fresh chroot on the shared ZooKeeper.
     pub(crate) async fn zookeeper() -> Self {
         let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));
@@ -195,6 +210,8 @@ impl Env {
         match self.target().split(':').next() {
             #[cfg(all(feature = "file", feature = "server"))]
             Some("lockkeeper") => Self::served().await,
+            #[cfg(all(feature = "file", feature = "server"))]
+            Some("lockkeeper+unix") => Self::unix().await,
             Some("zookeeper") => Self::zookeeper().await,
             _ => Self::memory().await,
         }
@@ -279,7 +296,7 @@ pub(crate) async fn within_reason<T>(test: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
 }
 
-/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served` and
+/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served`, `name::unix` and
 /// `name::zookeeper`.
 macro_rules! on_every_backend {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
@@ -289,33 +306,50 @@ macro_rules! on_every_backend {
 
             async fn test($env: $crate::support::Env) $body
 
-            #[tokio::test]
-            async fn memory() {
-                let env = $crate::support::Env::memory().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
-            #[cfg(feature = "file")]
-            #[tokio::test]
-            async fn file() {
-                let env = $crate::support::Env::file().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
+            $crate::support::on_backends_without_users! {}
             #[cfg(all(feature = "file", feature = "server", feature = "client"))]
-            #[tokio::test]
-            async fn served() {
-                let env = $crate::support::Env::served().await;
-                $crate::support::within_reason(test(env)).await;
-            }
-
-            #[cfg(feature = "zookeeper")]
-            #[tokio::test]
-            async fn zookeeper() {
-                let env = $crate::support::Env::zookeeper().await;
-                $crate::support::within_reason(test(env)).await;
-            }
+            $crate::support::on_backends! { unix }
         }
     )*};
 }
 pub(crate) use on_every_backend;
+
+/// The same without `unix`: there all clients of this process have one identity in common, their user's.
+macro_rules! on_every_backend_without_users {
+    ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn test($env: $crate::support::Env) $body
+
+            $crate::support::on_backends_without_users! {}
+        }
+    )*};
+}
+pub(crate) use on_every_backend_without_users;
+
+macro_rules! on_backends_without_users {
+    () => {
+        $crate::support::on_backends! { memory }
+        #[cfg(feature = "file")]
+        $crate::support::on_backends! { file }
+        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
+        $crate::support::on_backends! { served }
+        #[cfg(feature = "zookeeper")]
+        $crate::support::on_backends! { zookeeper }
+    };
+}
+pub(crate) use on_backends_without_users;
+
+/// Makes of the function `test` a test on these backends.
+macro_rules! on_backends {
+    ($($backend:ident)*) => {$(
+        #[tokio::test]
+        async fn $backend() {
+            let env = $crate::support::Env::$backend().await;
+            $crate::support::within_reason(test(env)).await;
+        }
+    )*};
+}
+pub(crate) use on_backends;

@@ -2,17 +2,17 @@
 //!
 //! The store sees the same in both cases: the client falls silent without a closeSession, and the
 //! session lives on until its timeout has passed. In this process the client's requests go through a
-//! [`Wire`], which swallows them after the cut; to a server they go through a relay on a local port,
-//! which the cut closes with all its connections.
+//! [`Wire`], which swallows them after the cut; to a server they go through a relay on a local port
+//! or a socket, which the cut closes with all its connections.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lockkeeper::{Client, Clock, ConnectOptions, Error, connect_with};
 use lockkeeper_store::{Backend, BoxFuture, Connector, Request, Response, SessionStatus};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// A client with its means of being cut off.
@@ -35,11 +35,17 @@ impl Mortal {
                 });
                 (Client::open(wires, url.to_owned(), options).await?, None)
             }
+            Some(("lockkeeper+unix", target)) => {
+                static RELAYS: AtomicUsize = AtomicUsize::new(0);
+                let (socket, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+                let near = format!("{socket}-{}", RELAYS.fetch_add(1, Ordering::Relaxed));
+                let relay = relay_unix(&near, socket.to_owned()).map_err(no_relay)?;
+                let near = format!("lockkeeper+unix://{near}{query}");
+                (connect_with(near.as_str(), options).await?, Some(relay))
+            }
             Some((scheme, hosts)) => {
                 let (hosts, chroot) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
-                let (port, relay) = relay(hosts.to_owned()).await.map_err(|error| {
-                    Error::Protocol(format!("no relay could be opened: {error}"))
-                })?;
+                let (port, relay) = relay(hosts.to_owned()).await.map_err(no_relay)?;
                 let near = format!("{scheme}://127.0.0.1:{port}{chroot}");
                 (connect_with(near.as_str(), options).await?, Some(relay))
             }
@@ -82,6 +88,27 @@ async fn relay(hosts: String) -> std::io::Result<(u16, AbortHandle)> {
         }
     });
     Ok((port, relay.abort_handle()))
+}
+
+/// The same for a Unix socket, from one path to another.
+fn relay_unix(near: &str, far: String) -> std::io::Result<AbortHandle> {
+    let listener = UnixListener::bind(near)?;
+    let relay = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut near, _)) = listener.accept().await {
+            let far = far.clone();
+            connections.spawn(async move {
+                if let Ok(mut far) = UnixStream::connect(far).await {
+                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                }
+            });
+        }
+    });
+    Ok(relay.abort_handle())
+}
+
+fn no_relay(error: std::io::Error) -> Error {
+    Error::Protocol(format!("no relay could be opened: {error}"))
 }
 
 /// Opens sessions whose requests go through a [`Wire`].

@@ -1,6 +1,7 @@
-//! A store of this process that tests reach over TCP, as other processes would.
+//! A store of this process that tests reach over TCP or a Unix socket, as other processes would.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl Served {
             .reaper_interval(sweep)
             .segment_bytes(5 << 20, 5 << 20);
         let store = Store::file_with(folder.path(), options).expect("the folder is fresh");
-        let server = Self::serve(&store);
+        let server = Self::serve(&store, folder.path().join("socket"));
         Self {
             server,
             store,
@@ -46,10 +47,11 @@ impl Served {
         }
     }
 
-    fn serve(store: &Store) -> Server {
+    fn serve(store: &Store, socket: PathBuf) -> Server {
         let (store, (tell, told)) = (store.clone(), std::sync::mpsc::channel());
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let options = ServerOptions::new().listen(listen).four_letter_words("*");
+        let options = ServerOptions::new().listen(listen).unix_listen(socket);
+        let options = options.four_letter_words("*");
         let options = options.expect("these are all words");
         runtime().spawn(async move { tell.send(Server::bind(&store, options).await) });
         let bound = told.recv().expect("it was tried");
@@ -58,6 +60,11 @@ impl Served {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.local_addr()
+    }
+
+    /// The path of its Unix socket.
+    pub(crate) fn socket(&self) -> &Path {
+        self.server.unix_path().expect("it was asked for one")
     }
 
     /// Its address, as `host:port`.

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use lockkeeper_store::{Durability, ServerOptions};
 
 use super::logs;
-use super::values::{self, Data, Digest};
+use super::values::{self, Data, Digest, Listen};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
@@ -20,10 +20,16 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true)]
     pub(crate) check_config: bool,
 
-    /// Address for plain connections; port 0 takes any free port [default: 127.0.0.1:2181, unless there is only
-    /// --tls-listen]
-    #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
-    pub(crate) listen: Option<SocketAddr>,
+    /// Address for plain connections, where port 0 takes any free port, or unix:PATH for a Unix socket; can be given
+    /// once for each [default: 127.0.0.1:2181, unless there is --tls-listen or a Unix socket]
+    #[arg(long, value_name = "ADDRESS|unix:PATH", help_heading = "Addresses")]
+    pub(crate) listen: Vec<Listen>,
+    /// Permissions of the Unix socket's file, in octal digits; to connect takes the permission to write
+    #[arg(long, value_name = "MODE", value_parser = values::mode, default_value = "600", help_heading = "Addresses")]
+    pub(crate) unix_mode: u32,
+    /// Ends the session of a Unix socket's client when its process exits; false waits for its timeout
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
+    pub(crate) watch_processes: bool,
     /// Allows an address that other machines can reach without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,

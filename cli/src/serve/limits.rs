@@ -6,9 +6,9 @@ use tracing::warn;
 /// Open files beside connections: the log, its snapshots, the runtime's own, and some to spare.
 const OTHER_FILES: u64 = 128;
 
-/// Raises the limit to what so many connections need, as far as the system allows.
-pub(crate) fn raise_open_files(connections: usize) {
-    let needed = connections as u64 + OTHER_FILES;
+/// Raises the limit to what connections with so many files need, as far as the system allows.
+pub(crate) fn raise_open_files(of_connections: usize) {
+    let needed = of_connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` means unlimited.
     let Some(limit) = current.filter(|limit| *limit < needed) else {

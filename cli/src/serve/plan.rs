@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
 use super::config::{Config, Setting};
 use super::flags::{DurabilityClass, Flags};
 use super::memory::Memory;
-use super::values::{Data, shown};
+use super::values::{Data, Listen, shown};
 
 /// Everything that is needed to serve.
 #[derive(Debug)]
@@ -22,10 +22,11 @@ pub(crate) struct Plan {
     pub(crate) memory: Memory,
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
-    /// True if connections without TLS are accepted.
+    /// True if TCP connections without TLS are accepted.
     pub(crate) is_plain: bool,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) max_connections: usize,
+    /// Number of files that connections may have open.
+    pub(crate) open_files: usize,
     pub(crate) threads: usize,
     /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
@@ -38,6 +39,7 @@ impl Plan {
     /// A sentence for the operator.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         check_data(&flags.data)?;
+        check_listeners(flags)?;
         check_exposure(flags)?;
         let tls = TlsFiles::of(flags)?;
         check_limits(flags)?;
@@ -50,7 +52,11 @@ impl Plan {
             server: server(flags, &memory, tls.as_ref())?,
             is_plain: flags.listens().is_some(),
             tls,
-            max_connections: memory.connections,
+            open_files: match flags.unix_socket().is_some() && flags.watch_processes {
+                // A connection's socket, and the handle to its process.
+                true => 2 * memory.connections,
+                false => memory.connections,
+            },
             threads: threads(flags),
             warnings: warnings(flags),
         })
@@ -63,6 +69,19 @@ fn check_data(data: &Data) -> Result<(), String> {
             Err(format!("--data: {} is not a directory", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses a second address of a kind.
+fn check_listeners(flags: &Flags) -> Result<(), String> {
+    let sockets = flags
+        .listen
+        .iter()
+        .filter(|it| matches!(it, Listen::Unix(_)));
+    let sockets = sockets.count();
+    match sockets > 1 || flags.listen.len() - sockets > 1 {
+        true => Err("--listen is given once for an address, and once for a Unix socket".into()),
+        false => Ok(()),
     }
 }
 
@@ -89,10 +108,23 @@ const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2_181);
 
 impl Flags {
-    /// Returns the address for plain connections; `None` if only TLS is asked for.
+    /// Returns the address for plain TCP connections; `None` if only TLS or a Unix socket is asked for.
     fn listens(&self) -> Option<SocketAddr> {
-        let default = self.tls_listen.is_none().then_some(DEFAULT_ADDRESS);
-        self.listen.or(default)
+        let is_default = self.tls_listen.is_none() && self.listen.is_empty();
+        let default = is_default.then_some(DEFAULT_ADDRESS);
+        let addresses = self.listen.iter().filter_map(|it| match it {
+            Listen::Tcp(address) => Some(*address),
+            Listen::Unix(_) => None,
+        });
+        addresses.chain(default).next()
+    }
+
+    /// Returns the path of the Unix socket, if one is asked for.
+    fn unix_socket(&self) -> Option<&Path> {
+        self.listen.iter().find_map(|it| match it {
+            Listen::Unix(path) => Some(path.as_path()),
+            Listen::Tcp(_) => None,
+        })
     }
 
     /// Returns the shortest and the longest session timeout.
@@ -177,8 +209,15 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
     }
     options = match flags.listens() {
         Some(address) => options.listen(address),
-        None => options.tls_only(),
+        None if tls.is_some() => options.tls_only(),
+        None => options.unix_only(),
     };
+    if let Some(path) = flags.unix_socket() {
+        options = options
+            .unix_listen(path)
+            .unix_mode(flags.unix_mode)
+            .watch_processes(flags.watch_processes);
+    }
     // Read here, before a port is bound: an unusable file is a wrong configuration (exit code 2), not a failed start.
     if let Some(files) = tls {
         let certificates = files.read().map_err(|error| error.to_string())?;
@@ -286,6 +325,10 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     if let Some(address) = config.flags.listens() {
         let _ = writeln!(text, "# on {address}, without TLS");
     }
+    if let Some(path) = config.flags.unix_socket() {
+        let (path, mode) = (path.display(), config.flags.unix_mode);
+        let _ = writeln!(text, "# on unix:{path}, with mode {mode:03o}");
+    }
     if let Some(files) = &plan.tls {
         let clients = match files.client_authorities.len() {
             0 => "",
@@ -331,9 +374,10 @@ fn line(setting: &Setting) -> String {
         _ => quoted(value),
     });
     let values: Vec<_> = values.collect();
-    match name.as_str() {
-        "user" | "tls-client-ca" => format!("{name} = [{}]", values.join(", ")),
-        _ => format!("{name} = {}", values.join("")),
+    let is_list = matches!(name.as_str(), "user" | "tls-client-ca") || values.len() > 1;
+    match is_list {
+        true => format!("{name} = [{}]", values.join(", ")),
+        false => format!("{name} = {}", values.join("")),
     }
 }
 

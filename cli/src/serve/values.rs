@@ -81,6 +81,39 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Address to listen on without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            // Refused: it would create a socket of that name in the working directory.
+            Some(path) if path.is_empty() || path.starts_with('~') || path.ends_with('/') => {
+                Err("a Unix socket is given as unix:PATH, as unix:/run/lockkeeper.sock".into())
+            }
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => address(text)
+                .map(Self::Tcp)
+                .map_err(|why| format!("{why}, or unix:PATH for a Unix socket")),
+        }
+    }
+}
+
+/// Parses a file mode: three octal digits, and zeros before them.
+pub(crate) fn mode(text: &str) -> Result<u32, String> {
+    let is_octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| is_octal && *mode <= 0o777)
+        .ok_or_else(|| "a mode is three octal digits, as 600 or 660".into())
+}
+
 /// Place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
@@ -221,6 +254,36 @@ mod tests {
             "localhost:",
         ] {
             assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_has_a_path() {
+        assert_eq!(
+            "unix:/run/a b.sock".parse(),
+            Ok(Listen::Unix("/run/a b.sock".into()))
+        );
+        assert_eq!(
+            "127.0.0.1:7".parse(),
+            Ok(Listen::Tcp(([127, 0, 0, 1], 7).into()))
+        );
+        for wrong in [
+            "unix:",
+            "unix:~/a.sock",
+            "unix:/run/",
+            "unix",
+            "/run/a.sock",
+        ] {
+            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_octal() {
+        assert_eq!(mode("600"), Ok(0o600));
+        assert_eq!(mode("0660"), Ok(0o660));
+        for wrong in ["", "1777", "9", "0o600", "-1", "+7", "rw"] {
+            assert!(mode(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -10,6 +10,7 @@ mod server;
 mod stops;
 mod support;
 mod tls;
+mod unix;
 
 use std::process::Command;
 

@@ -2,17 +2,15 @@
 //! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
 
 use std::io;
-use std::net::TcpStream as StdTcpStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
+use super::socket::{RegisteredSocket, Socket};
 use crate::error::{Error, Result};
 use crate::future::select;
 
@@ -82,9 +80,9 @@ async fn supervise(link: Arc<Link>, user: Option<Handle>) {
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
 async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
-    let connecting = TcpStream::connect(&link.host);
+    let connecting = link.endpoint.connect();
     let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
-        Ok(connected) => connected.and_then(prepared),
+        Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
     match connected {
@@ -100,22 +98,14 @@ async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
     }
 }
 
-/// Takes the socket back from the runtime, for any thread to use.
-fn prepared(stream: TcpStream) -> io::Result<StdTcpStream> {
-    let socket = stream.into_std()?;
-    // Two small requests that are sent one after the other are not held back for the reply to the first.
-    socket.set_nodelay(true)?;
-    Ok(socket)
-}
-
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
-fn start_reader(link: &Arc<Link>, socket: StdTcpStream, attempt: u64, user: Option<&Handle>) {
+fn start_reader(link: &Arc<Link>, socket: Socket, attempt: u64, user: Option<&Handle>) {
     for (runtime, is_users) in user
         .map(|user| (user, true))
         .into_iter()
         .chain([(own(), false)])
     {
-        let Some(stream) = registered(&socket, runtime) else {
+        let Some(stream) = RegisteredSocket::new(&socket, runtime) else {
             continue;
         };
         let reader = Reader {
@@ -135,15 +125,6 @@ fn start_reader(link: &Arc<Link>, socket: StdTcpStream, attempt: u64, user: Opti
     link.hand_back();
 }
 
-/// Registers a socket with a runtime; `None` where that is shut down, or was built without IO.
-fn registered(socket: &StdTcpStream, runtime: &Handle) -> Option<TcpStream> {
-    let socket = socket.try_clone().ok()?;
-    let _entered = runtime.enter();
-    // tokio panics in a runtime without IO, and has no way to ask.
-    let registered = catch_unwind(AssertUnwindSafe(|| TcpStream::from_std(socket)));
-    registered.ok()?.ok()
-}
-
 /// The reader of one connection. Where its runtime drops it, the supervisor finds another.
 struct Reader {
     link: Arc<Link>,
@@ -160,7 +141,7 @@ impl Drop for Reader {
     }
 }
 
-async fn read(reader: Reader, stream: TcpStream) {
+async fn read(reader: Reader, stream: RegisteredSocket) {
     let (link, attempt) = (&reader.link, reader.attempt);
     loop {
         let interest = match link.is_blocked() {

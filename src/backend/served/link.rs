@@ -10,7 +10,6 @@ mod delivery;
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,6 +21,7 @@ use tokio::sync::Notify;
 
 use self::delivery::{Delivery, DeliveryQueue, Pending, ReplyCell};
 use super::session::{ClientSession, Output, SessionOptions};
+use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
@@ -35,7 +35,8 @@ use crate::watch::{Unwatch, WatchCell};
 
 /// One session at a server.
 pub(super) struct Link {
-    /// The server, as `host:port`.
+    pub(super) endpoint: Endpoint,
+    /// The server in messages: `host:port`, or the path of a socket.
     pub(super) host: String,
     pub(super) tls: Option<Tls>,
     pub(super) clock: Clock,
@@ -89,7 +90,7 @@ pub(super) enum Failure {
 enum Unwritten {
     Nothing,
     /// There are some, and a wait for this socket may help.
-    Waits(TcpStream),
+    Waits(Socket),
     /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
     Stuck,
 }
@@ -100,7 +101,7 @@ pub(super) struct Duties {
     /// Begin this attempt to connect.
     pub(super) connect: Option<u64>,
     /// Have the connection of this attempt read by our own thread.
-    pub(super) reader: Option<(TcpStream, u64)>,
+    pub(super) reader: Option<(Socket, u64)>,
     /// Come back at this time; `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
@@ -126,14 +127,15 @@ const READS: usize = 16;
 
 impl Link {
     pub(super) fn new(
-        host: String,
+        endpoint: Endpoint,
         tls: Option<Tls>,
         options: SessionOptions,
         clock: Clock,
     ) -> Arc<Self> {
         let now = clock.now();
         Arc::new(Self {
-            host,
+            host: endpoint.to_string(),
+            endpoint,
             inner: Mutex::new(Inner {
                 session: ClientSession::new(options, now),
                 stream: None,
@@ -365,7 +367,7 @@ impl Link {
     }
 
     /// Takes over a new connection. Returns a handle for its reader; `None` if the attempt was given up meanwhile.
-    pub(super) fn attach(self: &Arc<Self>, socket: TcpStream, attempt: u64) -> Option<TcpStream> {
+    pub(super) fn attach(self: &Arc<Self>, socket: Socket, attempt: u64) -> Option<Socket> {
         let tls = match self.tls.as_ref().map(Tls::start).transpose() {
             Ok(tls) => tls,
             Err(error) => {
@@ -498,7 +500,7 @@ impl Inner {
         self.read_at.after(self.session.timeout() / UNREAD)
     }
 
-    fn reader_due(&mut self) -> Option<(TcpStream, u64)> {
+    fn reader_due(&mut self) -> Option<(Socket, u64)> {
         if !std::mem::take(&mut self.lacks_reader) {
             return None;
         }
@@ -605,12 +607,16 @@ impl Inner {
 }
 
 /// Waits until a socket takes more bytes. Returns false on timeout.
-fn is_writable(socket: &TcpStream, limit: Duration) -> bool {
+fn is_writable(socket: &Socket, limit: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let Ok(limit) = limit.try_into() else {
         return false;
     };
-    let mut sockets = [PollFd::new(socket, PollFlags::OUT)];
+    let mut sockets = [match socket {
+        Socket::Tcp(socket) => PollFd::new(socket, PollFlags::OUT),
+        #[cfg(unix)]
+        Socket::Unix(socket) => PollFd::new(socket, PollFlags::OUT),
+    }];
     poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 

@@ -1,8 +1,8 @@
 //! [`Tls`] in a build without the feature `tls`: it cannot be created, with an error that names the feature.
 
 use std::io;
-use std::net::TcpStream;
 
+use super::socket::Socket;
 use crate::error::{Error, Result, TargetError};
 use crate::tls::{ClientTls, TlsError};
 
@@ -30,15 +30,15 @@ impl TlsStream {
         match *self {}
     }
 
-    pub(super) fn read(&mut self, _: &mut TcpStream, _: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, _: &mut Socket, _: &mut [u8]) -> io::Result<usize> {
         match *self {}
     }
 
-    pub(super) fn write(&mut self, _: &mut TcpStream, _: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, _: &mut Socket, _: &[u8]) -> io::Result<usize> {
         match *self {}
     }
 
-    pub(super) fn flush(&mut self, _: &mut TcpStream) -> io::Result<()> {
+    pub(super) fn flush(&mut self, _: &mut Socket) -> io::Result<()> {
         match *self {}
     }
 }

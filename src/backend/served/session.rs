@@ -20,12 +20,14 @@ use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::Secret;
 use crate::path::ZnodePath;
+use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Enqueue, Predecessor, Reply, Request};
 use crate::size::Scale;
 use crate::types::{CreateMode, SessionId, Zxid};
 use crate::watch::WatchedEvent;
 use crate::wire::{
-    self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, put_frame, xid,
+    self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, ProcessStatement, put_frame,
+    xid,
 };
 
 /// Terms on which a session is opened.
@@ -37,6 +39,8 @@ pub(super) struct SessionOptions {
     pub(super) close_timeout: Duration,
     /// Identities to prove on each connection.
     pub(super) auth: Vec<(String, Secret)>,
+    /// The process, for a server of this machine that is to end the session with it.
+    pub(super) process: Option<ProcessIdentity>,
     /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
     pub(super) seed: u64,
 }
@@ -490,7 +494,17 @@ impl<T> ClientSession<T> {
             password: &self.password,
             read_only: Some(false),
         };
-        put_frame(&mut self.out, |to| handshake.put(to));
+        let process = self.options.process.as_ref();
+        let statement = process.map(|process| ProcessStatement {
+            boot_id: process.boot_id.as_str().into(),
+            pid_namespace: process.pid_namespace.cast_signed(),
+            pid: process.pid,
+            start_time: process.start_time.cast_signed(),
+        });
+        put_frame(&mut self.out, |to| {
+            handshake.put(to);
+            statement.iter().for_each(|statement| statement.put(to));
+        });
     }
 
     /// Records that the connection is lost, or that an attempt has failed.

@@ -1,24 +1,24 @@
 //! [`Stream`]: a non-blocking connection to a server, with TLS or without.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
 
+use super::socket::Socket;
 use super::tls::TlsStream;
 
 /// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: TcpStream,
+    socket: Socket,
     tls: Option<TlsStream>,
 }
 
 impl Stream {
-    pub(super) fn new(socket: TcpStream, tls: Option<TlsStream>) -> Self {
+    pub(super) fn new(socket: Socket, tls: Option<TlsStream>) -> Self {
         Self { socket, tls }
     }
 
     /// Returns another handle to the socket, to wait for it.
-    pub(super) fn try_clone(&self) -> io::Result<TcpStream> {
+    pub(super) fn try_clone(&self) -> io::Result<Socket> {
         self.socket.try_clone()
     }
 
@@ -63,7 +63,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // In the child of a fork the connection is the parent's.
         if !crate::fork::is_forked() {
-            let _ = self.socket.shutdown(Shutdown::Both);
+            let _ = self.socket.shutdown();
         }
     }
 }

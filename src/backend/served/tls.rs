@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
+use super::socket::Socket;
 use crate::error::{Error, Result};
 use crate::tls::{ClientTls, TlsError, client_config, server_name};
 
@@ -50,7 +50,7 @@ impl TlsStream {
         self.0.is_handshaking()
     }
 
-    pub(super) fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -74,7 +74,7 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, socket: &mut Socket, bytes: &[u8]) -> io::Result<usize> {
         // Before it takes more: rustls holds a limited number of bytes back, and takes none beyond them.
         match self.flush(socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
@@ -89,7 +89,7 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+    pub(super) fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
         while self.0.wants_write() {
             self.0.write_tls(socket)?;
         }

@@ -308,7 +308,7 @@ fn ended(mut text: String, is_whole: bool) -> String {
 fn connection(entry: &ConnectionEntry) -> Connection {
     let traffic = entry.traffic();
     Connection {
-        address: entry.address(),
+        address: entry.address().to_string(),
         is_read: entry.is_reading(),
         queued: traffic.outstanding,
         received: traffic.received,

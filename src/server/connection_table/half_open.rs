@@ -6,12 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use crate::server::peer::{Network, PeerAddress};
 
 /// Half-open connections by network, with the slots that the table keeps them in.
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
-    by_network: HashMap<IpAddr, BTreeSet<Arrival>>,
+    by_network: HashMap<Network, BTreeSet<Arrival>>,
     /// Each network that has any: the last one has most, and among its equals the oldest connection.
     ranks: BTreeSet<Rank>,
     count: usize,
@@ -21,22 +22,22 @@ pub(super) struct HalfOpen {
 type Arrival = (u64, usize);
 
 /// Number of a network's connections, its oldest, and the network.
-type Rank = (usize, Reverse<u64>, IpAddr);
+type Rank = (usize, Reverse<u64>, Network);
 
 impl HalfOpen {
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    pub(super) fn insert(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
-        self.change(network(address), |connections| {
+    pub(super) fn insert(&mut self, address: PeerAddress, arrival: u64, slot: usize) {
+        self.change(address.network(), |connections| {
             connections.insert((arrival, slot));
         });
     }
 
     /// Removes a connection, if it is still among them: one that was evicted has been removed already.
-    pub(super) fn remove(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
-        self.change(network(address), |connections| {
+    pub(super) fn remove(&mut self, address: PeerAddress, arrival: u64, slot: usize) {
+        self.change(address.network(), |connections| {
             connections.remove(&(arrival, slot));
         });
     }
@@ -50,7 +51,7 @@ impl HalfOpen {
     }
 
     /// Changes a network's connections, and its rank with them.
-    fn change(&mut self, network: IpAddr, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
+    fn change(&mut self, network: Network, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
         let connections = self.by_network.entry(network).or_default();
         // The rank is the key of an ordered set, so the former one is removed and a new one inserted, not changed.
         let (before, former) = (connections.len(), rank(network, connections));
@@ -68,22 +69,7 @@ impl HalfOpen {
     }
 }
 
-fn rank(network: IpAddr, connections: &BTreeSet<Arrival>) -> Option<Rank> {
+fn rank(network: Network, connections: &BTreeSet<Arrival>) -> Option<Rank> {
     let (oldest, _) = connections.first()?;
     Some((connections.len(), Reverse(*oldest), network))
-}
-
-/// Bits of an IPv6 address below the network's: one client may have every one of these addresses.
-const INTERFACE_BITS: u32 = 64;
-
-/// The part of an address that a client cannot choose: the first 64 bits of an IPv6 address, or an IPv4 address, which
-/// is the same if it came through an IPv6 socket.
-pub(in crate::server) fn network(address: SocketAddr) -> IpAddr {
-    match address.ip().to_canonical() {
-        IpAddr::V6(ip) => {
-            let bits = ip.to_bits() >> INTERFACE_BITS << INTERFACE_BITS;
-            Ipv6Addr::from_bits(bits).into()
-        }
-        ip => ip,
-    }
 }

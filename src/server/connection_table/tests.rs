@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -53,7 +54,7 @@ fn connections_of_one_address_are_counted_however_it_is_written() {
     let _mapped = table.enter(mapped).unwrap();
     let refused = table.enter(address(1, 3)).unwrap_err();
     let expected = Refusal::PerAddress {
-        address: address(1, 0).ip(),
+        address: PeerAddress::from(address(1, 0)).network(),
         limit: 2,
     };
     assert_eq!(refused, expected);

@@ -1,7 +1,5 @@
 //! A talk without a socket and without a store.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use super::super::ServerOptions;
 use super::super::auth::Policy;
 use super::*;
@@ -17,12 +15,11 @@ fn protocol_with(is_extended: bool) -> ProtocolState {
         users: Vec::new(),
         superuser: None,
     };
-    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let agreed = Agreed {
         is_extended,
         frames: Frames::new(limits.frame_bytes),
     };
-    ProtocolState::new(limits, Admission::new(Arc::new(policy), address), agreed)
+    ProtocolState::new(limits, Admission::new(Arc::new(policy)), agreed)
 }
 
 /// The frame of a getData.

@@ -1,7 +1,5 @@
 //! Texts of srvr, stat and cons: the server's figures, and its connections.
 
-use std::net::SocketAddr;
-
 use super::{line, put};
 use crate::types::{SessionId, Zxid};
 
@@ -67,7 +65,7 @@ pub(crate) struct Figures<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     /// The client's.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: String,
     /// True if the server reads from it.
     pub(crate) is_read: bool,
     /// Requests that have no answer yet.

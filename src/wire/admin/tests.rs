@@ -31,7 +31,7 @@ fn figures(received: u64, sent: u64) -> Figures<'static> {
 
 fn connection(port: u16, received: u64, sent: u64, session: Option<Attached>) -> Connection {
     Connection {
-        address: ([127, 0, 0, 1], port).into(),
+        address: format!("127.0.0.1:{port}"),
         is_read: true,
         queued: 0,
         received,

@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::backend::served::session::SessionOptions;
+    use crate::backend::served::socket::Endpoint;
     use crate::clock::Clock;
 
     struct PanickingWaker;
@@ -197,8 +198,14 @@ mod tests {
             close_timeout: Duration::from_secs(10),
             auth: Vec::new(),
             seed: 1,
+            process: None,
         };
-        let link = Link::new("localhost:1".into(), None, options, Clock::new_virtual());
+        let link = Link::new(
+            Endpoint::Tcp("localhost:1".into()),
+            None,
+            options,
+            Clock::new_virtual(),
+        );
         let replies: [Arc<ReplyCell>; 3] = Default::default();
         let deliver = |reply: &Arc<ReplyCell>| {
             let delivery = Delivery::Reply(reply.clone(), Ok(Reply::Done));

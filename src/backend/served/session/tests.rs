@@ -45,6 +45,7 @@ impl World {
             timeout: TIMEOUT,
             close_timeout: TIMEOUT,
             auth: Vec::new(),
+            process: None,
             seed: 7,
         };
         Self {

@@ -1,0 +1,173 @@
+//! Sockets of TCP and Unix: the place of a server ([`Endpoint`]), a connection to it that any thread may use
+//! ([`Socket`]), and one that a runtime waits for ([`RegisteredSocket`]).
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(unix)]
+use std::path::PathBuf;
+
+use tokio::io::Interest;
+use tokio::runtime::Handle;
+
+/// Place at which a server listens.
+#[derive(Clone, Debug)]
+pub(crate) enum Endpoint {
+    /// As `host:port`.
+    Tcp(String),
+    #[cfg(unix)]
+    Unix {
+        path: PathBuf,
+        /// True if the server is to end a session with the client's process.
+        ends_with_process: bool,
+    },
+}
+
+impl Endpoint {
+    /// Returns true if the client states its process to the server.
+    pub(super) fn states_process(&self) -> bool {
+        match self {
+            // A closed TCP connection proves nothing, and the kernel does not say which process is behind one.
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix {
+                ends_with_process, ..
+            } => *ends_with_process,
+        }
+    }
+
+    /// Returns true if the way to the server may lead through a network.
+    pub(super) fn is_network(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
+    /// Connects, on a runtime with IO.
+    pub(super) async fn connect(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(host) => {
+                let socket = tokio::net::TcpStream::connect(host).await?.into_std()?;
+                // Two small requests that are sent one after the other are not held back for the reply to the first.
+                socket.set_nodelay(true)?;
+                Ok(Socket::Tcp(socket))
+            }
+            #[cfg(unix)]
+            Self::Unix { path, .. } => {
+                let socket = tokio::net::UnixStream::connect(path).await?;
+                Ok(Socket::Unix(socket.into_std()?))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host) => f.write_str(host),
+            #[cfg(unix)]
+            Self::Unix { path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+/// A non-blocking socket.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Returns another handle to it.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+
+    /// Ends the connection, in both directions.
+    pub(super) fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.shutdown(Shutdown::Both),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read(buffer),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write(bytes),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A handle to a socket, registered with a runtime.
+#[derive(Debug)]
+pub(super) enum RegisteredSocket {
+    Tcp(tokio::net::TcpStream),
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+}
+
+impl RegisteredSocket {
+    /// Registers a socket; `None` where the runtime is shut down, or was built without IO.
+    pub(super) fn new(socket: &Socket, runtime: &Handle) -> Option<Self> {
+        let socket = socket.try_clone().ok()?;
+        let _entered = runtime.enter();
+        // tokio panics in a runtime without IO, and has no way to ask.
+        let registered = catch_unwind(AssertUnwindSafe(|| match socket {
+            Socket::Tcp(socket) => tokio::net::TcpStream::from_std(socket).map(Self::Tcp),
+            #[cfg(unix)]
+            Socket::Unix(socket) => tokio::net::UnixStream::from_std(socket).map(Self::Unix),
+        }));
+        registered.ok()?.ok()
+    }
+
+    /// Waits until the socket may be ready.
+    ///
+    /// Cancel safe.
+    pub(super) async fn ready(&self, interest: Interest) {
+        // An error of the registration shows itself at the next use of the socket.
+        let _ = match self {
+            Self::Tcp(socket) => socket.ready(interest).await,
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.ready(interest).await,
+        };
+    }
+
+    /// Uses the socket. `WouldBlock` has [`ready`](Self::ready) wait again.
+    pub(super) fn try_io<T>(
+        &self,
+        interest: Interest,
+        io: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Self::Tcp(socket) => socket.try_io(interest, io),
+            #[cfg(unix)]
+            Self::Unix(socket) => socket.try_io(interest, io),
+        }
+    }
+}

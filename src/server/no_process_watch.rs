@@ -1,0 +1,38 @@
+//! `ProcessWatch` on a system without handles to processes: no process is watched, and sessions end with their
+//! timeouts.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::Semaphore;
+
+use super::peer::PeerAddress;
+use crate::engine::Follower;
+use crate::process::ProcessIdentity;
+
+pub(super) enum ProcessWatch {}
+
+/// Reason for which a process is not watched.
+#[derive(Debug, thiserror::Error)]
+#[error("this system has no handles to processes")]
+pub(super) struct NotWatched;
+
+impl ProcessWatch {
+    pub(super) fn new(
+        _socket: impl AsFd,
+        _address: PeerAddress,
+        _stated: &ProcessIdentity,
+        _permits: &Arc<Semaphore>,
+    ) -> Result<Self, NotWatched> {
+        Err(NotWatched)
+    }
+
+    pub(super) fn poll_exit(&self, _: &mut Context<'_>) -> Poll<()> {
+        match *self {}
+    }
+
+    pub(super) async fn follow(self, _: Follower) {
+        match self {}
+    }
+}

@@ -1,0 +1,277 @@
+//! [`ProcessWatch`]: notices the exit of the process at the other end of a Unix socket. Then its session ends at once,
+//! not with its timeout.
+//!
+//! The client states its process in its handshake, and the kernel says which one has connected. Only if the two agree
+//! is the process watched: the connection may lead through another program, and its end says nothing about the client,
+//! or come from another pid namespace. Over TCP the kernel says nothing, and no process is watched.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::peer::{Credentials, PeerAddress};
+use super::transport::unless_closed;
+use crate::engine::Follower;
+use crate::process::{self, ProcessIdentity};
+
+/// A watch on the process that has opened a session.
+pub(super) struct ProcessWatch {
+    exit: AsyncFd<OwnedFd>,
+    /// Of the server's open files.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Reason for which a process is not watched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotWatched {
+    #[error("the server does not know its own process")]
+    NoIdentity,
+    #[error("the client states another {what}")]
+    Differs { what: Difference },
+    #[error("the process has ended, or is not shown to the server")]
+    NotSeen,
+    #[error("too many processes are watched")]
+    TooMany,
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Part of a process's identity in which the client's statement differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Difference {
+    Boot,
+    PidNamespace,
+    Pid,
+    StartTime,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Boot => "boot id",
+            Self::PidNamespace => "pid namespace",
+            Self::Pid => "process",
+            Self::StartTime => "start time",
+        })
+    }
+}
+
+/// Finds the first difference between the process that a client states, and the one that the kernel has seen connect:
+/// `pid`, started at `start_time`, as `server` numbers it.
+fn difference(
+    stated: &ProcessIdentity,
+    server: &ProcessIdentity,
+    pid: i32,
+    start_time: u64,
+) -> Option<Difference> {
+    [
+        (stated.boot_id != server.boot_id, Difference::Boot),
+        (
+            stated.pid_namespace != server.pid_namespace,
+            Difference::PidNamespace,
+        ),
+        (stated.pid != pid, Difference::Pid),
+        (stated.start_time != start_time, Difference::StartTime),
+    ]
+    .into_iter()
+    .find_map(|(differs, what)| differs.then_some(what))
+}
+
+impl ProcessWatch {
+    /// Watches the process at the other end of a socket, if it is the one that the client states.
+    ///
+    /// # Errors
+    /// The reason for which the session's timeout alone counts.
+    pub(super) fn new(
+        socket: impl AsFd,
+        address: PeerAddress,
+        stated: &ProcessIdentity,
+        permits: &Arc<Semaphore>,
+    ) -> Result<Self, NotWatched> {
+        let PeerAddress::Unix(Credentials { pid: Some(pid), .. }) = address else {
+            return Err(NotWatched::NotSeen);
+        };
+        let permit = permits.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| NotWatched::TooMany)?;
+        let server = ProcessIdentity::own().ok_or(NotWatched::NoIdentity)?;
+        let pidfd = peer_pidfd(socket, pid)?;
+        let start_time = process::start_time(pid).ok_or(NotWatched::NotSeen)?;
+        // Only now: while this process lives, no other one has its number, and what /proc said was of this one.
+        if has_exited(&pidfd)? {
+            return Err(NotWatched::NotSeen);
+        }
+        if let Some(what) = difference(stated, &server, pid, start_time) {
+            return Err(NotWatched::Differs { what });
+        }
+        Ok(Self {
+            exit: registered(pidfd)?,
+            _permit: permit,
+        })
+    }
+
+    /// Ready once the process has exited, although its children may live on with the socket.
+    pub(super) fn poll_exit(&self, context: &mut Context<'_>) -> Poll<()> {
+        // An error would be the runtime's end. The session's timeout is left.
+        match self.exit.poll_read_ready(context) {
+            Poll::Ready(Ok(_)) => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Ends a session without a connection when the process exits; until the session is taken up again, or is over.
+    pub(super) async fn follow(self, mut session: Follower) {
+        let exited = poll_fn(|context| self.poll_exit(context));
+        if unless_closed(session.over(), exited).await.is_some() {
+            session.end();
+        }
+    }
+}
+
+/// Returns a handle to the process that has connected, which stays its own when the number is given again.
+fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
+    match getsockopt(&socket, PeerPidfd) {
+        // Linux before 6.5.
+        Err(Errno::ENOPROTOOPT) => {
+            let pid = Pid::from_raw(pid).ok_or(NotWatched::NotSeen)?;
+            let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+            Ok(pidfd)
+        }
+        pidfd => Ok(pidfd.map_err(io::Error::from)?),
+    }
+}
+
+#[allow(
+    deprecated,
+    reason = "its successor is unsafe, for owners whose descriptor may change; that of an OwnedFd does not"
+)]
+fn registered(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd, Interest::READABLE)
+}
+
+fn has_exited(pidfd: &OwnedFd) -> io::Result<bool> {
+    let mut watched = [PollFd::new(pidfd, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    Ok(poll(&mut watched, Some(&now))? > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn stated() -> ProcessIdentity {
+        ProcessIdentity {
+            boot_id: "boot".into(),
+            pid_namespace: 1,
+            pid: 2,
+            start_time: 3,
+        }
+    }
+
+    #[test]
+    fn every_part_of_the_identity_must_match() {
+        // The server's own number and start are of no matter.
+        let server = ProcessIdentity {
+            pid: 77,
+            start_time: 77,
+            ..stated()
+        };
+        let found = |stated: ProcessIdentity| difference(&stated, &server, 2, 3);
+        assert_eq!(found(stated()), None);
+        let boot_id = "other".into();
+        let other = ProcessIdentity {
+            boot_id,
+            ..stated()
+        };
+        assert_eq!(found(other), Some(Difference::Boot));
+        let pid_namespace = 9;
+        let other = ProcessIdentity {
+            pid_namespace,
+            ..stated()
+        };
+        assert_eq!(found(other), Some(Difference::PidNamespace));
+        let other = ProcessIdentity { pid: 9, ..stated() };
+        assert_eq!(found(other), Some(Difference::Pid));
+        let start_time = 9;
+        let other = ProcessIdentity {
+            start_time,
+            ..stated()
+        };
+        assert_eq!(found(other), Some(Difference::StartTime));
+    }
+
+    fn own_address() -> PeerAddress {
+        PeerAddress::Unix(Credentials {
+            uid: 0,
+            pid: Some(std::process::id() as i32),
+        })
+    }
+
+    #[tokio::test]
+    async fn only_a_true_statement_is_watched() {
+        let (socket, _client) = UnixStream::pair().unwrap();
+        let permits = Arc::new(Semaphore::new(1));
+        let own = ProcessIdentity::own().unwrap();
+        let watch =
+            |stated: &ProcessIdentity| ProcessWatch::new(&socket, own_address(), stated, &permits);
+        let differs = |stated: ProcessIdentity| match watch(&stated) {
+            Err(NotWatched::Differs { what }) => what,
+            other => panic!("{:?}", other.map(drop)),
+        };
+        let start_time = own.start_time + 1;
+        let reused = ProcessIdentity {
+            start_time,
+            ..own.clone()
+        };
+        assert_eq!(differs(reused), Difference::StartTime);
+        let pid_namespace = own.pid_namespace + 1;
+        let container = ProcessIdentity {
+            pid_namespace,
+            ..own.clone()
+        };
+        assert_eq!(differs(container), Difference::PidNamespace);
+        let pid = own.pid + 1;
+        assert_eq!(
+            differs(ProcessIdentity { pid, ..own.clone() }),
+            Difference::Pid
+        );
+        let boot_id = "another".into();
+        assert_eq!(
+            differs(ProcessIdentity {
+                boot_id,
+                ..own.clone()
+            }),
+            Difference::Boot
+        );
+        let watched = watch(&own).unwrap();
+        // The limit of open files.
+        assert!(matches!(watch(&own), Err(NotWatched::TooMany)));
+        drop(watched);
+        watch(&own).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_tcp_client_is_not_watched_whatever_it_states() {
+        let (socket, _client) = UnixStream::pair().unwrap();
+        let permits = Arc::new(Semaphore::new(1));
+        let own = ProcessIdentity::own().unwrap();
+        let tcp = PeerAddress::Tcp(([127, 0, 0, 1], 1).into());
+        let refused = ProcessWatch::new(&socket, tcp, &own, &permits);
+        assert!(matches!(refused, Err(NotWatched::NotSeen)));
+    }
+}

@@ -1,0 +1,194 @@
+//! The file of a listening Unix socket: created with its final permissions, replaced if a killed server has left it
+//! behind, and removed at a clean stop.
+//!
+//! Servers that start or stop at the same path lock its directory meanwhile. So none replaces the socket of another one
+//! that has just begun to listen, or removes one that is not its own.
+
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, connect};
+use tokio::net::{UnixListener, UnixSocket};
+
+use super::ServerError;
+use super::listener::BACKLOG;
+
+/// The file of a listening socket. Dropping it removes the file, unless another server's has taken its place; to be done
+/// while the socket still listens, since until then no other server takes it for one left behind.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    id: FileId,
+}
+
+/// Identity of a file. The inode's number alone would not do, since a file system may give it to the next file; the
+/// time of the last change of a socket's data is that of its creation.
+#[derive(Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+    created: (i64, i64),
+}
+
+impl From<&Metadata> for FileId {
+    fn from(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            created: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Listens on a Unix socket with these permissions.
+pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), ServerError> {
+    let refused = |reason: String| ServerError::UnixSocket {
+        path: path.to_owned(),
+        reason,
+    };
+    let failed = |error: io::Error| refused(error.to_string());
+    // Absolute, so that the file is found again at the end, wherever the process is then.
+    let path = std::path::absolute(path).map_err(failed)?;
+    let address = SocketAddrUnix::new(&path).map_err(|error| match error {
+        Errno::NAMETOOLONG => refused(format!(
+            "the path has {} bytes, more than a Unix socket's address can hold ({MAX_PATH})",
+            path.as_os_str().len()
+        )),
+        error => failed(error.into()),
+    })?;
+    let lock = DirectoryLock::acquire(&path, LONGEST_START).map_err(failed)?;
+    match occupant(&path, &address).map_err(failed)? {
+        Occupant::None => {}
+        Occupant::Abandoned => fs::remove_file(&path).map_err(failed)?,
+        Occupant::Alive => return Err(ServerError::UnixSocketInUse { path }),
+        Occupant::Foreign => {
+            return Err(refused("a file that is no socket has this path".into()));
+        }
+    }
+    let created = create(&path, mode)
+        .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
+    let (socket, id) = created.map_err(failed)?;
+    let file = SocketFile { path, id };
+    // The umask has narrowed the mode. No client can connect before the socket listens.
+    let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
+        .and_then(|()| socket.listen(BACKLOG));
+    // Before an error removes the file, which takes the lock again.
+    drop(lock);
+    Ok((listening.map_err(failed)?, file))
+}
+
+/// Creates the socket and its file, with the permissions of `mode` as far as the umask allows.
+fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
+    let socket = UnixSocket::new_stream()?;
+    // Before the bind: Linux gives the file the permissions of the socket, less the umask. Other systems refuse this,
+    // and the file has those of the umask until they are set.
+    let handle = File::from(socket.as_fd().try_clone_to_owned()?);
+    let _ = handle.set_permissions(Permissions::from_mode(mode));
+    socket.bind(path)?;
+    Ok(socket)
+}
+
+/// Longest path of a socket, in bytes.
+const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// Occupant of a socket's path.
+#[derive(Debug, PartialEq, Eq)]
+enum Occupant {
+    None,
+    /// The socket of a server that was killed.
+    Abandoned,
+    /// The socket of a server that listens.
+    Alive,
+    /// A file, a directory or a link: never deleted.
+    Foreign,
+}
+
+fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => return Ok(Occupant::Foreign),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::None),
+        Err(error) => return Err(error),
+    }
+    // Non-blocking: a server that accepts no connections must not hold this one up.
+    let probe = UnixSocket::new_stream()?;
+    match connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),
+        Err(Errno::NOENT) => Ok(Occupant::None),
+        // Its queue of connections is full; or it is of another type than a stream.
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Occupant::Alive),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl SocketFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Without the lock the file stays: the next server replaces it.
+        let Ok(_lock) = DirectoryLock::acquire(&self.path, LONGEST_STOP) else {
+            return;
+        };
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| FileId::from(&found) == self.id) {
+            let removed = fs::remove_file(&self.path);
+            if let Err(error) = removed {
+                tracing::warn!(path = %self.path.display(), %error, "socket file not removed");
+            }
+        }
+    }
+}
+
+/// Lock of a socket's directory among servers, held while one starts or stops.
+struct DirectoryLock {
+    _directory: Option<File>,
+}
+
+/// Limits of the wait for other servers, each of which holds the lock for some milliseconds.
+const LONGEST_START: Duration = Duration::from_secs(5);
+const LONGEST_STOP: Duration = Duration::from_millis(500);
+
+/// Pause between attempts to lock.
+const LOCK_RETRY: Duration = Duration::from_millis(5);
+
+impl DirectoryLock {
+    fn acquire(path: &Path, limit: Duration) -> io::Result<Self> {
+        let parent = path.parent().unwrap_or(path);
+        let directory = File::open(parent).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("its directory {}: {error}", parent.display()),
+            )
+        })?;
+        let until = Instant::now() + limit;
+        loop {
+            match directory.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_RETRY);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let why = "its directory is locked by another program";
+                    return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+                }
+                // A file system without locks: servers there must not be started at the same time.
+                Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
+            }
+        }
+        Ok(Self {
+            _directory: Some(directory),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

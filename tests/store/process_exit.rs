@@ -1,0 +1,524 @@
+//! The exit of a process ends its session over a Unix socket at once; anything less leaves it alive.
+//!
+//! The processes are this test binary, started again. All sessions have a timeout of ten minutes, longer than any test
+//! may take: one that has ended was ended by its process. That one lives on is looked at after another process, killed
+//! later, has taken its own session with it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, Read, Write, stdin};
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lockkeeper_store::{
+    ConnectOptions, CreateMode, Server, ServerOptions, Session, Store, StoreOptions, connect_with,
+};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::common::*;
+use crate::support::{ChildProcess, Lines, TempFolder, again, within_reason};
+use crate::wire::{EPHEMERAL, Out, create, op, request};
+
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Variables of a child: its role, the URL, and its znode.
+const ROLE: &str = "LOCKKEEPER_EXIT_ROLE";
+const URL: &str = "LOCKKEEPER_EXIT_URL";
+const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
+
+/// The test that a child begins with.
+const CHILD: &str = "a_process_that_holds";
+
+/// Session and password, in hex, that a child takes up.
+const SESSION: &str = "LOCKKEEPER_EXIT_SESSION";
+
+const HELD: &str = "child: held";
+const OPENED: &str = "child: opened ";
+const DONE: &str = "child: done";
+
+fn say(line: &str) {
+    println!("\n{line}");
+}
+
+#[test]
+fn a_process_that_holds() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let (url, znode) = (env::var(URL).unwrap(), env::var(ZNODE).unwrap());
+    match role.as_str() {
+        "client" => hold(&url, &znode, ConnectOptions::new()),
+        "heir" => inherit(&url, handshake()),
+        "silent-heir" => inherit(&url, plain_handshake()),
+        "opted-out" => hold(&url, &znode, ConnectOptions::new().end_with_process(false)),
+        _ => obey(&url, &znode),
+    }
+}
+
+/// Holds a znode as a client of this library, until the process is killed.
+fn hold(url: &str, znode: &str, options: ConnectOptions) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let client = connect_with(url, options.session_timeout(TIMEOUT))
+            .await
+            .unwrap();
+        let session = client.session().await.unwrap();
+        session
+            .create(&path(znode), "", CreateMode::Ephemeral)
+            .await
+            .unwrap();
+        say(HELD);
+        std::future::pending::<()>().await;
+    });
+}
+
+/// Takes a session up over another connection, until the process is killed.
+fn inherit(url: &str, handshake: Out) {
+    let session = env::var(SESSION).unwrap();
+    let bytes: Vec<_> = (0..session.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&session[at..at + 2], 16).unwrap())
+        .collect();
+    let mut handshake = handshake.0;
+    // Behind version, zxid and timeout: the session, and its password behind its length.
+    handshake[16..24].copy_from_slice(&bytes[..8]);
+    handshake[28..44].copy_from_slice(&bytes[8..]);
+    let mut stream = connected(url);
+    let reply = ask(&mut stream, &Out(handshake).framed());
+    assert_eq!(reply[8..16], bytes[..8], "the session is over");
+    say(HELD);
+    // Until the process is killed.
+    stdin().lock().lines().for_each(drop);
+}
+
+fn connected(url: &str) -> UnixStream {
+    let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
+    UnixStream::connect(socket).unwrap()
+}
+
+/// Holds a znode over a plain connection, and obeys the commands on stdin.
+fn obey(url: &str, znode: &str) {
+    let mut stream = connected(url);
+    let opened = ask(&mut stream, &handshake().framed());
+    let session = opened[8..16].iter().chain(&opened[20..36]);
+    let session: String = session.map(|byte| format!("{byte:02x}")).collect();
+    say(&format!("{OPENED}{session}"));
+    let record = create(znode, b"", EPHEMERAL);
+    ask(&mut stream, &request(1, op::CREATE, &record));
+    say(HELD);
+    let mut stream = Some(stream);
+    for command in stdin().lock().lines() {
+        // A handle to the socket, for a child.
+        let inherited = || {
+            let socket: OwnedFd = stream.as_ref().unwrap().try_clone().unwrap().into();
+            Stdio::from(socket)
+        };
+        match command.unwrap().as_str() {
+            "close" => stream = None,
+            "speak and die" => {
+                let creates = (0..LAST_WORDS).flat_map(|number| {
+                    let record = create(&format!("/last-{number}"), b"", 0);
+                    request(number, op::CREATE, &record)
+                });
+                let creates: Vec<_> = creates.collect();
+                stream.as_mut().unwrap().write_all(&creates).unwrap();
+                kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+            }
+            // It lives until the test closes its stdin, which is this process's.
+            "leave a child" => drop(Command::new("cat").stdout(inherited()).spawn().unwrap()),
+            "lose a child" => {
+                let mut child = Command::new("true").stdout(inherited()).spawn().unwrap();
+                assert!(child.wait().unwrap().success());
+            }
+            "exec" => panic!(
+                "{}",
+                Command::new("sh")
+                    .args(["-c", &format!("echo; echo '{DONE}'; exec cat")])
+                    .exec()
+            ),
+            command => panic!("{command:?}"),
+        }
+        say(DONE);
+    }
+}
+
+/// A handshake with a true statement about this process, as docs/protocol.md has it.
+fn handshake() -> Out {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace = namespace.to_str().unwrap();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let start = stat
+        .rsplit(") ")
+        .next()
+        .unwrap()
+        .split(' ')
+        .nth(19)
+        .unwrap();
+    plain_handshake()
+        .text(boot_id.trim())
+        .long(
+            namespace["pid:[".len()..namespace.len() - 1]
+                .parse()
+                .unwrap(),
+        )
+        .int(std::process::id() as i32)
+        .long(start.parse().unwrap())
+}
+
+fn plain_handshake() -> Out {
+    let out = Out::new().int(0).long(0).int(TIMEOUT.as_millis() as i32);
+    out.long(0).bytes(&[0; 16]).bool(false)
+}
+
+fn ask(stream: &mut UnixStream, frame: &[u8]) -> Vec<u8> {
+    stream.write_all(frame).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut reply = vec![0; i32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    reply
+}
+
+/// Requests that a process sends at once, more than a turn of the server's: they fit the socket.
+const LAST_WORDS: i32 = 200;
+
+/// A server on a Unix socket, and a session in its store.
+struct World {
+    server: Option<Server>,
+    store: Store,
+    seen: Session,
+    folder: TempFolder,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self::with(ServerOptions::new()).await
+    }
+
+    async fn with(options: ServerOptions) -> Self {
+        let timeouts = (Duration::from_secs(1), 2 * TIMEOUT);
+        let store_options = StoreOptions::new().session_timeouts(timeouts.0, timeouts.1);
+        let store = Store::memory_with(store_options);
+        let folder = TempFolder::new("exit");
+        let mut world = Self {
+            server: None,
+            seen: store.connect().await.unwrap().session().await.unwrap(),
+            store,
+            folder,
+        };
+        world.serve(options).await;
+        world
+    }
+
+    async fn serve(&mut self, options: ServerOptions) {
+        let options = options.listen((Ipv4Addr::LOCALHOST, 0).into());
+        let options = options.unix_listen(self.folder.path().join("s"));
+        self.server = Some(Server::bind(&self.store, options).await.unwrap());
+    }
+
+    fn url(&self) -> String {
+        format!(
+            "lockkeeper+unix://{}",
+            self.folder.path().join("s").display()
+        )
+    }
+
+    fn tcp_url(&self) -> String {
+        format!(
+            "lockkeeper://{}",
+            self.server.as_ref().unwrap().local_addr()
+        )
+    }
+
+    /// Starts a process that holds a znode.
+    fn start(&self, role: &str, znode: &str) -> Holder {
+        self.start_at(&self.url(), role, znode)
+    }
+
+    fn start_at(&self, url: &str, role: &str, znode: &str) -> Holder {
+        Holder::start(again(module_path!(), CHILD), url, role, znode)
+    }
+
+    /// Waits until a znode is gone.
+    async fn gone(&self, znode: &str) {
+        while let (Some(_), watcher) = self.seen.watch_exists(&path(znode)).await.unwrap() {
+            watcher.await.unwrap();
+        }
+    }
+
+    /// Asserts that a znode exists after a process that is killed now has lost its own.
+    async fn outlives_another(&self, znode: &str) {
+        self.start("raw", "/control").child.kill();
+        self.gone("/control").await;
+        assert!(self.seen.exists(&path(znode)).await.unwrap().is_some());
+    }
+}
+
+/// A child that holds a znode.
+struct Holder {
+    child: ChildProcess,
+    lines: Lines,
+    /// In hex; empty of a client of this library.
+    session: String,
+}
+
+impl Holder {
+    fn start(mut command: Command, url: &str, role: &str, znode: &str) -> Self {
+        command.env(ROLE, role).env(URL, url).env(ZNODE, znode);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = ChildProcess::spawn(&mut command);
+        let mut lines = child.lines();
+        let mut session = String::new();
+        loop {
+            let line = lines.next().expect("it died before it held");
+            if let Some(opened) = line.strip_prefix(OPENED) {
+                session = opened.to_owned();
+            }
+            if line == HELD {
+                break;
+            }
+        }
+        Self {
+            child,
+            lines,
+            session,
+        }
+    }
+
+    fn tell(&mut self, command: &str) {
+        let mut stdin = self.child.stdin.as_ref().unwrap();
+        writeln!(stdin, "{command}").unwrap();
+        self.lines.wait_for(DONE);
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+macro_rules! with_processes {
+    ($($(#[$meta:meta])* async fn $name:ident() $body:block)*) => {$(
+        $(#[$meta])*
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            within_reason(async $body).await;
+        }
+    )*};
+}
+
+with_processes! {
+    async fn a_killed_process_loses_its_session_at_once() {
+        let world = World::new().await;
+        for role in ["raw", "client"] {
+            let mut holder = world.start(role, "/a");
+            holder.child.kill();
+            world.gone("/a").await;
+        }
+    }
+
+    async fn a_process_that_has_closed_its_connection_keeps_its_session_until_it_dies() {
+        let world = World::new().await;
+        let mut holder = world.start("raw", "/a");
+        holder.tell("close");
+        world.outlives_another("/a").await;
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+
+    async fn a_stopped_process_keeps_its_session_until_it_dies() {
+        let world = World::new().await;
+        let mut holder = world.start("client", "/a");
+        kill_process(holder.pid(), Signal::STOP).unwrap();
+        waitpid(Some(holder.pid()), WaitOptions::UNTRACED).unwrap();
+        world.outlives_another("/a").await;
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+
+    /// The child has the socket open, so the server sees no end of the connection.
+    async fn a_child_that_has_inherited_the_socket_does_not_keep_the_session() {
+        let world = World::new().await;
+        let mut holder = world.start("raw", "/a");
+        holder.tell("leave a child");
+        // The test's end of the pipe stays open, and so the child lives.
+        let _stdin = holder.child.stdin.take();
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+
+    async fn the_exit_of_a_child_ends_nothing() {
+        let world = World::new().await;
+        let mut holder = world.start("raw", "/a");
+        holder.tell("lose a child");
+        world.outlives_another("/a").await;
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+
+    /// The process goes on, as another program: its session is left to the timeout, and to its exit.
+    async fn an_exec_ends_nothing_before_the_process_exits() {
+        let world = World::new().await;
+        let mut holder = world.start("raw", "/a");
+        holder.tell("exec");
+        world.outlives_another("/a").await;
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+
+    async fn a_program_that_opts_out_keeps_its_session() {
+        let world = World::new().await;
+        world.start("opted-out", "/option").child.kill();
+        let url = format!("{}?end_with_process=false", world.url());
+        world.start_at(&url, "client", "/url").child.kill();
+        // A closed TCP connection proves nothing.
+        world.start_at(&world.tcp_url(), "client", "/tcp").child.kill();
+        for znode in ["/option", "/url", "/tcp"] {
+            world.outlives_another(znode).await;
+        }
+    }
+
+    async fn a_server_that_opts_out_waits_for_the_timeout() {
+        let mut world = World::with(ServerOptions::new().watch_processes(false)).await;
+        world.start("client", "/a").child.kill();
+        world.server.take().unwrap().shutdown().await;
+        world.serve(ServerOptions::new()).await;
+        world.outlives_another("/a").await;
+    }
+
+    /// A pid of another namespace is another process's here.
+    async fn a_process_of_another_pid_namespace_keeps_its_session() {
+        let world = World::new().await;
+        for (role, znode) in [("raw", "/raw"), ("client", "/client")] {
+            let own = again(module_path!(), CHILD);
+            let mut command = Command::new("unshare");
+            command.args("--user --map-root-user --pid --fork --kill-child --mount-proc".split(' '));
+            command.arg(own.get_program()).args(own.get_args().map(OsStr::to_owned));
+            let mut holder = Holder::start(command, &world.url(), role, znode);
+            holder.child.kill();
+            // Until the end of its stdout it may live: `unshare` dies first.
+            holder.lines.by_ref().for_each(drop);
+            world.outlives_another(znode).await;
+        }
+    }
+
+    async fn a_session_that_another_process_takes_up_is_that_ones() {
+        let world = World::new().await;
+        for (heir, znode) in [("heir", "/heir"), ("silent-heir", "/silent")] {
+            let mut holder = world.start("raw", znode);
+            let mut command = again(module_path!(), CHILD);
+            command.env(SESSION, &holder.session);
+            let mut heir_process = Holder::start(command, &world.url(), heir, znode);
+            holder.child.kill();
+            world.outlives_another(znode).await;
+            heir_process.child.kill();
+            match heir {
+                "heir" => world.gone(znode).await,
+                // It has stated nothing: the timeout counts.
+                _ => world.outlives_another(znode).await,
+            }
+        }
+    }
+
+    async fn what_a_process_sent_before_its_end_is_carried_out() {
+        let world = World::new().await;
+        let holder = world.start("raw", "/a");
+        writeln!(holder.child.stdin.as_ref().unwrap(), "speak and die").unwrap();
+        world.gone("/a").await;
+        let last = format!("/last-{}", LAST_WORDS - 1);
+        assert!(world.seen.exists(&path(&last)).await.unwrap().is_some());
+    }
+
+    async fn a_server_that_starts_again_watches_the_processes_that_come_back() {
+        let mut world = World::new().await;
+        let mut holder = world.start("client", "/a");
+        world.server.take().unwrap().shutdown().await;
+        let session = world.seen.exists(&path("/a")).await.unwrap().unwrap().ephemeral_owner;
+        world.serve(ServerOptions::new().four_letter_words("*").unwrap()).await;
+        // Connected again, and watched, before its process is killed.
+        let owner = format!("sid=0x{:x}", session.0);
+        let socket = world.folder.path().join("s");
+        let is_back = move || {
+            let mut word = UnixStream::connect(&socket).unwrap();
+            word.write_all(b"cons").unwrap();
+            let mut text = String::new();
+            word.read_to_string(&mut text).unwrap();
+            text.contains(&owner)
+        };
+        tokio::task::spawn_blocking(move || {
+            while !is_back() {
+                std::thread::yield_now();
+            }
+        })
+        .await
+        .unwrap();
+        holder.child.kill();
+        world.gone("/a").await;
+    }
+}
+
+/// Returns the bytes that a client sends first, behind their length.
+fn first_frame(mut stream: impl Read) -> Vec<u8> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut frame = vec![0; i32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame).unwrap();
+    frame
+}
+
+#[tokio::test]
+async fn a_client_states_its_process_over_a_unix_socket_alone() {
+    let folder = TempFolder::new("exit");
+    let plain = plain_handshake().0.len();
+    let own = handshake().0.split_off(plain);
+    // A listener for each: a client that is given up may have tried again.
+    for (name, query, expected) in [
+        ("stated", "", own),
+        ("opted-out", "?end_with_process=false", Vec::new()),
+    ] {
+        let socket = folder.path().join(name);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let url = format!("lockkeeper+unix://{}{query}", socket.display());
+        let sent = handshake_of(url, move || first_frame(listener.accept().unwrap().0));
+        assert_eq!(sent.await[plain..], expected, "{name}");
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("lockkeeper://{}", listener.local_addr().unwrap());
+    let sent = handshake_of(url, move || first_frame(listener.accept().unwrap().0));
+    assert_eq!(sent.await.len(), plain);
+}
+
+/// Returns the handshake of a client, which gets no answer.
+async fn handshake_of(url: String, accept: impl FnOnce() -> Vec<u8> + Send + 'static) -> Vec<u8> {
+    let opening = tokio::spawn(async move {
+        let opened = connect_with(url.as_str(), ConnectOptions::new()).await;
+        drop(opened);
+    });
+    let frame = tokio::task::spawn_blocking(accept).await.unwrap();
+    opening.abort();
+    frame
+}
+
+/// Hostile or future bytes there end nothing, and give nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn other_bytes_behind_the_handshake_are_ignored() {
+    let world = World::new().await;
+    let truth = handshake().0;
+    let plain = plain_handshake().0.len();
+    let mut wrong: Vec<_> = (plain..truth.len())
+        .map(|end| truth[..end].to_vec())
+        .collect();
+    wrong.push([&truth[..], b"more"].concat());
+    wrong.push([&truth[..plain], &[0xff; 200]].concat());
+    wrong.push([&truth[..plain], &[0; 24]].concat());
+    for (at, frame) in wrong.into_iter().enumerate() {
+        let mut stream = UnixStream::connect(world.folder.path().join("s")).unwrap();
+        ask(&mut stream, &Out(frame).framed());
+        let record = create(&format!("/{at}"), b"", EPHEMERAL);
+        ask(&mut stream, &request(1, op::CREATE, &record));
+    }
+}
