@@ -92,13 +92,14 @@ async fn measure(args: &Args, servers: &[StoreServer], load: Load, echo: &mut Ec
         let line = line.with("connections", load.connections);
         line.with("in_flight", load.in_flight)
     };
-    let medians: Vec<_> = rounds.iter().map(|rows| figures::medians(rows)).collect();
+    let mut medians: Vec<_> = rounds.iter().map(|rows| figures::medians(rows)).collect();
+    let sync = (!syncs.is_empty()).then(|| figures::medians(&syncs)["sync_p50_us"]);
+    medians[0].extend(sync.map(|sync| ("sync_p50_us".to_owned(), sync)));
     for (server, row) in servers.iter().zip(&medians) {
         let line = line(server.url()).with("rounds", args.timing.rounds);
         line.with("bytes", args.bytes).print(row);
     }
-    if !syncs.is_empty() {
-        let sync = figures::medians(&syncs)["sync_p50_us"];
+    if let Some(sync) = sync {
         let fields = ["request_p50_us", "acquire_p50_us", "release_p50_us"];
         for field in fields {
             if let Some(ours) = medians[0].get(field) {

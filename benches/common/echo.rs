@@ -9,7 +9,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -207,9 +206,9 @@ fn spin() -> ! {
 
 /// Spins without a hint to the processor, at which it would hand a virtual core back to its host.
 fn spin_here() -> ! {
-    let never = AtomicBool::new(false);
-    while !never.load(Ordering::Relaxed) {}
-    unreachable!("it is never set")
+    loop {
+        std::hint::black_box(());
+    }
 }
 
 /// Returns true for a figure of the floor, not of the system beside it.
