@@ -1,16 +1,20 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
-//! `cargo bench --bench locks -- --url memory:|file:FOLDER|lockkeeper:// --workload w1,w2`;
+//! `cargo bench --bench locks -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
 //! docs/performance.md explains the measurements.
 
 #[path = "locks/args.rs"]
 mod args;
 #[path = "common/mod.rs"]
 mod common;
+#[path = "locks/kill.rs"]
+mod kill;
 #[path = "peers/mod.rs"]
 mod peers;
 #[path = "locks/readers.rs"]
 mod readers;
+#[path = "locks/relay.rs"]
+mod relay;
 #[path = "locks/rounds.rs"]
 mod rounds;
 #[path = "locks/systems.rs"]
@@ -34,13 +38,24 @@ use tokio_locks::{TokioLock, many};
 use workloads::{Case, From, Workload};
 
 fn main() {
+    common::echo::help();
+    kill::help();
     let args = Args::read();
     common::runtime(args.threads).block_on(run(args));
 }
 
 async fn run(args: Args) {
-    let server = StoreServer::of_or_exit(&args.url, &args.serving);
-    let keeper = Keeper::connect(server.url()).await;
+    let mut servers = vec![StoreServer::of_or_exit(args.url(), &args.serving)];
+    for url in &args.urls[1..] {
+        let system = scheme(url);
+        servers.extend(peers::told(system, StoreServer::of(url, &args.serving)));
+    }
+    let server = &servers[0];
+    let mut floor = (!args.is_in_process()).then(|| args.serving.echo_floor());
+    let mut keepers = Vec::new();
+    for server in &servers {
+        keepers.push(Keeper::connect(server.url()).await);
+    }
     let memory = match args.has(System::Memory) {
         true => Some(Keeper::connect("memory:").await),
         false => None,
@@ -48,7 +63,14 @@ async fn run(args: Args) {
     let mut peers = Peers::start(&args, server.url()).await;
     let mut w3_of_one = None;
     for case in cases(&args) {
-        let mut contenders = vec![ours("lockkeeper", &keeper, args.recipe, case).await];
+        let mut contenders = Vec::new();
+        for (number, keeper) in keepers.iter().enumerate() {
+            let system = match number {
+                0 => "lockkeeper",
+                _ => scheme(keeper.url()),
+            };
+            contenders.push(ours(system, keeper, args.recipe, case).await);
+        }
         if let Some(memory) = &memory {
             contenders.push(ours("memory", memory, args.recipe, case).await);
         }
@@ -62,8 +84,8 @@ async fn run(args: Args) {
                 _ => tokio::<tokio::sync::Mutex<()>>(case),
             });
         }
-        if case.workload == Workload::W1 && !keeper.in_process() {
-            contenders.extend(keeper.raw(case).await);
+        if case.workload == Workload::W1 && !args.is_in_process() {
+            contenders.extend(keepers[0].raw(case).await);
         }
         contenders.extend(peers.contenders(case).await);
         if case.workload == Workload::W1
@@ -74,12 +96,13 @@ async fn run(args: Args) {
                 std::future::ready(floor.borrow_mut().round(time / 4))
             }));
         }
-        let ours = rounds::measure(&args, case, contenders).await;
+        let ours = rounds::measure(&args, case, contenders, floor.as_mut()).await;
         if case.workload == Workload::W3 {
             let p50 = ours["handover_p50_us"];
             match w3_of_one {
                 Some((from, one)) if from == case.from => {
-                    rounds::ratio(case, "handover_p50_us", "lockkeeper at n = 1", p50 / one);
+                    let to = "lockkeeper at n = 1";
+                    rounds::ratio(case, "lockkeeper", "handover_p50_us", to, p50 / one);
                 }
                 _ => w3_of_one = Some((case.from, p50)),
             }
@@ -87,9 +110,18 @@ async fn run(args: Args) {
     }
 }
 
+fn scheme(url: &str) -> &str {
+    url.split(':').next().unwrap_or(url)
+}
+
 /// Our own locks on a store.
 async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Contender {
     let url = keeper.url();
+    match case.workload {
+        Workload::Kill => return kill::contender(system, keeper).await,
+        Workload::Bytes => return relay::contender(system, keeper, case).await,
+        _ => {}
+    }
     match recipe {
         Recipe::Mutex => Contender::of(system, url, case, keeper.locks::<Mutex>(&case).await),
         Recipe::LockAll => Contender::of(system, url, case, keeper.pairs(&case).await),
@@ -115,8 +147,9 @@ fn cases(args: &Args) -> Vec<Case> {
         Recipe::RwLockRead => readers::cases(),
         _ => cases_of_locks(args, args.is_in_process()),
     };
-    cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));
-    cases.retain(|case| args.n.is_none_or(|only| case.n == only));
+    let is_chosen = |chosen: &[usize], number| chosen.is_empty() || chosen.contains(&number);
+    cases.retain(|case| is_chosen(&args.clients, case.clients));
+    cases.retain(|case| is_chosen(&args.n, case.n));
     cases
 }
 
@@ -147,6 +180,12 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
                     }));
                 }
             }
+            Workload::Kill => cases.push(case),
+            Workload::Bytes => cases.extend([1, 100, 1_000].map(|n| Case {
+                n,
+                clients: 3,
+                ..case
+            })),
             Workload::W4 => cases.push(Case {
                 n: 10_000,
                 clients: 2,

@@ -31,6 +31,7 @@ use common::store_server::StoreServer;
 use common::{connection, figures, jute, options, report};
 
 fn main() {
+    common::echo::help();
     let mut args = Args::read();
     let server = StoreServer::of_or_exit(&args.url, &args.serving);
     args.url = server.url().into();

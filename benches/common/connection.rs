@@ -1,17 +1,15 @@
 //! [`Connection`]: a plain connection with a session.
 
-use std::net::SocketAddr;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::jute::{self, Put, TIMEOUT};
+use super::socket::{Address, Stream};
 
 /// The xid of an event.
 pub(crate) const EVENT: i32 = -1;
 
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     /// Bytes to send next.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -37,12 +35,10 @@ impl Reply<'_> {
 
 impl Connection {
     /// Connects, and opens a session.
-    pub(crate) async fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.expect("the server listens");
-        stream.set_nodelay(true).expect("a socket has that option");
+    pub(crate) async fn open(address: &Address) -> Self {
+        let stream = address.connect().await;
         let mut connection = Self {
-            stream,
+            stream: stream.expect("the server listens"),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             taken: 0,
@@ -56,7 +52,7 @@ impl Connection {
     }
 
     /// Returns the bare connection. No request may be under way.
-    pub(crate) fn into_stream(self) -> TcpStream {
+    pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         self.stream
     }
 
@@ -133,9 +129,7 @@ fn read(frame: &[u8]) -> Reply<'_> {
     }
 }
 
-/// The address in a URL.
-pub(crate) fn address_of(url: &str) -> SocketAddr {
-    let host = url.split("://").nth(1).unwrap_or(url);
-    let address = host.split('/').next().unwrap_or(host).parse();
-    address.expect("the URL names an address and a port")
+/// Returns the address in a URL.
+pub(crate) fn address_of(url: &str) -> Address {
+    Address::of(url).expect("the URL names an address and a port, or a socket")
 }

@@ -58,6 +58,13 @@ impl Times {
         self.0.len()
     }
 
+    /// Returns the median, in microseconds.
+    pub(crate) fn p50_us(mut self) -> f64 {
+        self.0.sort_unstable();
+        let middle = self.0.len().saturating_sub(1) / 2;
+        self.0.get(middle).map_or(f64::NAN, |&ns| ns as f64 / 1e3)
+    }
+
     /// Writes the median and the 99th percentile, in microseconds.
     pub(crate) fn write(mut self, row: &mut Row, what: &str) {
         if self.0.is_empty() {

@@ -4,12 +4,15 @@
 
 pub(crate) mod connection;
 pub(crate) mod disk;
+pub(crate) mod echo;
 pub(crate) mod figures;
+pub(crate) mod helper;
 pub(crate) mod jute;
 pub(crate) mod options;
 pub(crate) mod process;
 pub(crate) mod recipes;
 pub(crate) mod report;
+pub(crate) mod socket;
 pub(crate) mod store_server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::echo::EchoFloor;
+
 /// The time of a measurement.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Timing {
@@ -13,6 +15,9 @@ pub(crate) struct Timing {
     /// Number of alternating rounds in that time; the report has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+    /// Time for which each system runs before its first round, unmeasured
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    pub(crate) warm_up: Duration,
     /// `cargo bench` passes this to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -22,6 +27,11 @@ impl Timing {
     /// Returns the time of one round.
     pub(crate) fn round(self) -> Duration {
         self.seconds / self.rounds
+    }
+
+    /// Returns the time of each part of the floor beside a round.
+    pub(crate) fn floor(self) -> Duration {
+        (self.round() / 8).clamp(Duration::from_millis(20), Duration::from_millis(200))
     }
 }
 
@@ -34,6 +44,28 @@ pub(crate) struct Serving {
     /// Durability of a store in a folder, and of a ZooKeeper, which syncs unless it is none
     #[arg(long, value_enum, default_value = "fsync")]
     pub(crate) durability: Durability,
+    /// Threads of the servers that are started, of the echo server among them [default: one per core, at most 4]
+    #[arg(long, value_name = "N", value_parser = count)]
+    server_threads: Option<usize>,
+    /// Keep the cores from sleeping, by a process that runs where nothing else does
+    #[arg(long)]
+    pub(crate) keep_awake: bool,
+}
+
+impl Serving {
+    /// Returns the number of threads of a server.
+    pub(crate) fn server_threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.server_threads.unwrap_or(cores.min(4))
+    }
+
+    /// Starts the floor of served figures, or ends the program.
+    pub(crate) fn echo_floor(&self) -> EchoFloor {
+        EchoFloor::start(self.server_threads(), self.keep_awake).unwrap_or_else(|error| {
+            eprintln!("the echo server: {error}");
+            std::process::exit(1);
+        })
+    }
 }
 
 /// Durability of a store: see `lockkeeper_store::Durability`.

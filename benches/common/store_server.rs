@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::echo::Transport;
 use super::options::{Durability, Serving, name};
 use super::process::{self, Process};
 
@@ -18,14 +19,15 @@ pub(crate) struct StoreServer {
 }
 
 impl StoreServer {
-    /// Takes a URL as it is, or starts the server where it names no host: `lockkeeper://` and
-    /// `zookeeper://`.
+    /// Takes a URL as it is, or starts the server where it names no host: `lockkeeper://`,
+    /// `lockkeeper+unix://` and `zookeeper://`.
     ///
     /// # Errors
     /// A missing program, or the server's own error.
     pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
         match url {
-            "lockkeeper://" => lockkeeper(serving),
+            "lockkeeper://" => lockkeeper(serving, Transport::Tcp),
+            "lockkeeper+unix://" => lockkeeper(serving, Transport::Unix),
             "zookeeper://" => zookeeper(serving),
             _ => Ok(Self {
                 url: url.into(),
@@ -58,13 +60,16 @@ impl StoreServer {
     }
 }
 
-/// Ours: built as a release, on a port of the kernel's choice.
-fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
+/// Ours: built as a release, on a port of the kernel's choice or a socket in its folder.
+fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, String> {
     let command = build_lockkeeper()?;
     let folder = match &*serving.data {
-        "memory" => process::fresh_folder("lockkeeper"),
+        "memory" => process::fresh_folder(match transport {
+            Transport::Tcp => "lockkeeper",
+            Transport::Unix => "lockkeeper-unix",
+        }),
         parent => {
-            let folder = format!("bench-lockkeeper-{}", std::process::id());
+            let folder = format!("bench-lockkeeper-{}", super::fresh_name());
             let folder = Path::new(parent).join(folder);
             std::fs::create_dir_all(&folder).map_err(|error| format!("{parent}: {error}"))?;
             folder
@@ -75,8 +80,14 @@ fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
         _ => folder.join("data"),
     };
     let mut serve = Command::new(command);
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]);
+    let socket = std::path::absolute(folder.join("socket")).expect("a path is not empty");
+    let listen = match transport {
+        Transport::Tcp => "127.0.0.1:0".to_owned(),
+        Transport::Unix => format!("unix:{}", socket.display()),
+    };
+    serve.args(["serve", "--listen", &listen, "--data"]);
     serve.arg(data);
+    serve.args(["--threads", &serving.server_threads().to_string()]);
     if serving.data != "memory" {
         serve.args(["--durability", &name(serving.durability)]);
     }
@@ -90,8 +101,12 @@ fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
         let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
         format!("`lockkeeper serve` said {line:?}\n{said}")
     })?;
+    let url = match transport {
+        Transport::Tcp => format!("lockkeeper://{address}"),
+        Transport::Unix => format!("lockkeeper+unix://{}", socket.display()),
+    };
     Ok(StoreServer {
-        url: format!("lockkeeper://{address}"),
+        url,
         process: Some(process),
         folder: (serving.data != "memory").then_some(folder),
     })

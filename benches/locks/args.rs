@@ -31,6 +31,8 @@ pub(crate) enum System {
     /// The same locks on memory:
     Memory,
     Redis,
+    /// The same Redis, over its Unix socket
+    RedisUnix,
     Postgres,
     /// The same locks on a ZooKeeper
     #[value(name = "zookeeper")]
@@ -43,9 +45,10 @@ pub(crate) enum System {
 #[derive(Debug, Parser)]
 #[command(name = "locks")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started
-    #[arg(long, default_value = "memory:")]
-    pub(crate) url: String,
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; without a
+    /// host or a path, the server is started. Several are measured side by side
+    #[arg(long = "url", value_delimiter = ',', default_value = "memory:")]
+    pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) serving: Serving,
     /// Systems to run beside; the servers are started [default: tokio for memory:, memory for file:, and for the
@@ -54,15 +57,15 @@ pub(crate) struct Args {
     system: Vec<System>,
     #[arg(long, value_enum, default_value = "mutex")]
     pub(crate) recipe: Recipe,
-    /// Workloads to measure [default: all]
+    /// Workloads to measure [default: w1 to w4]
     #[arg(long = "workload", value_enum, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
     /// Only the cases with so many sessions
-    #[arg(long)]
-    pub(crate) clients: Option<usize>,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) clients: Vec<usize>,
     /// Only the cases with so many queued
-    #[arg(long)]
-    pub(crate) n: Option<usize>,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) n: Vec<usize>,
     #[command(flatten)]
     pub(crate) timing: Timing,
     /// Threads of the runtime
@@ -75,7 +78,9 @@ impl Args {
     pub(crate) fn read() -> Self {
         let mut args = Self::parse();
         if args.workloads.is_empty() {
-            args.workloads = Workload::value_variants().to_vec();
+            let is_usual = |workload: &Workload| !workload.is_of_served_stores();
+            let all = Workload::value_variants().iter().copied();
+            args.workloads = all.filter(is_usual).collect();
         }
         if args.system.is_empty() {
             args.system = args.usual_systems();
@@ -88,6 +93,10 @@ impl Args {
             && matches!(args.recipe, Recipe::Election | Recipe::LockAll)
         {
             "this recipe has no peers to run beside"
+        } else if args.is_in_process() && args.workloads.iter().any(|it| it.is_of_served_stores()) {
+            "this workload needs a served store"
+        } else if args.urls.len() > 1 && args.urls.iter().any(|url| !is_served(url)) {
+            "only served stores are measured side by side"
         } else {
             return args;
         };
@@ -98,10 +107,10 @@ impl Args {
 
     fn usual_systems(&self) -> Vec<System> {
         match self.recipe {
-            _ if self.url.starts_with("file:") => vec![System::Memory],
+            _ if self.url().starts_with("file:") => vec![System::Memory],
             Recipe::Election | Recipe::LockAll => vec![],
-            _ if self.url.starts_with("memory:") => vec![System::Tokio],
-            Recipe::Mutex if self.url.starts_with("lockkeeper:") => {
+            _ if self.url().starts_with("memory:") => vec![System::Tokio],
+            Recipe::Mutex if self.url().starts_with("lockkeeper") => {
                 vec![
                     System::Redis,
                     System::Postgres,
@@ -114,6 +123,11 @@ impl Args {
         }
     }
 
+    /// Returns the first URL: it is what the systems run beside.
+    pub(crate) fn url(&self) -> &str {
+        &self.urls[0]
+    }
+
     /// Returns true if the system runs beside.
     pub(crate) fn has(&self, system: System) -> bool {
         self.system.contains(&system)
@@ -121,6 +135,10 @@ impl Args {
 
     /// Returns true if the store runs in this program: then its sessions answer at once.
     pub(crate) fn is_in_process(&self) -> bool {
-        self.url.starts_with("memory:") || self.url.starts_with("file:")
+        !is_served(self.url())
     }
+}
+
+fn is_served(url: &str) -> bool {
+    !url.starts_with("memory:") && !url.starts_with("file:")
 }

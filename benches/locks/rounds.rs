@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::args::Args;
+use crate::common::echo::{self, Cores, EchoFloor, Transport};
 use crate::figures::{self, Row};
 use crate::options::name;
 use crate::report::Line;
@@ -18,6 +19,8 @@ type Round = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Row>>>>;
 pub(crate) struct Contender {
     system: String,
     url: String,
+    transport: Transport,
+    is_ours: bool,
     round: Round,
 }
 
@@ -30,6 +33,12 @@ impl Contender {
         })
     }
 
+    /// Takes the floor over Unix sockets, as that of a system without a URL.
+    pub(crate) fn over_unix(self) -> Self {
+        let transport = Transport::Unix;
+        Self { transport, ..self }
+    }
+
     /// A system that measures itself.
     pub(crate) fn new<F>(system: &str, url: &str, round: impl Fn(Duration) -> F + 'static) -> Self
     where
@@ -38,20 +47,43 @@ impl Contender {
         Self {
             system: system.into(),
             url: url.into(),
+            transport: Transport::of(url),
+            is_ours: system.starts_with("lockkeeper"),
             round: Box::new(move |time| Box::pin(round(time))),
         }
     }
 }
 
-/// Runs the rounds of all contenders in turns, prints each one's medians and the ratios of the
-/// first to the others, and answers those of the first.
-pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>) -> Row {
+/// Runs the rounds of all contenders in turns, with the floor beside each round of a served case. Prints each one's
+/// medians and the ratios of ours to the others, and answers those of the first.
+pub(crate) async fn measure(
+    args: &Args,
+    case: Case,
+    contenders: Vec<Contender>,
+    mut floor: Option<&mut EchoFloor>,
+) -> Row {
     let time = args.timing.round();
+    if !args.timing.warm_up.is_zero() {
+        for contender in &contenders {
+            (contender.round)(args.timing.warm_up).await;
+        }
+    }
     let mut rounds: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
     // In turns, so that other load on the machine affects all of them alike.
     for _ in 0..args.timing.rounds {
         for (contender, rounds) in contenders.iter().zip(&mut rounds) {
-            rounds.push((contender.round)(time).await);
+            let mut floor_row = Row::new();
+            if let Some(floor) = &mut floor {
+                let beside = floor.round(contender.transport, case.clients, args.timing.floor());
+                floor_row = beside.await;
+            }
+            let cores = Cores::now();
+            let mut row = (contender.round)(time).await;
+            if floor.is_some() {
+                cores.write_since(&mut row);
+            }
+            row.extend(floor_row);
+            rounds.push(row);
         }
     }
     let medians: Vec<Row> = rounds
@@ -61,50 +93,62 @@ pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>)
     for (contender, row) in contenders.iter().zip(&medians) {
         print_row(args, case, contender, row);
     }
-    for (contender, row) in contenders.iter().zip(&medians).skip(1) {
-        for (field, ours) in &medians[0] {
-            if let Some(theirs) = row.get(field)
-                && COMPARED.contains(&field.as_str())
-            {
-                ratio(case, field, &contender.system, ours / theirs);
+    for (ours, our_row) in contenders.iter().zip(&medians) {
+        let others = contenders.iter().zip(&medians).filter(|it| !it.0.is_ours);
+        for (other, their_row) in others.filter(|_| ours.is_ours) {
+            for field in COMPARED {
+                if let (Some(ours_is), Some(theirs)) = (our_row.get(field), their_row.get(field)) {
+                    ratio(case, &ours.system, field, &other.system, ours_is / theirs);
+                }
             }
+        }
+        for (field, value) in echo::ratios(our_row) {
+            ratio(case, &ours.system, field, "echo", value);
         }
     }
     let syncs = medians.iter().find_map(|row| row.get("sync_p50_us"));
     if let (Some(sync), Some(acquire)) = (syncs, medians[0].get("acquire_p50_us")) {
-        ratio(case, "acquire_p50_us", "a sync", acquire / sync);
+        ratio(
+            case,
+            "lockkeeper",
+            "acquire_p50_us",
+            "a sync",
+            acquire / sync,
+        );
     }
     medians.into_iter().next().expect("lockkeeper comes first")
 }
 
 /// Fields of which a ratio is printed.
-const COMPARED: [&str; 6] = [
+const COMPARED: [&str; 7] = [
     "cycles_per_s",
     "handovers_per_s",
     "acquire_p50_us",
     "release_p50_us",
     "wait_p50_us",
     "handover_p50_us",
+    "kill_to_grant_p50_us",
 ];
 
 fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
     let line = line_of(case, &contender.system, &contender.url);
     line.with("recipe", name(args.recipe))
         .with("threads", args.threads)
+        .with("server_threads", args.serving.server_threads())
         .with("rounds", args.timing.rounds)
         .print(row);
 }
 
-/// Prints the ratio of our figure to that of another system.
-pub(crate) fn ratio(case: Case, field: &str, to: &str, value: f64) {
-    line_of(case, "lockkeeper", "").print_ratio(field, to, value);
+/// Prints the ratio of a system's figure to that of another.
+pub(crate) fn ratio(case: Case, system: &str, field: &str, to: &str, value: f64) {
+    line_of(case, system, "").print_ratio(field, to, value);
 }
 
 fn line_of(case: Case, system: &str, url: &str) -> Line {
     let line = Line::new(system, url, &name(case.workload));
     let line = line.with("clients", case.clients).with("n", case.n);
     match case.workload {
-        Workload::W3 => line.with("release_from", case.from.name()),
+        Workload::W3 | Workload::Bytes => line.with("release_from", case.from.name()),
         _ => line,
     }
 }

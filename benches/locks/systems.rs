@@ -53,8 +53,10 @@ impl Keeper {
         &self.url
     }
 
-    pub(crate) fn in_process(&self) -> bool {
-        self.observer.timeout().is_none()
+    /// Returns an observer of queues.
+    pub(crate) fn place(&self) -> Place {
+        let observer = self.observer.clone();
+        Place { observer }
     }
 
     /// Returns the handles that a case needs: each client has its own session.
@@ -66,9 +68,7 @@ impl Keeper {
         }
         let handle = |client: &Client, path: LockPath| Ours {
             subject: S::new(client, path),
-            place: Place {
-                observer: self.observer.clone(),
-            },
+            place: self.place(),
         };
         match case.workload {
             Workload::W4 => (0..case.n)

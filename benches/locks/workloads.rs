@@ -20,6 +20,17 @@ pub(crate) enum Workload {
     W3,
     /// Many keys, a few hundred in flight.
     W4,
+    /// From the end of a holder's process, by SIGKILL, to the next grant.
+    Kill,
+    /// Bytes of a hand-over with re-entry, over all connections.
+    Bytes,
+}
+
+impl Workload {
+    /// Returns true for a workload that only a store of another process has.
+    pub(crate) fn is_of_served_stores(self) -> bool {
+        matches!(self, Self::Kill | Self::Bytes)
+    }
 }
 
 /// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime. The release of
@@ -69,6 +80,7 @@ pub(crate) async fn run<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) ->
         Workload::W3 if case.from == From::Thread => return handed_over(case, locks, time).await,
         Workload::W3 => tokio::spawn(handed_over(case, locks, time)),
         Workload::W4 => tokio::spawn(many_keys(locks)),
+        Workload::Kill | Workload::Bytes => unreachable!("it is measured elsewhere"),
     };
     in_a_task.await.expect("a round ends well")
 }
@@ -205,7 +217,7 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
 
 /// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
 /// released, and queues again: so `n` are queued at each release.
-async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
+pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
@@ -250,6 +262,7 @@ async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Ro
         waiter.await.expect("a waiter ends well");
     }
     let mut row = Row::new();
+    row.insert("handovers".into(), handovers.len() as f64);
     handovers.write(&mut row, "handover");
     row
 }

@@ -19,6 +19,8 @@ use crate::workloads::Case;
 #[derive(Default)]
 pub(crate) struct Peers {
     redis: Option<redis::Redis>,
+    /// Connections to it that are measured.
+    redis_over: Vec<redis::Way>,
     postgres: Option<postgres::Postgres>,
     zookeeper: Option<Keeper>,
     curator: Option<curator::Curator>,
@@ -32,9 +34,16 @@ impl Peers {
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
         let mut peers = Self {
             wire: wire::Wire::of(ours).filter(|_| args.recipe == Recipe::Mutex),
+            redis_over: [
+                (System::Redis, redis::Way::Tcp),
+                (System::RedisUnix, redis::Way::Unix),
+            ]
+            .into_iter()
+            .filter_map(|(system, way)| args.has(system).then_some(way))
+            .collect(),
             ..Self::default()
         };
-        if args.has(System::Redis) {
+        if !peers.redis_over.is_empty() {
             peers.redis = told("redis", redis::Redis::start().await);
         }
         if args.has(System::Postgres) {
@@ -60,13 +69,26 @@ impl Peers {
     /// Those that know this case.
     pub(crate) async fn contenders(&mut self, case: Case) -> Vec<Contender> {
         let mut contenders = Vec::new();
+        if case.workload.is_of_served_stores() {
+            return contenders;
+        }
         if let Some(wire) = &self.wire
             && let Some(locks) = wire.locks(&case).await
         {
-            contenders.push(Contender::of("wire", "", case, locks));
+            let contender = Contender::of("wire", "", case, locks);
+            contenders.push(match wire.is_unix() {
+                true => contender.over_unix(),
+                false => contender,
+            });
         }
         if let Some(redis) = &mut self.redis {
-            contenders.push(Contender::of("redis", "", case, redis.locks(&case).await));
+            for &way in &self.redis_over {
+                let locks = redis.locks(way, &case).await;
+                contenders.push(match way {
+                    redis::Way::Tcp => Contender::of("redis", "", case, locks),
+                    redis::Way::Unix => Contender::of("redis+unix", "", case, locks).over_unix(),
+                });
+            }
         }
         if let Some(postgres) = &mut self.postgres {
             let locks = postgres.locks(&case).await;
@@ -82,8 +104,8 @@ impl Peers {
     }
 }
 
-/// A peer that cannot be had leaves a line that says why.
-fn told<T>(system: &str, started: Result<T, String>) -> Option<T> {
+/// A system that cannot be had leaves a line that says why.
+pub(crate) fn told<T>(system: &str, started: Result<T, String>) -> Option<T> {
     let fault = match started {
         Ok(peer) => return Some(peer),
         Err(fault) => fault,

@@ -2,11 +2,11 @@
 //! all requests that have queued up, and answers arrive in the order of the requests.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
+
+use crate::common::socket::Address;
 
 /// Parser of the answers of a protocol.
 pub(crate) trait Protocol: 'static {
@@ -37,14 +37,12 @@ impl<P: Protocol> Clone for Pipe<P> {
 
 impl<P: Protocol> Pipe<P> {
     /// Connects to a server of this machine.
-    pub(crate) async fn connect(port: u16) -> std::io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+    pub(crate) async fn connect(address: &Address) -> std::io::Result<Self> {
+        let (reader, writer) = address.connect_split().await?;
         let (asks, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             // The end drops the senders of the answers, so the waiting requests fail.
-            let _ = carry::<P>(stream, asked).await;
+            let _ = carry::<P>(reader, writer, asked).await;
         });
         Ok(Self { asks })
     }
@@ -64,10 +62,10 @@ impl<P: Protocol> Pipe<P> {
 }
 
 async fn carry<P: Protocol>(
-    mut stream: TcpStream,
+    mut reader: impl AsyncRead + Unpin,
+    mut writer: impl AsyncWrite + Unpin,
     mut asked: mpsc::UnboundedReceiver<Ask<P::Answer>>,
 ) -> std::io::Result<()> {
-    let (mut reader, mut writer) = stream.split();
     let mut waiting = VecDeque::new();
     let (mut outgoing, mut incoming) = (Vec::new(), Vec::with_capacity(64 * 1024));
     loop {

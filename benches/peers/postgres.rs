@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use super::pipe::{Pipe, Protocol};
+use crate::common::socket::Address;
 use crate::process::{self, Process};
 use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
@@ -155,7 +156,7 @@ impl Pool {
 }
 
 async fn open(port: u16) -> Pipe<Messages> {
-    let session = Pipe::<Messages>::connect(port).await;
+    let session = Pipe::<Messages>::connect(&Address::loopback(port)).await;
     let session = session.expect("postgres answers");
     let mut start = Vec::new();
     start.extend_from_slice(&[0, 3, 0, 0]);

@@ -5,17 +5,48 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::pipe::{Pipe, Protocol};
+use crate::common::socket::Address;
 use crate::process::{self, Process};
 use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
 /// Redis, without anything written to the disk, and connections to it.
 pub(crate) struct Redis {
-    port: u16,
-    connections: Vec<Pipe<Resp>>,
+    tcp: Pool,
+    unix: Pool,
     unlock: String,
     cases: usize,
     _process: Process,
+}
+
+/// Transport of connections to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Tcp,
+    Unix,
+}
+
+/// Connections to one of its sockets.
+struct Pool {
+    address: Address,
+    connections: Vec<Pipe<Resp>>,
+}
+
+impl Pool {
+    fn of(address: Address) -> Self {
+        let connections = Vec::new();
+        Self {
+            address,
+            connections,
+        }
+    }
+
+    async fn fill(&mut self, count: usize) {
+        while self.connections.len() < count {
+            let connection = Pipe::connect(&self.address).await;
+            self.connections.push(connection.expect("redis answers"));
+        }
+    }
 }
 
 /// Script with which a holder deletes its key.
@@ -37,19 +68,22 @@ impl Redis {
         let (folder, port) = (process::fresh_folder("redis"), process::free_port());
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
+        let socket = folder.join("socket");
+        command.arg("--unixsocket").arg(&socket);
         command.args(["--save", "", "--appendonly", "no", "--dir"]);
         command.arg(&folder);
         process::log_to(&folder, &mut command);
         let mut process = Process::spawn(&mut command, folder)?;
         process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
-        let first = Pipe::<Resp>::connect(port).await;
-        let first = first.map_err(|error| format!("redis: {error}"))?;
-        let Answer::Text(unlock) = first.ask(command_of(&["SCRIPT", "LOAD", UNLOCK])).await else {
+        let mut tcp = Pool::of(Address::loopback(port));
+        tcp.fill(1).await;
+        let script = command_of(&["SCRIPT", "LOAD", UNLOCK]);
+        let Answer::Text(unlock) = tcp.connections[0].ask(script).await else {
             return Err("redis takes no script".into());
         };
         Ok(Self {
-            port,
-            connections: vec![first],
+            tcp,
+            unix: Pool::of(Address::Unix(socket)),
             unlock,
             cases: 0,
             _process: process,
@@ -57,18 +91,19 @@ impl Redis {
     }
 
     /// Returns the handles that a case needs: each client has its own connection.
-    pub(crate) async fn locks(&mut self, case: &Case) -> Vec<RedisLock> {
-        while self.connections.len() < case.clients {
-            let connection = Pipe::connect(self.port).await;
-            self.connections.push(connection.expect("redis answers"));
-        }
+    pub(crate) async fn locks(&mut self, way: Way, case: &Case) -> Vec<RedisLock> {
+        let pool = match way {
+            Way::Tcp => &mut self.tcp,
+            Way::Unix => &mut self.unix,
+        };
+        pool.fill(case.clients).await;
         self.cases += 1;
         let count = match case.workload {
             Workload::W4 => case.n,
             _ => case.clients,
         };
         let lock = |number: usize| RedisLock {
-            connection: self.connections[number % case.clients].clone(),
+            connection: pool.connections[number % case.clients].clone(),
             key: match case.workload {
                 Workload::W4 => format!("bench:{}:{number}", self.cases),
                 _ => format!("bench:{}", self.cases),

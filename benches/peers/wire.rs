@@ -5,21 +5,26 @@
 use super::pipe::{Pipe, Protocol};
 use crate::common::fresh_name;
 use crate::common::jute::{self, PERSISTENT, Put, op};
+use crate::common::socket::Address;
 use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
 /// Sessions over plain connections.
 pub(crate) struct Wire {
-    port: u16,
+    address: Address,
 }
 
 impl Wire {
-    /// `None` where the server is not one of this machine.
+    /// Returns `None` for other stores.
     pub(crate) fn of(url: &str) -> Option<Self> {
-        let port = url.strip_prefix("lockkeeper://127.0.0.1:")?;
-        Some(Self {
-            port: port.parse().ok()?,
-        })
+        let is_ours = url.starts_with("lockkeeper");
+        let address = Address::of(url).filter(|_| is_ours)?;
+        Some(Self { address })
+    }
+
+    /// Returns true if its connections are over a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self.address, Address::Unix(_))
     }
 
     /// The handles that a case needs; `None` where clients wait for one another.
@@ -31,7 +36,7 @@ impl Wire {
         };
         let mut sessions = Vec::new();
         for _ in 0..case.clients {
-            sessions.push(open(self.port).await);
+            sessions.push(open(&self.address).await);
         }
         let root = format!("/wire-{}", fresh_name());
         create(&sessions[0], &root, PERSISTENT).await;
@@ -92,8 +97,8 @@ impl Lock for WireLock {
     async fn settled_again(&self) {}
 }
 
-async fn open(port: u16) -> Pipe<Jute> {
-    let session = Pipe::<Jute>::connect(port).await;
+async fn open(address: &Address) -> Pipe<Jute> {
+    let session = Pipe::<Jute>::connect(address).await;
     let session = session.expect("the server listens");
     session.ask(framed(jute::handshake)).await;
     session

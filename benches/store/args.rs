@@ -40,8 +40,8 @@ enum System {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "store")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; each case creates a store
-    /// in FOLDER, and removes it; without a host, the server is started
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; each case
+    /// creates a store in FOLDER, and removes it; without a host or a path, the server is started
     #[arg(long, default_value = "memory:", value_parser = url)]
     pub(crate) url: String,
     #[command(flatten)]
@@ -112,6 +112,11 @@ impl Args {
         self.url.strip_prefix("file:").map(PathBuf::from)
     }
 
+    /// Returns true if the store is in another process.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.url.starts_with("memory:") && !self.url.starts_with("file:")
+    }
+
     pub(crate) fn durability(&self) -> Durability {
         self.serving.durability
     }
@@ -119,7 +124,7 @@ impl Args {
     /// Creates a line of the report.
     pub(crate) fn line(&self, workload: &str) -> Line {
         let mut line = Line::new("lockkeeper", &self.url, workload).with("threads", self.threads);
-        let is_served = self.url.starts_with("lockkeeper:");
+        let is_served = self.url.starts_with("lockkeeper");
         if is_served {
             line = line.with("data", self.serving.data.as_str());
         }
@@ -132,7 +137,7 @@ impl Args {
 
 /// Parses the URL of a store, or of a server to start.
 fn url(url: &str) -> Result<String, lockkeeper::TargetError> {
-    if matches!(url, "lockkeeper://" | "zookeeper://") {
+    if matches!(url, "lockkeeper://" | "lockkeeper+unix://" | "zookeeper://") {
         return Ok(url.to_owned());
     }
     url.parse::<lockkeeper::Target>().map(|_| url.to_owned())

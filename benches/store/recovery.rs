@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::args::Args;
 use crate::common::process::memory_bytes;
+use crate::common::socket::Address;
 use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
@@ -187,7 +188,7 @@ const AT_ONCE: usize = 250;
 
 /// Opens a session with an ephemeral znode; both outlive the connection.
 async fn open_session(address: SocketAddr) {
-    let mut connection = Connection::open(address).await;
+    let mut connection = Connection::open(&Address::Tcp(address)).await;
     connection.put(1, op::CREATE, |body| {
         jute::create(body, "/of-", b"", EPHEMERAL_SEQUENTIAL);
     });

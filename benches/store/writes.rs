@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::args::{Args, Workload};
 use crate::common::disk::{Floor, Way};
+use crate::common::echo::{EchoFloor, Transport};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 use crate::options::name;
@@ -19,12 +20,18 @@ use crate::report::Line;
 use crate::sketch;
 
 pub(crate) async fn measure(args: &Args, workload: Workload) {
+    let mut floor = args.is_served().then(|| args.serving.echo_floor());
     for clients in args.clients(&[1, 8, 64, 512]) {
-        measure_with(args, workload, clients).await;
+        measure_with(args, workload, clients, floor.as_mut()).await;
     }
 }
 
-async fn measure_with(args: &Args, workload: Workload, clients: usize) {
+async fn measure_with(
+    args: &Args,
+    workload: Workload,
+    clients: usize,
+    mut echo: Option<&mut EchoFloor>,
+) {
     let mut ground = Ground::fresh(args).await;
     let mut writers = Vec::new();
     for _ in 0..clients {
@@ -34,8 +41,14 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
     let mut disk = folder.map(|folder| Disk::make(folder, clients, args.bytes));
     let mut rounds = Vec::new();
     for _ in 0..args.timing.rounds {
+        let mut beside = Row::new();
+        if let Some(echo) = &mut echo {
+            let transport = Transport::of(&args.url);
+            beside = echo.round(transport, clients, args.timing.floor()).await;
+        }
         let (times, per_s) = write_for(&writers, args.round()).await;
-        rounds.push(row_of(times, per_s));
+        beside.extend(row_of(times, per_s));
+        rounds.push(beside);
         if let Some(disk) = &mut disk {
             disk.round(args.round()).await;
         }

@@ -37,7 +37,7 @@ impl FromStr for Measurement {
 #[derive(Debug, Parser)]
 #[command(name = "wire")]
 pub(crate) struct Args {
-    /// lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started; the first is
+    /// lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; without a host, it is started; the first is
     /// compared with the others, in turns
     #[arg(long = "url", value_delimiter = ',', default_values = ["lockkeeper://", "zookeeper://"])]
     pub(crate) urls: Vec<String>,
@@ -85,6 +85,8 @@ impl Args {
     /// Creates a line of the report.
     pub(crate) fn line(&self, url: &str, workload: &str) -> Line {
         let system = url.split(':').next().unwrap_or(url);
-        Line::new(system, url, workload).with("threads", self.threads)
+        Line::new(system, url, workload)
+            .with("threads", self.threads)
+            .with("server_threads", self.serving.server_threads())
     }
 }

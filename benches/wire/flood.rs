@@ -1,6 +1,5 @@
 //! Fairness: connections with one request at a time, alone and beside some that flood the server with requests.
 
-use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::args::Args;
 use crate::common;
+use crate::common::echo::{EchoFloor, Transport};
+use crate::common::socket::Address;
 use crate::connection::{self, Connection};
 use crate::figures::{Row, medians};
 use crate::jute::{self, Put, op};
@@ -25,18 +26,21 @@ const PAUSE: Duration = Duration::from_millis(1);
 const MARGIN: Duration = Duration::from_millis(50);
 
 /// Measures each server, in turns: half of a round without the flood, half beside it.
-pub(crate) async fn measure(args: &Args, servers: &[StoreServer]) {
+pub(crate) async fn measure(args: &Args, servers: &[StoreServer], floor: &mut EchoFloor) {
     let load = Load::new(Mix::Get, args.connections.unwrap_or(MEASURED), 1).pausing(PAUSE);
     let mut grounds = Vec::new();
     for server in servers {
         let address = connection::address_of(server.url());
-        grounds.push(load.prepare(address, args.bytes).await);
+        grounds.push(load.prepare(&address, args.bytes).await);
     }
     let half = args.timing.round() / 2;
     let mut rounds: Vec<_> = servers.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.timing.rounds {
         for ((ground, rows), server) in grounds.iter_mut().zip(&mut rounds).zip(servers) {
-            let mut row = Row::new();
+            let transport = Transport::of(server.url());
+            let mut row = floor
+                .round(transport, load.connections, args.timing.floor())
+                .await;
             row.extend(under("quiet", load.round(ground, half).await));
             let address = connection::address_of(server.url());
             let flood = Flood::start(address, args.flood, half + 2 * MARGIN).await;
@@ -77,7 +81,7 @@ struct Flood(JoinHandle<f64>);
 
 impl Flood {
     /// Returns when the connections are there.
-    async fn start(address: SocketAddr, connections: usize, time: Duration) -> Self {
+    async fn start(address: Address, connections: usize, time: Duration) -> Self {
         let (ready, is_ready) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             common::runtime(1).block_on(flood(address, connections, time, ready))
@@ -95,14 +99,14 @@ impl Flood {
 }
 
 async fn flood(
-    address: SocketAddr,
+    address: Address,
     connections: usize,
     time: Duration,
     ready: oneshot::Sender<()>,
 ) -> f64 {
     let mut opened = Vec::new();
     for _ in 0..connections {
-        opened.push(Connection::open(address).await);
+        opened.push(Connection::open(&address).await);
     }
     let _ = ready.send(());
     let start = Instant::now();
@@ -122,7 +126,7 @@ async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     connection.put(1, op::GET_DATA, get_root);
     connection.flush().await;
     let answer_bytes = 4 + 16 + connection.next().await.body.len();
-    let (mut from, mut to) = connection.into_stream().into_split();
+    let (mut from, mut to) = tokio::io::split(connection.into_stream());
     let writing = tokio::spawn(async move {
         let (block, mut blocks) = (block(), 0);
         while Instant::now() < end {

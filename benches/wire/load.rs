@@ -1,10 +1,10 @@
 //! Connections that keep so many requests under way.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::common::fresh_name;
+use crate::common::socket::Address;
 use crate::connection::Connection;
 use crate::figures::{Row, Times};
 use crate::jute::PERSISTENT;
@@ -59,7 +59,7 @@ impl Load {
     }
 
     /// Makes the znodes, and opens the sessions.
-    pub(crate) async fn prepare(&self, address: SocketAddr, bytes: usize) -> Ground {
+    pub(crate) async fn prepare(&self, address: &Address, bytes: usize) -> Ground {
         let root = format!("/wire-{}", fresh_name());
         let mut made = vec![root.clone()];
         let mut clients = Vec::new();

@@ -1,6 +1,5 @@
 //! Many idle sessions, each with one watch: their cost, and the time until the last of them has its event.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,7 +8,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::args::Args;
+use crate::common::echo::{EchoFloor, Transport};
 use crate::common::process::memory_bytes;
+use crate::common::socket::Address;
 use crate::connection::{self, Connection, EVENT};
 use crate::figures::{Row, Times, medians};
 use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
@@ -20,9 +21,9 @@ use crate::usage::Usage;
 /// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
 
-pub(crate) async fn measure(args: &Args, server: &StoreServer) {
+pub(crate) async fn measure(args: &Args, server: &StoreServer, floor: &mut EchoFloor) {
     let address = connection::address_of(server.url());
-    let mut setter = Connection::open(address).await;
+    let mut setter = Connection::open(&address).await;
     let path = format!("/wire-watched-{}", std::process::id());
     mix::create(&mut setter, &path, b"", PERSISTENT);
     expect_answer(&mut setter).await;
@@ -31,13 +32,15 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer) {
     let before = resident_bytes();
     let mut sessions = JoinSet::new();
     for &count in &args.sessions {
-        let opened = open_until(count, &mut sessions, address, &watched).await;
+        let opened = open_until(count, &mut sessions, &address, &watched).await;
         let mut row = Row::new();
         row.insert("opened_per_s".into(), opened);
         if let (Some(before), Some(now)) = (before, resident_bytes()) {
             row.insert("bytes_per_session".into(), (now - before) / count as f64);
             row.insert("server_bytes".into(), now);
         }
+        let transport = Transport::of(server.url());
+        row.extend(floor.round(transport, 1, args.timing.floor()).await);
         fan_out(args, &mut setter, &watched, count, &mut row).await;
         let used = Usage::of(server.process());
         ping_for(&mut setter, args.rest).await;
@@ -54,18 +57,19 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer) {
 async fn open_until(
     count: usize,
     sessions: &mut JoinSet<()>,
-    address: SocketAddr,
+    address: &Address,
     watched: &Arc<Watched>,
 ) -> f64 {
     let (start, missing) = (Instant::now(), count.saturating_sub(sessions.len()));
     let turns = Arc::new(tokio::sync::Semaphore::new(OPENED_AT_ONCE));
     for number in 0..missing {
         let (watched, turns) = (watched.clone(), turns.clone());
+        let address = address.clone();
         // Their pings are spread over the time between two of them.
         let first_ping = PING_EVERY.mul_f64(number as f64 / missing as f64);
         sessions.spawn(async move {
             let turn = turns.acquire_owned().await;
-            let connection = Connection::open(address).await;
+            let connection = Connection::open(&address).await;
             drop(turn);
             watch(connection, &watched, first_ping).await;
         });

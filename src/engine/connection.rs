@@ -4,7 +4,7 @@
 //! the session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     proved_at: AtomicI64,
     /// Ready when a busy log has room for the next request; `None` while no request waits for that.
     room: Mutex<Option<BoxFuture<()>>>,
+    /// True if requests have woken connections, their own at times, since [`take_woken`](Self::take_woken).
+    has_woken: AtomicBool,
 }
 
 /// A request of a connection to its session.
@@ -120,6 +122,7 @@ impl Connection {
             barrier: state.durable.as_ref().map(|durable| durable.barrier()),
             proved_at: AtomicI64::new(0),
             room: Mutex::default(),
+            has_woken: AtomicBool::new(false),
         }
     }
 
@@ -229,8 +232,17 @@ impl Connection {
         wakeups.alarm = state.next_alarm(&self.engine.clock);
         // Once for the whole turn, and not under the lock: wakers are the users' code.
         drop(guard);
+        if !wakeups.outboxes.is_empty() {
+            self.has_woken.store(true, Ordering::Relaxed);
+        }
         wakeups.carry_out(&self.engine);
         count
+    }
+
+    /// Returns true if [`submit`](Self::submit) has woken connections since the last call: they have events to send.
+    pub(crate) fn take_woken(&self) -> bool {
+        // Relaxed: the task that submits is the task that asks.
+        self.has_woken.swap(false, Ordering::Relaxed)
     }
 
     /// Returns a future that waits until a busy log has room for this; `None` if it need not wait.

@@ -11,7 +11,8 @@
 //!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier ones
 //!       (backpressure: unread bytes fill the client's own socket);
 //!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests, and the store execute all of them
-//!       under one acquisition of its lock;
+//!       under one acquisition of its lock (where they have fired events, the turn ends here, and the connections that
+//!       it has woken send those first);
 //!     - `poll_encode` takes answers and events from the session's outbox, in the store's order, each only once the log
 //!       has the transaction that it reveals (invariants 2 and 13), and encodes them;
 //!     - `poll_write` writes and flushes them.
@@ -201,6 +202,8 @@ pub(super) struct ConnectionTask<'a, S> {
     /// completes when the log has it.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
+    /// True while the answers to requests that have fired events wait for the connections that send those events.
+    yields_to_events: bool,
     /// True once the server shuts down: nothing more is read, and the connection ends when all requests are answered.
     is_draining: bool,
     /// True once the client sends no more, or the connection has broken.
@@ -238,6 +241,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             messages: VecDeque::new(),
             blocked: None,
             needs_flush: false,
+            yields_to_events: false,
             is_draining: false,
             is_read_closed: false,
             has_write_failed: false,
@@ -315,6 +319,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 break;
             }
         }
+        self.yields_to_events = self.connection.take_woken();
         Ok(count)
     }
 
@@ -466,12 +471,22 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done at once.
     ///
-    /// In this order: the answers to requests that have just arrived leave in the same turn, together in one write.
+    /// In this order: the answers to requests that have just arrived leave in the same turn, together in one write. Only
+    /// where they have fired events, the turn ends before it answers: the next holder of a lock waits for the event, and
+    /// the former one, who has released it, for nothing.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        let has_room = self.protocol.has_room();
-        let has_read = self.poll_read(context).is_ready();
-        let is_drained = has_room && !has_read;
-        let count = self.submit_requests(context, turn)?;
+        let (mut is_drained, mut has_read, mut count) = (false, false, 0);
+        // The turn after that begins with the answers: a client whose every request fires an event gets them, too.
+        let answers_only = std::mem::take(&mut self.yields_to_events);
+        if !answers_only {
+            let has_room = self.protocol.has_room();
+            has_read = self.poll_read(context).is_ready();
+            is_drained = has_room && !has_read;
+            count = self.submit_requests(context, turn)?;
+            if self.yields_to_events {
+                return Ok(true);
+            }
+        }
         let has_encoded = matches!(self.poll_encode(context)?, Poll::Ready(true));
         let has_sent = self.poll_write(context, turn).is_ready();
         let is_done = self.protocol.is_done() && !self.needs_flush;
@@ -487,7 +502,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        Ok(has_read || count > 0 || has_encoded || has_sent || has_more)
+        // Once more after answers alone, even if they wait for the log: nothing has registered for the client's bytes yet.
+        Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
     /// Returns true if the client has disconnected, and all requests that it sent before have been executed.
@@ -513,6 +529,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Poll::Pending => return None,
             }
             match self.advance(context, &mut turn) {
+                Ok(true) if self.yields_to_events => {
+                    // Not `yield_turn`: this task is queued behind those that it has woken, not behind all sockets.
+                    context.waker().wake_by_ref();
+                    return None;
+                }
                 Ok(true) => {}
                 // A penalty that has just begun must be polled once, or nothing would wake the task at its end.
                 Ok(false) if self.penalty.is_some() => {}

@@ -1,8 +1,10 @@
 //! Tests of a server's shutdown, handshakes, proofs of identity and fairness.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -546,4 +548,160 @@ async fn what_a_client_sent_before_it_went_is_carried_out() {
         }
     });
     assert_eq!(half.await, count, "it sends no more, and reads");
+}
+
+/// A stream that notes, in a list that several share, which of them has written.
+struct Noted {
+    stream: DuplexStream,
+    name: &'static str,
+    written: Arc<parking_lot::Mutex<Vec<&'static str>>>,
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if written.is_ready() {
+            self.written.lock().push(self.name);
+        }
+        written
+    }
+
+    fn poll_flush(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl transport::Transport for Noted {
+    fn is_readable(&self) -> bool {
+        false
+    }
+}
+
+/// A server, a client that watches `/lock` for good, and one that changes it; and the names of those that were written
+/// to.
+struct Watching {
+    _server: Server,
+    watcher: DuplexStream,
+    releaser: DuplexStream,
+    written: Arc<parking_lot::Mutex<Vec<&'static str>>>,
+}
+
+impl Watching {
+    async fn start() -> Self {
+        let store = Store::memory();
+        let session = store.connect().await.unwrap().current_session();
+        let made = session.create(&"/lock".parse().unwrap(), "", CreateMode::Persistent);
+        made.await.unwrap();
+        let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+        let server = Server::bind(&store, options).await.unwrap();
+        let written = Arc::default();
+        let connect = async |name| {
+            let (mut client, stream) = tokio::io::duplex(64 << 10);
+            let stream = Noted {
+                stream,
+                name,
+                written: Arc::clone(&written),
+            };
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            let guard = server.shared.table.enter(address);
+            let until = tokio::time::Instant::now() + PATIENCE;
+            let shared = server.shared.clone();
+            tokio::spawn(connection::serve(
+                stream,
+                guard.unwrap(),
+                shared,
+                until,
+                None,
+            ));
+            greet(&mut client).await;
+            client
+        };
+        let mut watcher = connect("event").await;
+        let releaser = connect("answer").await;
+        // addWatch, persistent.
+        let watch = request(1, 106, "/lock", &[0, 0, 0, 0]);
+        watcher.write_all(&watch).await.unwrap();
+        assert_eq!(answer(&mut watcher).await[12..16], [0; 4]);
+        written.lock().clear();
+        Self {
+            _server: server,
+            watcher,
+            releaser,
+            written,
+        }
+    }
+}
+
+/// A frame of a request: its xid, its number, a path and the rest.
+fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| {
+        to.extend_from_slice(&xid.to_be_bytes());
+        to.extend_from_slice(&op.to_be_bytes());
+        to.extend_from_slice(&(path.len() as i32).to_be_bytes());
+        to.extend_from_slice(path.as_bytes());
+        to.extend_from_slice(rest);
+    });
+    frame
+}
+
+const DELETE: i32 = 2;
+const SET_DATA: i32 = 5;
+
+/// The next holder waits for the event; the former one has released the lock whether or not it knows that.
+#[tokio::test]
+async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
+    let mut all = Watching::start().await;
+    let delete = request(1, DELETE, "/lock", &[0xff; 4]);
+    all.releaser.write_all(&delete).await.unwrap();
+    let deleted = tokio::time::timeout(PATIENCE, answer(&mut all.releaser)).await;
+    assert_eq!(deleted.expect("it is answered")[12..16], [0; 4]);
+    assert_eq!(*all.written.lock(), ["event", "answer"]);
+    assert_eq!(answer(&mut all.watcher).await[..4], [0xff; 4]);
+}
+
+/// Its requests arrive while it waits for the events of those before, and it never has all of them carried out.
+#[tokio::test]
+async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() {
+    let all = Watching::start().await;
+    // Without data, and of any version.
+    let set = |xid| request(xid, SET_DATA, "/lock", &[0xff; 8]);
+    let requests: Vec<u8> = (1..=1_000).flat_map(set).collect();
+    let (mut answers, mut requester) = tokio::io::split(all.releaser);
+    let sending = tokio::spawn(async move { requester.write_all(&requests).await });
+    let answering = async {
+        for xid in 1..=1_000_i32 {
+            assert_eq!(answer(&mut answers).await[..4], xid.to_be_bytes());
+        }
+    };
+    let answered = tokio::time::timeout(PATIENCE, answering).await;
+    answered.expect("all are answered");
+    sending.await.unwrap().unwrap();
+    let written = all.written.lock();
+    // The events of one turn leave in one write, and its answers follow.
+    assert_eq!(written[..2], ["event", "answer"]);
 }

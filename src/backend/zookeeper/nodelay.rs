@@ -1,10 +1,15 @@
 //! Sends small requests at once: `TCP_NODELAY` on the connections that zookeeper-client makes.
 //!
-//! The crate does not set it, and writes each request separately. Of a create and a list that are sent together the
-//! kernel would then hold back the second until the first is acknowledged, which mostly means answered: two round trips
-//! for a lock instead of one. (Java's client sets it.) The crate does not give out its sockets, so they are found among
-//! this process's descriptors, by their peer's port; `pidfd_getfd` duplicates a descriptor without unsafe code. Where
-//! the system forbids it, a lock takes the second round trip.
+//! The crate (0.11.2, the latest) does not set it, and writes each request separately. Of a create and a list that are
+//! sent together the kernel would then hold back the second until the first is acknowledged, which mostly means
+//! answered: two round trips for a lock instead of one. (Java's client sets it.) Measured in rounds beside a create alone,
+//! an acquire takes 1.1 to 1.2 times as long as the create with it, and 1.4 to 1.5 times without.
+//!
+//! The crate neither gives out its sockets nor takes a connector or a resolver, and ZooKeeper has no request that creates
+//! and lists, so there is no way round: the sockets are found among this process's descriptors, by their peer's port;
+//! `pidfd_getfd` duplicates a descriptor without unsafe code. Where the system forbids it, a lock takes the second round
+//! trip. A release of the crate that sets the option makes this file superfluous. Only connections to ZooKeeper need it:
+//! those to a served store are our own client's.
 
 use std::fs;
 use std::io;

@@ -1,0 +1,92 @@
+//! Helpers: this program, started again as a process with another task. A helper ends with the process that started
+//! it, whose end closes its standard input.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Name of the variable with the task of a helper, and of those with its parameters.
+const TASK: &str = "LOCKKEEPER_BENCH_TASK";
+const PARAMETER: &str = "LOCKKEEPER_BENCH_PARAMETER";
+
+/// Returns the task and its parameter, if this process is a helper.
+pub(crate) fn task() -> Option<(String, String)> {
+    let task = std::env::var(TASK).ok()?;
+    Some((task, std::env::var(PARAMETER).unwrap_or_default()))
+}
+
+/// Says something to the process that started this helper.
+pub(crate) fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let said = writeln!(out, "{line}").and_then(|()| out.flush());
+    if said.is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Ends this helper when the process that started it has ended.
+pub(crate) fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+}
+
+/// A running helper. Dropping it kills it.
+pub(crate) struct Helper {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    /// Starts a helper; `through` is a command that runs the one behind it, or nothing.
+    pub(crate) fn start(through: &[&str], task: &str, parameter: &str) -> std::io::Result<Self> {
+        let this = std::env::current_exe()?;
+        let mut command = match through {
+            [] => Command::new(this),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(this);
+                command
+            }
+        };
+        command.env(TASK, task).env(PARAMETER, parameter);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let asks = child.stdin.take().expect("piped");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Ok(Self {
+            child,
+            asks,
+            answers,
+        })
+    }
+
+    /// Waits for the next line that it says.
+    pub(crate) fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        match self.answers.read_line(&mut line)? {
+            0 => Err(std::io::Error::other("the helper has ended")),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    /// Sends it a line, and waits for its answer.
+    pub(crate) fn ask(&mut self, line: &str) -> std::io::Result<String> {
+        writeln!(self.asks, "{line}")?;
+        self.line()
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it still runs");
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have been killed already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

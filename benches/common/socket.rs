@@ -1,0 +1,69 @@
+//! [`Address`]: a server on this machine, by TCP or by a Unix socket.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Address of a server's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A byte stream to a server.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Address {
+    /// Returns the address of a port on loopback.
+    pub(crate) fn loopback(port: u16) -> Self {
+        Self::Tcp((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Returns the address in the URL of a served store; `None` where it names no single address.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        if scheme.ends_with("+unix") {
+            let path = rest.split('?').next()?;
+            return Some(Self::Unix(path.into()));
+        }
+        rest.split('/').next()?.parse().ok().map(Self::Tcp)
+    }
+
+    /// Connects, by TCP without delay of small writes.
+    pub(crate) async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(address) => Box::new(tcp(*address).await?),
+            Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    }
+
+    /// Connects, and returns the two directions apart.
+    pub(crate) async fn connect_split(
+        &self,
+    ) -> std::io::Result<(
+        Box<dyn AsyncRead + Send + Unpin>,
+        Box<dyn AsyncWrite + Send + Unpin>,
+    )> {
+        Ok(match self {
+            Self::Tcp(address) => {
+                let (reader, writer) = tcp(*address).await?.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+            Self::Unix(path) => {
+                let (reader, writer) = UnixStream::connect(path).await?.into_split();
+                (Box::new(reader), Box::new(writer))
+            }
+        })
+    }
+}
+
+async fn tcp(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

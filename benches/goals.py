@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The goals of the served store, each beside its peer in the same run.
+
+    benches/goals.py                    runs everything (some five minutes on an idle machine), saves the runs' lines in
+                                        docs/performance/, draws their pictures, and writes the tables into
+                                        docs/performance.md and README.md
+    benches/goals.py --only keys,bytes  runs these families only; the others keep their saved runs
+    benches/goals.py --only ''          runs nothing, and writes pictures and tables anew
+    benches/goals.py --from FOLDER      runs nothing: prints the table of the runs saved in FOLDER
+    benches/goals.py --seconds 1        of each system in each case, in alternating rounds (default: 3)
+
+A row whose run is missing, or had to do without a peer, says so.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SAVED = ROOT / "docs/performance"
+
+# Each family: a benchmark, and its options. {data} is a folder on a disk.
+FAMILIES = {
+    "latency": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system redis,redis-unix,postgres --workload w1"),
+    "hand-overs": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system postgres,redis --workload w2"),
+    "keys": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system redis,redis-unix,postgres --workload w4"),
+    "durable": ("wire", "--url lockkeeper:// --mix set --data {data}"),
+    "process-end": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system none --workload kill"),
+    "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
+    "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 1,64 --warm-up 10"),
+}
+
+
+class Run:
+    """The lines of a family's run."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def figure(self, system, field, **conditions):
+        """Returns a figure of a system, or None."""
+        line = self.line(system, **conditions)
+        return None if line is None else line.get(field)
+
+    def line(self, system, **conditions):
+        for line in self.lines:
+            is_figure = line["system"] == system and "ratio" not in line and "skipped" not in line
+            if is_figure and all(line.get(name) == value for name, value in conditions.items()):
+                return line
+        return None
+
+
+def number(value):
+    """Returns a number with three significant digits, and thousands apart."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def floor(line):
+    """Returns the floor of a line: the echo of its rounds, and whether the cores slept in them."""
+    texts = []
+    if (echo := line.get("echo_p50_us")) is not None:
+        texts.append(f"echo {number(echo)} µs")
+    if (echoes := line.get("echo_per_s")) is not None:
+        texts.append(f"{number(echoes)} echoes/s")
+    if (sync := line.get("sync_p50_us")) is not None:
+        texts.append(f"a sync {number(sync)} µs")
+    if (slept := line.get("cores_slept")) is not None:
+        texts.append(f"{slept:.1f} sleeps")
+    if (idle := line.get("cores_idle")) is not None:
+        texts.append(f"{100 * idle:.0f} % idle")
+    return ", ".join(texts)
+
+
+class Row:
+    """A row of the table: a figure beside its peer's, and the bound of their ratio."""
+
+    def __init__(self, name, ours, theirs, bound, is_most, unit, of):
+        self.name, self.ours, self.theirs, self.bound, self.is_most = name, ours, theirs, bound, is_most
+        self.unit, self.of = unit, of
+
+    def goal(self):
+        return f"{'≤' if self.is_most else '≥'} {self.bound:g} ×"
+
+    def ratio(self):
+        return None if not self.ours or not self.theirs else self.ours[1] / self.theirs[1]
+
+    def is_met(self):
+        return self.ratio() <= self.bound if self.is_most else self.ratio() >= self.bound
+
+    def markdown(self):
+        if self.ratio() is None:
+            return f"| {self.name} | {self.goal()} | not measured | | | |"
+        figures = f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
+        verdict = "met" if self.is_met() else "**missed**"
+        return f"| {self.name} | {self.goal()} | {self.ratio():.2f} × | {verdict} | {figures} | {floor(self.ours[0])} |"
+
+    def brief(self):
+        if self.ratio() is None:
+            return f"| {self.name} | not measured | |"
+        return f"| {self.name} | {number(self.ours[1])} {self.unit} | {self.of} {number(self.theirs[1])} {self.unit} |"
+
+
+class Limit(Row):
+    """A row whose bound is a figure, not a ratio."""
+
+    def goal(self):
+        return f"≤ {self.bound:g} {self.unit}"
+
+    def ratio(self):
+        return self.ours[1] if self.ours else None
+
+    def markdown(self):
+        if self.ratio() is None:
+            return f"| {self.name} | {self.goal()} | not measured | | | |"
+        verdict = "met" if self.is_met() else "**missed**"
+        measured = f"{number(self.ours[1])} {self.unit}"
+        beside = f"{self.of} {number(self.theirs[1])} {self.unit}" if self.theirs else ""
+        return f"| {self.name} | {self.goal()} | {measured} | {verdict} | {beside} | {floor(self.ours[0])} |"
+
+
+def rows(runs):
+    """Returns the rows of the table, in the order of the goals."""
+
+    def of(family, system, field, scale=1, **conditions):
+        line = runs[family].line(system, **conditions)
+        value = line and line.get(field)
+        return None if value is None else (line, value * scale)
+
+    acquire = lambda system: of("latency", system, "acquire_p50_us")
+    handovers = lambda system, clients: of("hand-overs", system, "handovers_per_s", clients=clients)
+    keys = lambda system: of("keys", system, "cycles_per_s")
+    durable = lambda field: of("durable", "lockkeeper", field, connections=64, in_flight=1)
+    kill = lambda system: of("process-end", system, "kill_to_grant_p50_us", 1e-3)
+    handover_bytes = lambda n: of("bytes", "lockkeeper", "handover_bytes", n=n)
+    zookeeper = lambda system, field, **conditions: of("zookeeper", system, field, **conditions)
+    one = {"workload": "w1"}
+    many = {"workload": "w2", "clients": 64}
+    unix = "lockkeeper+unix"
+    return [
+        Row("acquire p50, TCP", acquire("lockkeeper"), acquire("redis"), 1.05, True, "µs", "Redis"),
+        Row("acquire p50, Unix socket", acquire(unix), acquire("redis"), 0.8, True, "µs", "Redis by TCP"),
+        Row("hand-overs, 64 clients", handovers("lockkeeper", 64), handovers("postgres", 64), 2, False, "/s", "Postgres"),
+        Row("hand-overs, 512 clients", handovers("lockkeeper", 512), handovers("lockkeeper", 64), 1, False, "/s", "64 clients"),
+        Row("10,000 keys, two connections", keys("lockkeeper"), keys("redis"), 2, False, "locks/s", "Redis"),
+        Row("durable sets, 64 connections", durable("requests_per_s"), durable("echo_per_s"), 0.75, False, "/s", "echo server"),
+        Limit("SIGKILL of a holder to the next grant, p50, Unix socket", kill(unix), kill("lockkeeper"), 1, True, "ms", "TCP, by its timeout of 4 s,"),
+        Row("bytes of a hand-over with re-entry, n = 1,000", handover_bytes(1000), handover_bytes(1), 1.1, True, "B", "n = 1"),
+        Row("`zookeeper://` acquire p50", zookeeper("lockkeeper", "acquire_p50_us", **one), zookeeper("curator", "acquire_p50_us", **one), 0.7, True, "µs", "Curator"),
+        Row("`zookeeper://` release p50", zookeeper("lockkeeper", "release_p50_us", **one), zookeeper("curator", "release_p50_us", **one), 1, True, "µs", "Curator"),
+        Row("`zookeeper://` hand-overs, 64 clients", zookeeper("lockkeeper", "handovers_per_s", **many), zookeeper("curator", "handovers_per_s", **many), 1.5, False, "/s", "Curator"),
+    ]
+
+
+def table(runs):
+    head = ["| | goal | measured | | beside | floor of its rounds |", "|---|---|---|---|---|---|"]
+    return "\n".join(head + [row.markdown() for row in rows(runs)])
+
+
+def brief(runs):
+    head = ["| | Lockkeeper | beside |", "|---|---|---|"]
+    return "\n".join(head + [row.brief() for row in rows(runs) if not isinstance(row, Limit) or row.ours])
+
+
+def load(folder):
+    """Returns the saved runs; of a family without one, a run without lines."""
+    runs = {}
+    for family in FAMILIES:
+        file = folder / f"{family}.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        runs[family] = Run([json.loads(line) for line in lines])
+    return runs
+
+
+def between(text, content):
+    """Returns the text with this between its marks."""
+    return re.sub(r"(<!-- goals -->\n).*?(<!-- goals -->)", lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
+
+
+def pages(runs):
+    """Returns the pages with the tables, by file."""
+    return {
+        ROOT / "docs/performance.md": between((ROOT / "docs/performance.md").read_text(), table(runs)),
+        ROOT / "README.md": between((ROOT / "README.md").read_text(), brief(runs)),
+    }
+
+
+def measure(family, seconds, rounds):
+    """Runs a family, and saves its lines."""
+    benchmark, options = FAMILIES[family]
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as data:
+        command = ["cargo", "bench", "--quiet", "-p", "lockkeeper", "--bench", benchmark, "--"]
+        options = options.format(data=data).split()
+        options += ["--seconds", str(seconds), "--rounds", str(rounds)]
+        print(f"{family}: {' '.join(command + options)}", file=sys.stderr, flush=True)
+        output = subprocess.run(command + options, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    SAVED.mkdir(exist_ok=True)
+    (SAVED / f"{family}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(FAMILIES))
+    parser.add_argument("--from", dest="folder", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    if arguments.folder:
+        print(table(load(arguments.folder)))
+        return
+    only = [family for family in arguments.only.split(",") if family]
+    if unknown := set(only) - set(FAMILIES):
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+    for family in only:
+        measure(family, arguments.seconds, arguments.rounds)
+    runs = load(SAVED)
+    print(table(runs))
+    for file, text in pages(runs).items():
+        file.write_text(text)
+    subprocess.run([ROOT / "benches/plots.py", SAVED], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+//! Bytes of a hand-over, both directions of all connections together: the clients connect through a relay that counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use lockkeeper::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::common::process;
+use crate::common::socket::{Address, Stream};
+use crate::figures::Row;
+use crate::rounds::Contender;
+use crate::systems::Keeper;
+use crate::workloads::{Case, handed_over};
+
+/// Returns the contender on a store, with its clients behind a relay.
+///
+/// A hand-over is w3's: the holder releases, the next one is granted the lock, and the previous one queues again, with
+/// `n` in the queue. Few sessions share the waiters, so that their heartbeats do not count among the bytes.
+pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Contender {
+    let bytes = Arc::new(AtomicU64::new(0));
+    let url = relay(keeper.url(), bytes.clone()).await;
+    let behind = Keeper::connect(&url).await;
+    let locks: Arc<[_]> = behind.locks::<Mutex>(&case).await.into();
+    Contender::new(system, keeper.url(), move |time| {
+        let (locks, bytes) = (locks.clone(), bytes.clone());
+        async move {
+            // What a round takes besides its hand-overs, the waiters' first entries above all, is taken off by a short
+            // round and a long one.
+            let short = round(case, &locks, &bytes, SHORT).await;
+            let long = round(case, &locks, &bytes, SHORT + time).await;
+            let mut row = Row::new();
+            let handovers = long.0 - short.0;
+            row.insert("handovers".into(), handovers);
+            row.insert("handover_bytes".into(), (long.1 - short.1) / handovers);
+            row
+        }
+    })
+}
+
+/// Time of the short round: a few hand-overs.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Returns the numbers of hand-overs and of bytes.
+async fn round<L: crate::systems::Lock>(
+    case: Case,
+    locks: &Arc<[L]>,
+    bytes: &AtomicU64,
+    time: Duration,
+) -> (f64, f64) {
+    let before = bytes.load(Relaxed);
+    let row = handed_over(case, locks.clone(), time).await;
+    let after = bytes.load(Relaxed);
+    (row["handovers"], (after - before) as f64)
+}
+
+/// Starts a relay to the server of a URL; returns the URL of the relay.
+async fn relay(url: &str, bytes: Arc<AtomicU64>) -> String {
+    let to = Address::of(url).expect("the URL names an address");
+    match &to {
+        Address::Tcp(_) => {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).await;
+            let listener = listener.expect("loopback has a free port");
+            let address = listener.local_addr().expect("it is bound");
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    stream.set_nodelay(true).expect("a socket has that option");
+                    tokio::spawn(carry(stream, to.clone(), bytes.clone()));
+                }
+            });
+            let scheme = url.split(':').next().unwrap_or_default();
+            format!("{scheme}://{address}")
+        }
+        Address::Unix(_) => {
+            let socket = process::fresh_folder("relay").join("socket");
+            let listener = UnixListener::bind(&socket).expect("a new folder");
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(carry(stream, to.clone(), bytes.clone()));
+                }
+            });
+            format!("lockkeeper+unix://{}", socket.display())
+        }
+    }
+}
+
+async fn carry(client: impl Stream, to: Address, bytes: Arc<AtomicU64>) {
+    let Ok((server_reader, server_writer)) = to.connect_split().await else {
+        return;
+    };
+    let (client_reader, client_writer) = tokio::io::split(client);
+    tokio::select! {
+        () = copy(client_reader, server_writer, &bytes) => {}
+        () = copy(server_reader, client_writer, &bytes) => {}
+    }
+}
+
+/// Copies until either end closes.
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    bytes: &AtomicU64,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        bytes.fetch_add(count as u64, Relaxed);
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}

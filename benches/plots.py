@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Draws the saved runs of the benchmarks: benches/plots.py FOLDER reads FOLDER/FAMILY.jsonl and writes FOLDER/FAMILY.svg."""
+
+import json
+import math
+import pathlib
+import sys
+from html import escape
+
+LEFT, TOP, HEIGHT, GROUP_GAP, BAR, WIDTH = 78, 62, 250, 34, 38, 720
+TEXT = 'font:13px system-ui,sans-serif'
+COLOURS = ["#0969da", "#54aeff", "#cf222e", "#ff8182", "#9a6700", "#8250df", "#59636e"]
+DARK = ["#4493f8", "#79c0ff", "#f85149", "#ffa198", "#d29922", "#ab7df8", "#9198a1"]
+
+NAMES = {
+    "lockkeeper": "Lockkeeper, TCP",
+    "lockkeeper+unix": "Lockkeeper, Unix socket",
+    "redis": "Redis, TCP",
+    "redis+unix": "Redis, Unix socket",
+    "postgres": "Postgres",
+    "wire": "Lockkeeper without a client library",
+}
+ECHO = "echo server, nothing written"
+
+# The same colour in all pictures.
+SERIES = ["Lockkeeper, TCP", "Lockkeeper, Unix socket", "Redis, TCP", "Redis, Unix socket", "Postgres"]
+SERIES += ["Lockkeeper without a client library", ECHO]
+
+
+class Picture:
+    """Bars in groups: one group for each case, one bar for each system."""
+
+    def __init__(self, title, unit, is_log=False, floor=None):
+        self.title, self.unit, self.is_log, self.floor = title, unit, is_log, floor
+        self.groups = []  # (name, [(series, value, floor)])
+
+    def add(self, group, series, value, floor=None):
+        if value is None:
+            return
+        if not self.groups or self.groups[-1][0] != group:
+            self.groups.append((group, []))
+        self.groups[-1][1].append((series, value, floor))
+
+    def series(self):
+        names = []
+        for _, bars in self.groups:
+            names += [series for series, *_ in bars if series not in names]
+        return names
+
+    def svg(self):
+        names = self.series()
+        bars = sum(len(bars) for _, bars in self.groups)
+        gaps = GROUP_GAP * (len(self.groups) + 1)
+        bar = min(2.2 * BAR, (WIDTH - LEFT - 16 - gaps) / max(bars, 1))
+        legend_lines = (len(names) + (self.floor is not None) + 1) // 2
+        height = TOP + HEIGHT + 40 + 20 * legend_lines + 8
+        values = [value for _, group in self.groups for _, value, _ in group]
+        values += [floor for _, group in self.groups for *_, floor in group if floor]
+        scale = Scale(values, self.is_log)
+        svg = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+            f' role="img" aria-label="{escape(self.title)}">',
+            "<style>",
+            f"text{{{TEXT};fill:#1f2328}} .small{{font-size:11px;fill:#59636e}} .title{{font-weight:600}}",
+            ".card{fill:#fff;stroke:#d1d9e0} .grid{stroke:#d1d9e0} .floor{stroke:#1f2328;stroke-width:2}",
+            " ".join(f".s{at}{{fill:{colour}}}" for at, colour in enumerate(COLOURS)),
+            "@media(prefers-color-scheme:dark){text{fill:#f0f6fc} .small{fill:#9198a1}",
+            ".card{fill:#0d1117;stroke:#3d444d} .grid{stroke:#3d444d} .floor{stroke:#f0f6fc}",
+            " ".join(f".s{at}{{fill:{colour}}}" for at, colour in enumerate(DARK)) + "}",
+            "</style>",
+            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+            f'<text class="title" x="16" y="26">{escape(self.title)}</text>',
+            f'<text class="small" x="16" y="46">{escape(self.unit)}</text>',
+        ]
+        for tick in scale.ticks():
+            y = scale.y(tick)
+            svg.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 16}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            svg.append(f'<text class="small" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
+        x = LEFT + GROUP_GAP
+        for group, members in self.groups:
+            start = x
+            for series, value, floor in members:
+                top = scale.y(value)
+                box = f'x="{x + 2:.1f}" y="{top:.1f}" width="{bar - 4:.1f}" height="{max(TOP + HEIGHT - top, 1):.1f}"'
+                what = escape(f"{series}, {group}: {short(value)}")
+                svg.append(f'<rect class="bar s{SERIES.index(series)}" {box} rx="2"><title>{what}</title></rect>')
+                svg.append(f'<text class="small" x="{x + bar / 2:.1f}" y="{top - 5:.1f}" text-anchor="middle">{short(value)}</text>')
+                if floor:
+                    y = scale.y(floor)
+                    svg.append(f'<line class="floor" x1="{x:.1f}" x2="{x + bar:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+                x += bar
+            middle = (start + x) / 2
+            svg.append(f'<text x="{middle:.1f}" y="{TOP + HEIGHT + 22}" text-anchor="middle">{escape(group)}</text>')
+            x += GROUP_GAP
+        entries = [
+            (f'<rect class="s{SERIES.index(name)}" {{place}} width="12" height="12" rx="2"/>', name) for name in names
+        ]
+        if self.floor:
+            entries.append(('<rect class="floor" {place} width="12" height="1"/>', self.floor))
+        for at, (mark, name) in enumerate(entries):
+            x, y = 16 + 345 * (at % 2), TOP + HEIGHT + 50 + 20 * (at // 2)
+            svg.append(mark.format(place=f'x="{x}" y="{y - 11}"'))
+            svg.append(f'<text class="legend" x="{x + 20}" y="{y}">{escape(name)}</text>')
+        return "\n".join(svg + ["</svg>", ""])
+
+
+class Scale:
+    """The vertical axis, from zero, or by powers of ten."""
+
+    def __init__(self, values, is_log):
+        self.is_log = is_log
+        most = max(values, default=1)
+        if is_log:
+            self.low = math.floor(math.log10(min(values, default=1)) - 0.01)
+            self.high = math.ceil(math.log10(most) + 0.01)
+        else:
+            step = 10 ** math.floor(math.log10(most))
+            self.step = next(step * part for part in (0.2, 0.5, 1, 2) if most / (step * part) <= 6)
+            self.high = self.step * math.ceil(most / self.step + 0.05)
+
+    def ticks(self):
+        if self.is_log:
+            return [10.0**power for power in range(self.low, self.high + 1)]
+        return [self.step * at for at in range(round(self.high / self.step) + 1)]
+
+    def y(self, value):
+        if self.is_log:
+            share = (math.log10(value) - self.low) / (self.high - self.low)
+        else:
+            share = value / self.high
+        return TOP + HEIGHT * (1 - share)
+
+
+def short(value):
+    """Returns a number of three digits at most, with k and M."""
+    for limit, divisor, suffix in [(1e6, 1e6, "M"), (1e4, 1e3, "k")]:
+        if value >= limit:
+            return f"{value / divisor:.3g}{suffix}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def figures(lines):
+    return [line for line in lines if "ratio" not in line and "skipped" not in line]
+
+
+def latency(lines):
+    picture = Picture("An uncontended lock, one client: p50", "time in µs", floor="echo round trip of the same rounds")
+    for field, group in [("acquire_p50_us", "acquire"), ("release_p50_us", "release")]:
+        for line in figures(lines):
+            if name := NAMES.get(line["system"]):
+                picture.add(group, name, line.get(field), line.get("echo_p50_us"))
+    return picture
+
+
+def hand_overs(lines):
+    picture = Picture("Hand-overs of one lock among contending clients", "hand-overs per second")
+    for line in figures(lines):
+        if name := NAMES.get(line["system"]):
+            picture.add(f"{line['clients']} clients", name, line.get("handovers_per_s"))
+    return picture
+
+
+def keys(lines):
+    picture = Picture("10,000 keys, each locked and unlocked, over two connections", "locks per second")
+    for line in figures(lines):
+        if name := NAMES.get(line["system"]):
+            picture.add("256 tasks", name, line.get("cycles_per_s"))
+    return picture
+
+
+def durable(lines):
+    picture = Picture("Durable writes: each is synced before it is answered", "writes per second, by powers of ten; connections × requests under way on each", is_log=True)
+    for line in figures(lines):
+        case = f"{line['connections']} × {line['in_flight']}"
+        picture.add(case, "Lockkeeper, TCP", line.get("requests_per_s"))
+        if line["in_flight"] == 1:
+            echoes = line.get("echo_per_s") or 1e6 / line["echo_p50_us"]
+            picture.add(case, ECHO, echoes)
+    return picture
+
+
+def process_end(lines):
+    picture = Picture("From SIGKILL of a holder to the next grant: p50, timeout 4 s", "time in ms, by powers of ten", is_log=True)
+    for line in figures(lines):
+        if name := NAMES.get(line["system"]):
+            picture.add("from the signal to the grant", name, line["kill_to_grant_p50_us"] / 1e3)
+    return picture
+
+
+PICTURES = {
+    "latency": latency,
+    "hand-overs": hand_overs,
+    "keys": keys,
+    "durable": durable,
+    "process-end": process_end,
+}
+
+
+def draw(family, text):
+    """Returns the picture of a family's lines."""
+    return PICTURES[family]([json.loads(line) for line in text.splitlines()])
+
+
+def main(folder):
+    for family in PICTURES:
+        file = folder / f"{family}.jsonl"
+        if file.exists():
+            (folder / f"{family}.svg").write_text(draw(family, file.read_text()).svg())
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

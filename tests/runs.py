@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Checks that the pictures and tables of the performance pages are those of the saved runs, docs/performance/*.jsonl, and
+that benches/plots.py draws well-formed pictures in which no system is missing."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Measured beside locks, and in no picture.
+SINGLE_REQUESTS = ["create", "create, then list", "a sync"]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def benches(name):
+    """Returns a script of benches/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benches" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def faults_of_picture(family, text, svg, units):
+    """Yields what is wrong with the picture of these lines."""
+    picture = xml.etree.ElementTree.fromstring(svg)
+    bars = [bar for bar in picture.iter(f"{SVG}rect") if (bar.get("class") or "").startswith("bar")]
+    titles = [bar.find(f"{SVG}title").text for bar in bars]
+    texts = ["".join(item.itertext()) for item in picture.iter(f"{SVG}text")]
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        name = plots.NAMES.get(line["system"])
+        if "ratio" in line or "skipped" in line or line["system"] in SINGLE_REQUESTS:
+            continue
+        if name is None:
+            yield f"{family}: {line['system']} has no name in the pictures"
+            continue
+        if not any(title.startswith(f"{name}, ") for title in titles):
+            yield f"{family}: no bar of {name}"
+        if name not in texts:
+            yield f"{family}: {name} is not in the legend"
+    if not bars:
+        yield f"{family}: no bars"
+    if not any(unit in text for unit in units for text in texts):
+        yield f"{family}: the axis has no unit"
+    width, height = float(picture.get("width")), float(picture.get("height"))
+    for bar in bars:
+        x, y, wide, high = (float(bar.get(side)) for side in ("x", "y", "width", "height"))
+        if x < 0 or y < 0 or wide <= 0 or x + wide > width or y + high > height:
+            yield f"{family}: a bar leaves the picture: {bar.find(f'{SVG}title').text}"
+    if "prefers-color-scheme:dark" not in svg:
+        yield f"{family}: no colours for a dark page"
+
+
+def faults():
+    units = {"latency": ["µs"], "process-end": ["ms"]}
+    for family in plots.PICTURES:
+        file = plots_folder / f"{family}.jsonl"
+        if not file.exists():
+            yield f"{file.relative_to(ROOT)} is missing"
+            continue
+        text = file.read_text()
+        svg = plots.draw(family, text).svg()
+        yield from faults_of_picture(family, text, svg, units.get(family, ["per second"]))
+        if not file.with_suffix(".svg").exists() or file.with_suffix(".svg").read_text() != svg:
+            yield f"{family}.svg is not that of {family}.jsonl: run benches/plots.py docs/performance"
+    for file, text in goals.pages(goals.load(plots_folder)).items():
+        if "<!-- goals -->" not in text:
+            yield f"{file.name} has no place for the table of goals"
+        if file.read_text() != text:
+            yield f"{file.name} has another table than that of the saved runs: run benches/goals.py --only ''"
+
+
+plots, goals = benches("plots"), benches("goals")
+plots_folder = ROOT / "docs/performance"
+found = list(faults())
+for fault in found:
+    print(fault, file=sys.stderr)
+if found:
+    sys.exit(1)
+print(f"docs/performance: {len(plots.PICTURES)} pictures and 2 tables are those of the saved runs")
