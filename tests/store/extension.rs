@@ -119,6 +119,27 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
 }
 
 #[test]
+fn the_example_of_the_documentation_is_what_is_sent() {
+    let server = Served::start(Duration::from_secs(60));
+    let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
+    let page = std::fs::read_to_string("docs/protocol.md").unwrap();
+    // The frames' lengths, and behind each the numbers that do not depend on the run.
+    let line = |start: &str| page.lines().any(|line| line.starts_with(start));
+    holder.must(ENQUEUE, &enqueue("/q", "a-", Some("")));
+    let record = enqueue("/q", "b-", None);
+    let sent = crate::wire::request(1, ENQUEUE, &record).len() - 4;
+    assert!(line(&format!("client  {sent:08x} 00000001 {ENQUEUE:08x}")));
+    let waiting = waiter.must(ENQUEUE, &record);
+    assert!(line(&format!("server  {:08x} 00000001 ", 16 + waiting.record.len())));
+    holder.must(op::DELETE, &crate::wire::delete("/q/a-0000000000"));
+    let departure = waiter.answer().unwrap();
+    let length = 16 + departure.record.len();
+    assert!(line(&format!("server  {length:08x} {:08x} ", departure.xid)));
+    let handshake = Session::none(Duration::from_secs(30)).handshake().len() - 4;
+    assert!(line(&format!("client  {handshake:08x} {VERSION:08x} ")));
+}
+
+#[test]
 fn a_watch_is_forgotten_by_its_number_and_by_its_own_session_alone() {
     let server = Served::start(Duration::from_secs(60));
     let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
