@@ -143,6 +143,7 @@ impl Drop for Reader {
 
 async fn read(reader: Reader, stream: RegisteredSocket) {
     let (link, attempt) = (&reader.link, reader.attempt);
+    let mut batch = Vec::new();
     loop {
         let interest = match link.is_blocked() {
             true => Interest::READABLE | Interest::WRITABLE,
@@ -165,7 +166,7 @@ async fn read(reader: Reader, stream: RegisteredSocket) {
         if link.has_unsent() {
             // Woken by the first of many tasks that submit: the others have their turn before all of it is written.
             tokio::task::yield_now().await;
-            let written = stream.try_io(Interest::WRITABLE, || link.write(attempt));
+            let written = stream.try_io(Interest::WRITABLE, || link.write(attempt, &mut batch));
             if is_lost(written) {
                 return;
             }

@@ -63,6 +63,8 @@ struct Inner {
     is_connect_due: bool,
     /// True if what a call has submitted is left to the reader to write.
     is_deferred: bool,
+    /// True while a thread writes without the mutex. It writes what others submit, too.
+    is_writing: bool,
     /// True while the socket takes no more bytes.
     is_blocked: bool,
     /// True after a flush has timed out, until bytes have gone out again.
@@ -89,6 +91,8 @@ pub(super) enum Failure {
 /// Bytes that are not written, for a call that would wait for them.
 enum Unwritten {
     Nothing,
+    /// Another thread is writing them just now.
+    Elsewhere,
     /// There are some, and a wait for this socket may help.
     Waits(Socket),
     /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
@@ -142,6 +146,7 @@ impl Link {
                 attempt: 0,
                 is_connect_due: false,
                 is_deferred: false,
+                is_writing: false,
                 is_blocked: false,
                 is_stuck: false,
                 read_at: now,
@@ -238,6 +243,12 @@ impl Link {
         loop {
             let socket = match self.drive(|inner, now| inner.unwritten(now)) {
                 Unwritten::Nothing => return Flushed::Written,
+                // It is in a call to the system that does not block.
+                Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Unwritten::Elsewhere => return Flushed::TimedOut,
                 Unwritten::Stuck => return Flushed::Skipped,
                 Unwritten::Waits(socket) => socket,
             };
@@ -418,19 +429,46 @@ impl Link {
         read
     }
 
-    /// Writes what waits.
+    /// Writes what waits, and what others submit meanwhile: without the mutex, so that they need not wait. `batch` is an
+    /// empty buffer, and is one again afterwards.
     ///
     /// # Errors
     /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
-    pub(super) fn write(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
-        self.drive(|inner, now| {
-            inner.transmit(now);
-            match inner.is_of(attempt) {
-                true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
-                true => Ok(()),
-                false => Err(ErrorKind::NotConnected.into()),
-            }
+    pub(super) fn write(self: &Arc<Self>, attempt: u64, batch: &mut Vec<u8>) -> io::Result<()> {
+        while let Some(socket) = self.take_batch(attempt, batch) {
+            let (sent, failed) = write_all(&socket, batch);
+            self.batch_written(attempt, &batch[sent..], failed);
+            batch.clear();
+        }
+        self.drive(|inner, _| match inner.is_of(attempt) {
+            true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
+            true => Ok(()),
+            false => Err(ErrorKind::NotConnected.into()),
         })
+    }
+
+    /// Takes over what waits to be written, if the socket may take it.
+    fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<Socket>> {
+        let mut inner = self.inner.lock();
+        let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
+        let has_some = !inner.session.outgoing().is_empty();
+        let stream = inner.stream.as_ref().filter(|_| is_free && has_some)?;
+        let socket = stream.plain_socket()?;
+        inner.session.take_outgoing(batch);
+        inner.is_writing = true;
+        Some(socket)
+    }
+
+    /// Ends the turn of a writer. What others have submitted meanwhile is left to its next one.
+    fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        inner.batch_written(attempt, rest, failed, now);
+        let is_news = self.collect(&mut inner);
+        drop(inner);
+        if is_news {
+            self.deliver();
+        }
     }
 
     /// Returns true if bytes wait to be written.
@@ -514,6 +552,7 @@ impl Inner {
         match &self.stream {
             // The session is suspended: what was submitted is sent on the next connection.
             None => Unwritten::Stuck,
+            Some(_) if self.is_writing => Unwritten::Elsewhere,
             Some(_) if !self.is_blocked => Unwritten::Nothing,
             Some(_) if self.is_stuck => Unwritten::Stuck,
             Some(stream) => stream
@@ -522,8 +561,33 @@ impl Inner {
         }
     }
 
-    /// Writes as much as the socket takes.
+    /// Takes back what was not written of a batch.
+    fn batch_written(
+        &mut self,
+        attempt: u64,
+        rest: &[u8],
+        failed: Option<io::Error>,
+        now: BootInstant,
+    ) {
+        self.is_writing = false;
+        if !self.is_of(attempt) {
+            // The batch was the former connection's. This one's handshake has waited.
+            return self.transmit(now);
+        }
+        self.is_stuck = false;
+        self.session.restore_outgoing(rest);
+        match failed {
+            None => {}
+            Some(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
+            Some(error) => self.lose_connection(&error, now),
+        }
+    }
+
+    /// Writes as much as the socket takes, unless another thread is writing.
     fn transmit(&mut self, now: BootInstant) {
+        if self.is_writing {
+            return;
+        }
         let Some(stream) = &mut self.stream else {
             return;
         };
@@ -604,6 +668,20 @@ impl Inner {
         self.close_stream();
         self.session.disconnected(now);
     }
+}
+
+/// Writes as much as a socket takes. Returns the number of bytes that it has taken, and the error that ended it.
+fn write_all(socket: &Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match Stream::write_plain(socket, &bytes[sent..]) {
+            Ok(0) => return (sent, Some(ErrorKind::WriteZero.into())),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (sent, Some(error)),
+        }
+    }
+    (sent, None)
 }
 
 /// Waits until a socket takes more bytes. Returns false on timeout.

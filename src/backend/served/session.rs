@@ -303,6 +303,19 @@ impl<T> ClientSession<T> {
         }
     }
 
+    /// Hands the bytes to send over, in exchange for an empty buffer.
+    pub(super) fn take_outgoing(&mut self, to: &mut Vec<u8>) {
+        debug_assert!(to.is_empty(), "its bytes would be sent later");
+        self.out.drain(..self.sent);
+        self.sent = 0;
+        std::mem::swap(&mut self.out, to);
+    }
+
+    /// Takes bytes back that could not be sent: they precede those that were put out meanwhile.
+    pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
+        self.out.splice(self.sent..self.sent, bytes.iter().copied());
+    }
+
     /// Returns the next thing to be carried out.
     pub(super) fn next_output(&mut self) -> Option<Output<T>> {
         self.outputs.pop_front()

@@ -100,22 +100,22 @@ impl Socket {
     }
 }
 
-impl Read for Socket {
+impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(socket) => socket.read(buffer),
+            Socket::Tcp(socket) => (&mut &*socket).read(buffer),
             #[cfg(unix)]
-            Self::Unix(socket) => socket.read(buffer),
+            Socket::Unix(socket) => (&mut &*socket).read(buffer),
         }
     }
 }
 
-impl Write for Socket {
+impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(socket) => socket.write(bytes),
+            Socket::Tcp(socket) => (&mut &*socket).write(bytes),
             #[cfg(unix)]
-            Self::Unix(socket) => socket.write(bytes),
+            Socket::Unix(socket) => (&mut &*socket).write(bytes),
         }
     }
 

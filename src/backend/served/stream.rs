@@ -1,6 +1,7 @@
 //! [`Stream`]: a non-blocking connection to a server, with TLS or without.
 
 use std::io;
+use std::sync::Arc;
 
 use super::socket::Socket;
 use super::tls::TlsStream;
@@ -8,12 +9,13 @@ use super::tls::TlsStream;
 /// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: Socket,
+    socket: Arc<Socket>,
     tls: Option<TlsStream>,
 }
 
 impl Stream {
     pub(super) fn new(socket: Socket, tls: Option<TlsStream>) -> Self {
+        let socket = Arc::new(socket);
         Self { socket, tls }
     }
 
@@ -27,6 +29,16 @@ impl Stream {
         self.tls.is_none()
     }
 
+    /// Writes as much as the system takes now, without TLS.
+    pub(super) fn write_plain(mut socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+        io::Write::write(&mut socket, bytes)
+    }
+
+    /// Returns the socket of a connection without TLS: any thread may write to it.
+    pub(super) fn plain_socket(&self) -> Option<Arc<Socket>> {
+        self.is_plain().then(|| self.socket.clone())
+    }
+
     /// Returns true while the handshake of TLS is under way.
     pub(super) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(TlsStream::is_handshaking)
@@ -35,8 +47,8 @@ impl Stream {
     /// Reads what has arrived; 0 at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => io::Read::read(&mut self.socket, buffer),
-            Some(tls) => tls.read(&mut self.socket, buffer),
+            None => io::Read::read(&mut &*self.socket, buffer),
+            Some(tls) => tls.read(&self.socket, buffer),
         }
     }
 
@@ -44,8 +56,8 @@ impl Stream {
     /// [flushed](Self::flush).
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => io::Write::write(&mut self.socket, bytes),
-            Some(tls) => tls.write(&mut self.socket, bytes),
+            None => Self::write_plain(&self.socket, bytes),
+            Some(tls) => tls.write(&self.socket, bytes),
         }
     }
 
@@ -53,7 +65,7 @@ impl Stream {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
-            Some(tls) => tls.flush(&mut self.socket),
+            Some(tls) => tls.flush(&self.socket),
         }
     }
 }

@@ -50,13 +50,13 @@ impl TlsStream {
         self.0.is_handshaking()
     }
 
-    pub(super) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, mut socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            let count = self.0.read_tls(socket)?;
+            let count = self.0.read_tls(&mut socket)?;
             let processed = self.0.process_new_packets();
             // The handshake goes on, or an alert says what is wrong.
             if self.0.wants_write() {
@@ -74,7 +74,7 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn write(&mut self, socket: &mut Socket, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         // Before it takes more: rustls holds a limited number of bytes back, and takes none beyond them.
         match self.flush(socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
@@ -89,9 +89,9 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
+    pub(super) fn flush(&mut self, mut socket: &Socket) -> io::Result<()> {
         while self.0.wants_write() {
-            self.0.write_tls(socket)?;
+            self.0.write_tls(&mut socket)?;
         }
         socket.flush()
     }
