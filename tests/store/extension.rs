@@ -130,11 +130,17 @@ fn the_example_of_the_documentation_is_what_is_sent() {
     let sent = crate::wire::request(1, ENQUEUE, &record).len() - 4;
     assert!(line(&format!("client  {sent:08x} 00000001 {ENQUEUE:08x}")));
     let waiting = waiter.must(ENQUEUE, &record);
-    assert!(line(&format!("server  {:08x} 00000001 ", 16 + waiting.record.len())));
+    assert!(line(&format!(
+        "server  {:08x} 00000001 ",
+        16 + waiting.record.len()
+    )));
     holder.must(op::DELETE, &crate::wire::delete("/q/a-0000000000"));
     let departure = waiter.answer().unwrap();
     let length = 16 + departure.record.len();
-    assert!(line(&format!("server  {length:08x} {:08x} ", departure.xid)));
+    assert!(line(&format!(
+        "server  {length:08x} {:08x} ",
+        departure.xid
+    )));
     let handshake = Session::none(Duration::from_secs(30)).handshake().len() - 4;
     assert!(line(&format!("client  {handshake:08x} {VERSION:08x} ")));
 }
