@@ -112,7 +112,7 @@ fn watch_process(
     shared: &Shared,
     address: PeerAddress,
     session: SessionId,
-    stated: Option<ProcessIdentity>,
+    stated: Option<Box<ProcessIdentity>>,
 ) -> Option<ProcessWatch> {
     let (socket, stated) = (stream.unix_socket()?, stated?);
     let permits = shared.process_watches.as_ref()?;

@@ -31,7 +31,7 @@ use crate::wire::{
 pub(super) enum HandshakeOutcome {
     Word(Word),
     /// A session, the terms of its connection, and the process that the client states.
-    Session(Connection, Agreed, Option<ProcessIdentity>),
+    Session(Connection, Agreed, Option<Box<ProcessIdentity>>),
 }
 
 /// Reason for which there is no session.
@@ -121,7 +121,7 @@ where
                     is_extended,
                     frames,
                 },
-                request.process,
+                request.process.map(Box::new),
             ))
         }
         Err(HandshakeError::NoSession) => {
