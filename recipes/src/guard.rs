@@ -103,8 +103,8 @@ impl Guard {
     ///
     /// - With a store in this process immediately, by a read, unless the session was opened with a timeout.
     /// - Elsewhere as soon as the store's event arrives. The guard watches its own znode from the first call of this method
-    ///   on, and in any case once it has held for a third of the session's timeout; so a removal before that is noticed a
-    ///   round trip later. A shorter hold without such a call costs no request.
+    ///   on, and in any case once it has held for a third of the session's timeout, or a quarter of a second longer; so a
+    ///   removal before that is noticed a round trip later. A shorter hold without such a call costs no request.
     ///
     /// It never waits. While disconnected it depends on [`held_until`](Self::held_until) alone.
     pub fn is_held(&self) -> bool {

@@ -76,7 +76,7 @@ impl Guard {
 }
 
 impl Monitor {
-    /// Starts the monitor of a guard that nobody has a view of.
+    /// Starts the monitor of a guard without views.
     pub(super) fn of(guard: &Guard) -> Box<Self> {
         Self::start(guard, Arc::default(), None)
     }
@@ -101,6 +101,11 @@ impl Monitor {
             let Either::Right(reason) = select(watched.until_ended(), loss).await else {
                 return;
             };
+            // Again: a release between the two polls of the select has ended this before it sent the delete, which is
+            // then no removal.
+            if watched.is_ended.load(Ordering::Acquire) {
+                return;
+            }
             let reason = *watched.lost.get_or_init(|| reason);
             tracing::warn!(%path, %reason, "a lock was lost");
             if let Some(on_loss) = on_loss {
