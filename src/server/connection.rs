@@ -62,7 +62,8 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate, or of a known user, needs no further proof, so its session is part of the store from the start.
+    // A client with a verified certificate, or of a known user, needs no further proof, so its session is part of the
+    // store from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     let outcome = handshake(&mut stream, &guard, &shared, is_proven);
     // The deadline is the listener's, so the TLS handshake before this one and this one share it: a client cannot hold

@@ -154,13 +154,7 @@ impl Env {
     pub(crate) async fn served() -> Self {
         let served = Served::start(SWEEP);
         let url = format!("lockkeeper://{}/{}", served.hosts(), unique("env"));
-        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
-        Self {
-            first: first.expect("the server answers"),
-            embedded: None,
-            served: Some(served),
-            folder: None,
-        }
+        Self::reached(&url).await.serving(served)
     }
 
     /// A fresh store in a folder, reached through its server by a client of ZooKeeper's.
@@ -168,13 +162,7 @@ impl Env {
     pub(crate) async fn foreign() -> Self {
         let served = Served::start(SWEEP);
         let url = format!("zookeeper://{}/{}", served.hosts(), unique("env"));
-        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
-        Self {
-            first: first.expect("the server answers"),
-            embedded: None,
-            served: Some(served),
-            folder: None,
-        }
+        Self::reached(&url).await.serving(served)
     }
 
     /// The same over a Unix socket.
@@ -183,26 +171,32 @@ impl Env {
         let served = Served::start(SWEEP);
         let (socket, chroot) = (served.socket().display(), unique("env"));
         let url = format!("lockkeeper+unix://{socket}?chroot=/{chroot}");
-        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
-        Self {
-            first: first.expect("the server answers"),
-            embedded: None,
-            served: Some(served),
-            folder: None,
-        }
+        Self::reached(&url).await.serving(served)
     }
 
     /// A fresh chroot on the shared ZooKeeper.
     pub(crate) async fn zookeeper() -> Self {
         let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));
-        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self::reached(&url).await
+    }
+
+    /// A fresh chroot at a server.
+    async fn reached(url: &str) -> Self {
+        let first = connect_with(url, ConnectOptions::new().create_chroot()).await;
         Self {
-            first: first.expect("the test's ZooKeeper answers"),
+            first: first.expect("the server answers"),
             embedded: None,
             #[cfg(all(feature = "file", feature = "server"))]
             served: None,
             folder: None,
         }
+    }
+
+    /// Keeps the server for as long as its store is used.
+    #[cfg(all(feature = "file", feature = "server"))]
+    fn serving(self, served: Served) -> Self {
+        let served = Some(served);
+        Self { served, ..self }
     }
 
     /// Another fresh store, reached in the same way; in memory where this one is of this process.

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::delivery::{Delivery, DeliveryQueue, Pending, ReplyCell};
-use super::session::{ClientSession, Output, SessionOptions};
+use super::session::{ClientSession, KEPT_BYTES, Output, SessionOptions};
 use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
@@ -439,6 +439,8 @@ impl Link {
             let (sent, failed) = write_all(&socket, batch);
             self.batch_written(attempt, &batch[sent..], failed);
             batch.clear();
+            // One burst must not leave a large buffer to an idle connection.
+            batch.shrink_to(KEPT_BYTES);
         }
         self.drive(|inner, _| match inner.is_of(attempt) {
             true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),

@@ -193,7 +193,7 @@ pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 const LARGEST_REPLY_BYTES: usize = 256 << 20;
 
 /// Capacity that the output buffer of an idle session keeps.
-const KEPT_BYTES: usize = 8 << 10;
+pub(super) const KEPT_BYTES: usize = 8 << 10;
 
 /// Pings in a timeout, where nothing else is sent.
 const PINGS: u32 = 3;

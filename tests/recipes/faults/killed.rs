@@ -70,7 +70,7 @@ impl Checked {
     }
 }
 
-/// What all workers share.
+/// State that all workers share.
 #[derive(Default)]
 struct Work {
     checked: Lock<Checked>,

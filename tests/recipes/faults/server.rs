@@ -16,7 +16,7 @@ use crate::support::{ChildProcess, again};
 const TERMS: &str = "LOCKKEEPER_FAULTS_SERVER";
 const READY: &str = "the server is ready";
 
-/// What a server is started with.
+/// Options of a server's start.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Terms {
     pub(super) folder: PathBuf,
