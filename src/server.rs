@@ -6,6 +6,7 @@
 
 mod admin;
 mod auth;
+mod busy_poll;
 mod connection;
 mod connection_entry;
 mod connection_table;
@@ -43,6 +44,7 @@ use tokio::task::JoinHandle;
 
 use self::admin::{Admin, ListenAddresses};
 use self::auth::{Penalties, Policy};
+use self::busy_poll::BusyPoll;
 use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
@@ -80,7 +82,8 @@ pub struct Server {
     /// The address of plain connections; of a server with TLS alone, that of TLS.
     address: Option<SocketAddr>,
     shared: Arc<Shared>,
-    accepting: Vec<JoinHandle<()>>,
+    /// The tasks that accept connections, and the one that polls.
+    tasks: Vec<JoinHandle<()>>,
     unix: Option<SocketFile>,
     #[cfg(feature = "tls")]
     tls: Option<tls::TlsListener>,
@@ -116,7 +119,7 @@ impl Server {
         let mut server = Self {
             address: addresses.plain.or(addresses.tls),
             shared,
-            accepting: Vec::new(),
+            tasks: Vec::new(),
             unix,
             #[cfg(feature = "tls")]
             tls,
@@ -135,12 +138,21 @@ impl Server {
             tracing::info!(path = %file.path().display(), "serving a Unix socket");
             server.open(Listener::Unix(listener));
         }
+        server.poll_busily();
         Ok(server)
     }
 
     fn open(&mut self, listener: Listener) {
         let accepting = tokio::spawn(accept(listener, self.shared.clone()));
-        self.accepting.push(accepting);
+        self.tasks.push(accepting);
+    }
+
+    fn poll_busily(&mut self) {
+        let polling = self.shared.busy_poll.clone();
+        if polling.is_enabled() {
+            let polling = async move { polling.run().await };
+            self.tasks.push(tokio::spawn(polling));
+        }
     }
 
     /// Returns the address for plain connections; of a server with TLS alone, that for TLS; of a server with a Unix
@@ -178,8 +190,8 @@ impl Server {
     fn stop_accepting(&mut self) {
         // While its socket still listens: until the file is gone, no other server takes it for one left behind.
         drop(self.unix.take());
-        for accepting in &self.accepting {
-            accepting.abort();
+        for task in &self.tasks {
+            task.abort();
         }
     }
 }
@@ -194,6 +206,7 @@ struct Shared {
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
+    busy_poll: Arc<BusyPoll>,
     /// `None` if no process is watched. A permit for each open file of a watched process.
     process_watches: Option<Arc<Semaphore>>,
 }
@@ -244,6 +257,7 @@ fn shared_state(
         ),
         unfinished,
         penalties: Penalties::default(),
+        busy_poll: Arc::new(BusyPoll::new(options.busy_poll)),
         process_watches: options.watch_processes.then(|| {
             Arc::new(Semaphore::new(
                 limits.connections.min(Semaphore::MAX_PERMITS),

@@ -47,6 +47,9 @@ pub(crate) struct Serving {
     /// Threads of the servers that are started, of the echo server among them [default: one per core, at most 4]
     #[arg(long, value_name = "N", value_parser = count)]
     server_threads: Option<usize>,
+    /// Busy polling of the `lockkeeper serve` that is started, as it takes it itself: 0 for none [default: its own]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) busy_poll: Option<String>,
     /// Keep the cores from sleeping, by a process that runs where nothing else does
     #[arg(long)]
     pub(crate) keep_awake: bool,

@@ -88,6 +88,9 @@ fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, St
     serve.args(["serve", "--listen", &listen, "--data"]);
     serve.arg(data);
     serve.args(["--threads", &serving.server_threads().to_string()]);
+    if let Some(limit) = &serving.busy_poll {
+        serve.args(["--busy-poll", limit]);
+    }
     if serving.data != "memory" {
         serve.args(["--durability", &name(serving.durability)]);
     }

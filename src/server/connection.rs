@@ -279,6 +279,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         // A reset is treated as an end of the stream: requests before it are executed either way.
         self.is_read_closed = read.is_err() || buffer.filled().is_empty();
         self.protocol.receive(buffer.filled());
+        self.shared.busy_poll.arrived();
         Poll::Ready(())
     }
 

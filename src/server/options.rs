@@ -26,6 +26,7 @@ pub struct ServerOptions {
     /// Users whose digests are accepted; if empty, any digest is.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
+    pub(super) busy_poll: Duration,
     pub(super) limits: Limits,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<super::TlsOptions>,
@@ -65,6 +66,7 @@ impl Default for ServerOptions {
             require_auth: false,
             users: Vec::new(),
             insecure: false,
+            busy_poll: Duration::ZERO,
             limits: Limits {
                 connections: 16_384,
                 connections_per_address: None,
@@ -266,6 +268,20 @@ impl ServerOptions {
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;
+        self
+    }
+
+    /// Sets the longest time for which the server polls its connections before it lets a thread of its runtime sleep, at
+    /// most 10 ms; zero, the default, is never. It takes the wake of a sleeping core out of requests that follow each
+    /// other within that time, as those of a contended lock do, and uses up to one core between them. Polling adapts: after
+    /// a longer pause than this there is none, until requests come closer together again.
+    ///
+    /// `lockkeeper serve` polls for up to 100 µs, where there is more than one core. For a server within a program of
+    /// its own work it is off, since it takes time from the other tasks of the runtime's thread, which are polled in turn
+    /// with it.
+    #[must_use]
+    pub fn busy_poll(mut self, limit: Duration) -> Self {
+        self.busy_poll = limit;
         self
     }
 

@@ -137,6 +137,10 @@ pub(crate) struct Flags {
     /// Number of threads [default: one per core, at most 4]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Running")]
     pub(crate) threads: Option<usize>,
+    /// Longest time for which a thread polls its connections before it sleeps, from 0 (never) to 10ms [default: 100us, or
+    /// 0 on a single core]
+    #[arg(long, value_name = "DURATION", value_parser = values::busy_poll, help_heading = "Running")]
+    pub(crate) busy_poll: Option<Duration>,
     /// Format of the log lines on stderr
     #[arg(
         long,

@@ -196,6 +196,7 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
     let mut options = ServerOptions::new()
         .require_auth(flags.require_auth)
         .insecure(flags.insecure)
+        .busy_poll(busy_poll(flags))
         .max_connections(memory.connections)
         .max_half_open(flags.max_half_open)
         .handshake_timeout(flags.handshake_timeout)
@@ -281,8 +282,21 @@ impl TlsFiles {
 
 fn threads(flags: &Flags) -> usize {
     // At most four by default: all requests take the store's one lock.
-    let cores = available_parallelism().map_or(1, NonZero::get);
-    flags.threads.unwrap_or(cores.min(4))
+    flags.threads.unwrap_or(cores().min(4))
+}
+
+fn busy_poll(flags: &Flags) -> Duration {
+    // On a single core, polling would keep the very client from running whose request it waits for.
+    let default = match cores() {
+        1 => Duration::ZERO,
+        _ => Duration::from_micros(100),
+    };
+    flags.busy_poll.unwrap_or(default)
+}
+
+/// Returns the number of cores that this process may use, its control group's limit included.
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
 }
 
 fn warnings(flags: &Flags) -> Vec<String> {

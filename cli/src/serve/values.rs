@@ -26,6 +26,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// A year and some days: anything longer is a mistake.
 const LONGEST_MS: u64 = 9_000 * 3_600_000;
 
+/// Parses the limit of busy polling: `0`, `100us` or `1ms`.
+pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {
+    let us = match split(text) {
+        (Some(0), "") => Some(0),
+        (number, "us") => number,
+        (number, "ms") => number.and_then(|ms| ms.checked_mul(1_000)),
+        _ => None,
+    };
+    us.filter(|us| *us <= 10_000)
+        .map(Duration::from_micros)
+        .ok_or_else(|| {
+            "expected 0, or a whole number with its unit: 100us, 1ms; at most 10ms".into()
+        })
+}
+
 /// Formats a duration in the largest unit that gives a whole number.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();

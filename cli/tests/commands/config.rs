@@ -102,6 +102,7 @@ fn what_would_be_served_is_a_configuration_file_itself() {
         "--four-letter-words",
         "ruok,mntr",
         "--threads=3",
+        "--busy-poll=0",
     ];
     let said = success(&checked("", &options));
     let again = success(&checked(&said, &["--config", "f"]));
@@ -213,6 +214,9 @@ fn flags_that_cannot_be_meant_are_named() {
             "--max-znodes is out of range: a store numbers at most 2147483648",
         ),
         ("--threads=0", "expected 1 to 1,024 threads"),
+        ("--busy-poll=100", "expected 0, or a whole number"),
+        ("--busy-poll=11ms", "at most 10ms"),
+        ("--busy-poll=18446744073709551615ms", "at most 10ms"),
         ("--listen=2181", "an address is"),
         ("--listen=127.0.0.1:70000", "an address is"),
         ("--four-letter-words=kill", "kill"),

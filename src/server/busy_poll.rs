@@ -1,0 +1,199 @@
+//! [`BusyPoll`]: keeps a thread of the runtime awake between requests that follow each other closely.
+//!
+//! A hand-over is a chain of single messages between two processes. On a machine with nothing else to do, each message
+//! finds its receiver's core asleep, and the wake takes longer than all the work (40 to 50 µs on a virtual machine, where
+//! the hypervisor has to run the core again). So the runtime's thread polls its sockets for a while before it sleeps.
+//!
+//! The price is the time of a core, so polling adapts, as KVM's halt polling does: its window is zero after a pause
+//! that no polling could have bridged, and doubles with each pause that it could. A server with no requests, or with
+//! few, never polls; one poll in vain ends it.
+//!
+//! <https://docs.kernel.org/virt/kvm/halt-polling.html>
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+
+/// Busy polling of one server: its connections report what arrives, and its task polls.
+#[derive(Debug)]
+pub(super) struct BusyPoll {
+    /// Longest window; zero for none.
+    limit: Duration,
+    /// Number of reads that brought bytes.
+    arrivals: AtomicU64,
+    /// True while the task waits for an arrival. A hint: an arrival just before it is set goes unnoticed, and costs a
+    /// sleep.
+    is_parked: AtomicBool,
+    wake: Notify,
+}
+
+/// The longest limit: beyond it a core would run for nothing in the pauses of people, not of programs.
+const MAX_LIMIT: Duration = Duration::from_millis(10);
+
+impl BusyPoll {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit: limit.min(MAX_LIMIT),
+            arrivals: AtomicU64::new(0),
+            is_parked: AtomicBool::new(false),
+            wake: Notify::new(),
+        }
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        !self.limit.is_zero()
+    }
+
+    /// Reports that bytes have arrived on a connection.
+    pub(super) fn arrived(&self) {
+        if !self.is_enabled() {
+            return;
+        }
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
+        // The load alone in the common case: a write would take the cache line from the other threads.
+        if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Polls between arrivals, for ever. The caller spawns it on the runtime that serves the connections, and aborts it.
+    pub(super) async fn run(&self) {
+        let mut window = Window::new(self.limit);
+        loop {
+            let last = self.poll(window.length).await;
+            self.is_parked.store(true, Ordering::Relaxed);
+            self.wake.notified().await;
+            window.paused(last.elapsed());
+        }
+    }
+
+    /// Returns once nothing has arrived for the time of a window, with the time of the last arrival.
+    async fn poll(&self, window: Duration) -> Instant {
+        let mut arrivals = self.arrivals.load(Ordering::Relaxed);
+        let mut last = Instant::now();
+        if window.is_zero() {
+            return last;
+        }
+        while last.elapsed() < window {
+            // A runtime's thread whose only task yields polls for IO without sleeping.
+            yield_now().await;
+            let now = self.arrivals.load(Ordering::Relaxed);
+            if now != arrivals {
+                (arrivals, last) = (now, Instant::now());
+            }
+        }
+        last
+    }
+}
+
+/// The time for which to poll after an arrival.
+#[derive(Debug)]
+struct Window {
+    length: Duration,
+    limit: Duration,
+}
+
+impl Window {
+    /// The first window is this part of the limit.
+    const FIRST: u32 = 8;
+
+    fn new(limit: Duration) -> Self {
+        let length = Duration::ZERO;
+        Self { length, limit }
+    }
+
+    /// Adapts to a pause: the time between the last two arrivals.
+    fn paused(&mut self, pause: Duration) {
+        self.length = match pause <= self.limit {
+            true => (2 * self.length).clamp(self.limit / Self::FIRST, self.limit),
+            false => Duration::ZERO,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(80);
+    const LONG: Duration = Duration::from_micros(81);
+
+    #[test]
+    fn a_window_grows_while_polling_would_have_helped_and_ends_when_not() {
+        let mut window = Window::new(LIMIT);
+        let mut after = |pause| {
+            window.paused(pause);
+            window.length.as_micros()
+        };
+        assert_eq!(after(LONG), 0, "the first request after a pause");
+        let grown: Vec<_> = (0..5).map(|_| after(LIMIT)).collect();
+        assert_eq!(grown, [10, 20, 40, 80, 80]);
+        assert_eq!(after(LONG), 0, "one poll in vain is the last");
+        assert_eq!(after(Duration::ZERO), 10);
+    }
+
+    /// Polls a task once. Returns true if it has asked to be polled again at once.
+    fn turn(task: Pin<&mut impl Future<Output = ()>>) -> bool {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let polled = task.poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending(), "it polls for ever");
+        woken.0.load(Ordering::Relaxed)
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_server_without_requests_sleeps() {
+        let polling = BusyPoll::new(MAX_LIMIT);
+        let mut task = pin!(polling.run());
+        assert!(!turn(task.as_mut()));
+        assert!(polling.is_parked.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_server_with_requests_polls_until_they_stop() {
+        // Pauses are real time here, and a test may be stopped for longer than any limit: then it begins anew.
+        let polling = BusyPoll::new(MAX_LIMIT);
+        let mut task = pin!(polling.run());
+        let mut is_polling = turn(task.as_mut());
+        while !is_polling {
+            polling.arrived();
+            is_polling = turn(task.as_mut());
+        }
+        assert!(!polling.is_parked.load(Ordering::Relaxed));
+        while turn(task.as_mut()) {}
+        assert!(polling.is_parked.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn requests_far_apart_are_not_polled_for() {
+        let polling = BusyPoll::new(Duration::from_nanos(1));
+        let mut task = pin!(polling.run());
+        for _ in 0..100 {
+            assert!(!turn(task.as_mut()));
+            polling.arrived();
+        }
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let polling = BusyPoll::new(Duration::ZERO);
+        polling.arrived();
+        assert!(!polling.is_enabled());
+        assert_eq!(polling.arrivals.load(Ordering::Relaxed), 0);
+    }
+}
