@@ -6,7 +6,8 @@
 //!
 //! The price is the time of a core, so polling adapts, as KVM's halt polling does: its window is zero after a pause
 //! that no polling could have bridged, and doubles with each pause that it could. A server with no requests, or with
-//! few, never polls; one poll in vain ends it.
+//! few, never polls; one poll in vain ends it. And it makes way: each turn offers the core to other programs, and one
+//! that uses it for long ends the polling for a while. Where other programs run, cores do not sleep anyway.
 //!
 //! <https://docs.kernel.org/virt/kvm/halt-polling.html>
 
@@ -62,37 +63,65 @@ impl BusyPoll {
     pub(super) async fn run(&self) {
         let mut window = Window::new(self.limit);
         loop {
-            let last = self.poll(window.length).await;
+            let (last, end) = self.poll(window.length).await;
+            if end == PollEnd::Contended {
+                window.contended(Instant::now());
+            }
             self.is_parked.store(true, Ordering::Relaxed);
             self.wake.notified().await;
-            window.paused(last.elapsed());
+            let now = Instant::now();
+            window.paused(now - last, now);
         }
     }
 
-    /// Returns once nothing has arrived for the time of a window, with the time of the last arrival.
-    async fn poll(&self, window: Duration) -> Instant {
+    /// Polls until nothing has arrived for the time of a window, or another program needs the core. Returns the time of
+    /// the last arrival.
+    async fn poll(&self, window: Duration) -> (Instant, PollEnd) {
         let mut arrivals = self.arrivals.load(Ordering::Relaxed);
         let mut last = Instant::now();
-        if window.is_zero() {
-            return last;
-        }
-        while last.elapsed() < window {
+        let mut now = last;
+        while now - last < window {
+            // The client whose next request this waits for may be waiting for this very core.
+            std::thread::yield_now();
+            let yielded = Instant::now();
+            if yielded - now > CONTENDED {
+                return (last, PollEnd::Contended);
+            }
             // A runtime's thread whose only task yields polls for IO without sleeping.
             yield_now().await;
-            let now = self.arrivals.load(Ordering::Relaxed);
-            if now != arrivals {
-                (arrivals, last) = (now, Instant::now());
+            now = Instant::now();
+            let count = self.arrivals.load(Ordering::Relaxed);
+            if count != arrivals {
+                (arrivals, last) = (count, now);
             }
         }
-        last
+        (last, PollEnd::Idle)
     }
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PollEnd {
+    /// Nothing has arrived for the time of a window.
+    Idle,
+    /// Other programs use the core.
+    Contended,
+}
+
+/// A yield of the core that takes longer than this has let a program run that computes; a client that answers is done
+/// sooner.
+const CONTENDED: Duration = Duration::from_millis(1);
+
+/// Time without polling after that. A program that computes keeps the core for some milliseconds, so polling loses a few
+/// per cent of the time at most.
+const BACKOFF: Duration = Duration::from_millis(100);
 
 /// The time for which to poll after an arrival.
 #[derive(Debug)]
 struct Window {
     length: Duration,
     limit: Duration,
+    /// No polling before this time.
+    resumes: Option<Instant>,
 }
 
 impl Window {
@@ -100,13 +129,22 @@ impl Window {
     const FIRST: u32 = 8;
 
     fn new(limit: Duration) -> Self {
-        let length = Duration::ZERO;
-        Self { length, limit }
+        Self {
+            length: Duration::ZERO,
+            limit,
+            resumes: None,
+        }
+    }
+
+    /// Adapts to a core that others need.
+    fn contended(&mut self, now: Instant) {
+        self.resumes = Some(now + BACKOFF);
     }
 
     /// Adapts to a pause: the time between the last two arrivals.
-    fn paused(&mut self, pause: Duration) {
-        self.length = match pause <= self.limit {
+    fn paused(&mut self, pause: Duration, now: Instant) {
+        let may_poll = self.resumes.is_none_or(|resumes| now >= resumes);
+        self.length = match may_poll && pause <= self.limit {
             true => (2 * self.length).clamp(self.limit / Self::FIRST, self.limit),
             false => Duration::ZERO,
         };
@@ -127,8 +165,9 @@ mod tests {
     #[test]
     fn a_window_grows_while_polling_would_have_helped_and_ends_when_not() {
         let mut window = Window::new(LIMIT);
+        let now = Instant::now();
         let mut after = |pause| {
-            window.paused(pause);
+            window.paused(pause, now);
             window.length.as_micros()
         };
         assert_eq!(after(LONG), 0, "the first request after a pause");
@@ -136,6 +175,21 @@ mod tests {
         assert_eq!(grown, [10, 20, 40, 80, 80]);
         assert_eq!(after(LONG), 0, "one poll in vain is the last");
         assert_eq!(after(Duration::ZERO), 10);
+    }
+
+    #[test]
+    fn a_core_that_others_need_is_left_to_them_for_a_while() {
+        let mut window = Window::new(LIMIT);
+        let now = Instant::now();
+        window.paused(LIMIT, now);
+        window.contended(now);
+        let mut at = |now| {
+            window.paused(LIMIT, now);
+            window.length.as_micros()
+        };
+        assert_eq!(at(now), 0);
+        assert_eq!(at(now + BACKOFF - LIMIT), 0);
+        assert_eq!(at(now + BACKOFF), 10);
     }
 
     /// Polls a task once. Returns true if it has asked to be polled again at once.
