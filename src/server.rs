@@ -32,7 +32,7 @@ mod unfinished;
 mod unix_socket;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,15 +70,17 @@ use crate::engine::{Remote, Store};
 /// let here = store.connect().await?;
 /// let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(&store, options).await?;
-/// println!("any ZooKeeper client finds it at {}", server.local_addr());
+/// if let Some(address) = server.local_addr() {
+///     println!("any ZooKeeper client finds it at {address}");
+/// }
 /// server.shutdown().await;
 /// # here.close().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// The address of plain connections; of a server with TLS alone, that of TLS.
-    address: Option<SocketAddr>,
+    /// The address of plain connections over TCP.
+    plain: Option<SocketAddr>,
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
     unix: Option<SocketFile>,
@@ -114,7 +116,7 @@ impl Server {
         let (unix_listener, unix) = unix.transpose()?.unzip();
         let shared = Arc::new(shared_state(store, options, addresses)?);
         let mut server = Self {
-            address: addresses.plain.or(addresses.tls),
+            plain: addresses.plain,
             shared,
             accepting: Vec::new(),
             unix,
@@ -143,11 +145,9 @@ impl Server {
         self.accepting.push(accepting);
     }
 
-    /// Returns the address for plain connections; of a server with TLS alone, that for TLS; of a server with a Unix
-    /// socket alone, `0.0.0.0:0`.
-    pub fn local_addr(&self) -> SocketAddr {
-        let none = (Ipv4Addr::UNSPECIFIED, 0).into();
-        self.address.unwrap_or(none)
+    /// Returns the address for TCP connections without TLS; `None` for a server without them.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.plain
     }
 
     /// Returns the absolute path of the Unix socket; `None` for a server without one.
@@ -264,7 +264,7 @@ impl Drop for Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
-            .field("address", &self.address)
+            .field("plain", &self.plain)
             .field("unix", &self.unix_path())
             .finish()
     }

@@ -229,10 +229,8 @@ impl World {
     }
 
     fn tcp_url(&self) -> String {
-        format!(
-            "lockkeeper://{}",
-            self.server.as_ref().unwrap().local_addr()
-        )
+        let address = self.server.as_ref().unwrap().local_addr();
+        format!("lockkeeper://{}", address.unwrap())
     }
 
     /// Starts a process that holds a znode.

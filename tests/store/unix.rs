@@ -36,7 +36,7 @@ impl Served {
     }
 
     fn tcp_url(&self) -> String {
-        format!("lockkeeper://{}", self.server.local_addr())
+        format!("lockkeeper://{}", self.server.local_addr().unwrap())
     }
 }
 
@@ -72,6 +72,18 @@ async fn create_as(session: &Session, at: &ZnodePath, acl: Acl) -> Result<(), Er
         Err(Error::MultiFailed { source, .. }) => Err(*source),
         Err(error) => Err(error),
     }
+}
+
+#[tokio::test]
+async fn a_server_of_a_unix_socket_alone_has_no_other_address() {
+    let folder = TempFolder::new("unix");
+    let socket = folder.path().join("s");
+    let options = ServerOptions::new().unix_listen(&socket).unix_only();
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    assert_eq!((server.local_addr(), server.tls_addr()), (None, None));
+    assert_eq!(server.unix_path(), Some(&*socket));
+    let url = format!("lockkeeper+unix://{}", socket.display());
+    session(&url, ConnectOptions::new()).await.unwrap();
 }
 
 #[tokio::test]

@@ -565,7 +565,7 @@ fn a_server_answers_a_burst_of_large_writes() {
         let options = crate::ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
         let server = crate::Server::bind(&store, options).await.unwrap();
         let clients = (0..4).map(|client| {
-            let address = server.local_addr();
+            let address = server.local_addr().unwrap();
             tokio::spawn(async move {
                 let stream = tokio::net::TcpStream::connect(address).await.unwrap();
                 let (mut from, mut to) = stream.into_split();
