@@ -284,7 +284,10 @@ mod tests {
     /// Variable of a child: the path of the socket to which it connects.
     const SOCKET: &str = "LOCKKEEPER_WATCHED_SOCKET";
 
-    /// The process of the test below: connects, and lives until it is killed.
+    /// The test that a child begins with.
+    const CLIENT: &str = "server::process_watch::tests::a_client_process";
+
+    /// A child's part: connects, and lives until it is killed.
     #[test]
     fn a_client_process() {
         let Ok(path) = env::var(SOCKET) else { return };
@@ -299,14 +302,14 @@ mod tests {
     }
 
     impl Client {
-        fn start() -> Self {
-            let name = format!("lockkeeper-watched-{}", std::process::id());
+        /// `test` names its socket among those of the tests that run at the same time.
+        fn start(test: &str) -> Self {
+            let name = format!("lockkeeper-watched-{}-{test}", std::process::id());
             let path = env::temp_dir().join(name);
             let _ = fs::remove_file(&path);
             let listener = UnixListener::bind(&path).unwrap();
-            let test = "server::process_watch::tests::a_client_process";
             let mut command = Command::new(env::current_exe().unwrap());
-            command.args(["--exact", test, "--nocapture"]);
+            command.args(["--exact", CLIENT, "--nocapture"]);
             command.env(SOCKET, &path).stdin(Stdio::piped());
             let process = command.stdout(Stdio::null()).spawn().unwrap();
             let (socket, _) = listener.accept().unwrap();
@@ -356,7 +359,7 @@ mod tests {
     /// Also where the kernel gives no handle to the other end of a socket, and the process is found by its number.
     #[tokio::test]
     async fn the_exit_of_a_process_is_noticed_whichever_way_its_handle_was_opened() {
-        let mut client = Client::start();
+        let mut client = Client::start("exit");
         let stated = client.stated();
         let watches = [false, true].map(|by_number| client.watch(by_number, &stated).unwrap());
         for watch in &watches {
@@ -378,7 +381,7 @@ mod tests {
     /// The client had the number, and has exited: another process is found by it.
     #[tokio::test]
     async fn a_process_that_was_given_the_clients_number_is_not_watched() {
-        let other = Client::start();
+        let other = Client::start("number");
         let start_time = other.stated().start_time - 1;
         let stated = ProcessIdentity {
             start_time,
