@@ -73,7 +73,7 @@ impl Core {
         Ok(Reply::Multi(replies))
     }
 
-    /// Checks creates that follow each other, each in a transaction of its own.
+    /// Checks creates that follow each other, each in a separate transaction.
     pub(super) fn check_creates(&self, session: SessionRef, creates: &[Create]) -> Result<()> {
         let mut overlay = Overlay::new(self, session);
         for create in creates {

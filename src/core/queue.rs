@@ -148,7 +148,7 @@ impl Core {
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Creates a missing queue, each znode in a transaction of its own, if its first entry will be accepted: a refused
+    /// Creates a missing queue, each znode in a separate transaction, if its first entry will be accepted: a refused
     /// entry leaves no queue behind.
     #[cold]
     fn make_queue(

@@ -388,7 +388,7 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
     let large = Bytes::from(vec![0; 16 << 10]);
     type Change = (fn(&mut Limits), Acl, Bytes);
     let changes: [Change; 4] = [
-        // Nobody may create a child of the queue.
+        // No session may create a child of the queue.
         (|_| {}, read_only, Bytes::new()),
         // Room for the queue and what is above it, and not for the entry.
         (
