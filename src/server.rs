@@ -33,7 +33,7 @@ mod unfinished;
 mod unix_socket;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,15 +72,17 @@ use crate::engine::{Remote, Store};
 /// let here = store.connect().await?;
 /// let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(&store, options).await?;
-/// println!("any ZooKeeper client finds it at {}", server.local_addr());
+/// if let Some(address) = server.local_addr() {
+///     println!("any ZooKeeper client finds it at {address}");
+/// }
 /// server.shutdown().await;
 /// # here.close().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// The address of plain connections; of a server with TLS alone, that of TLS.
-    address: Option<SocketAddr>,
+    /// The address of plain connections over TCP.
+    plain: Option<SocketAddr>,
     shared: Arc<Shared>,
     /// The tasks that accept connections, and the one that polls.
     tasks: Vec<JoinHandle<()>>,
@@ -117,7 +119,7 @@ impl Server {
         let (unix_listener, unix) = unix.transpose()?.unzip();
         let shared = Arc::new(shared_state(store, options, addresses)?);
         let mut server = Self {
-            address: addresses.plain.or(addresses.tls),
+            plain: addresses.plain,
             shared,
             tasks: Vec::new(),
             unix,
@@ -155,11 +157,9 @@ impl Server {
         }
     }
 
-    /// Returns the address for plain connections; of a server with TLS alone, that for TLS; of a server with a Unix
-    /// socket alone, `0.0.0.0:0`.
-    pub fn local_addr(&self) -> SocketAddr {
-        let none = (Ipv4Addr::UNSPECIFIED, 0).into();
-        self.address.unwrap_or(none)
+    /// Returns the address for TCP connections without TLS; `None` for a server without them.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.plain
     }
 
     /// Returns the absolute path of the Unix socket; `None` for a server without one.
@@ -278,7 +278,7 @@ impl Drop for Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
-            .field("address", &self.address)
+            .field("plain", &self.plain)
             .field("unix", &self.unix_path())
             .finish()
     }

@@ -1,9 +1,20 @@
 #!/usr/bin/env python3
-"""Checks that no module imports one of a layer above it, tests aside."""
+"""Checks that no module imports one of a layer above it, tests aside, and that the repository's root has no entries but
+those listed here: a download or an archive that lies there is easily committed."""
 
 import pathlib
 import re
+import subprocess
 import sys
+
+# The entries of the repository's root.
+ROOT = set(
+    """
+    .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT
+    README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples fuzz proptest-regressions recipes src
+    tests
+    """.split()
+)
 
 # The modules of each package from below to above: each may import those before it. Modules joined by `+` import each
 # other, and are one layer.
@@ -48,8 +59,17 @@ def imported(text):
         yield from re.findall(r"(?:^|[{,])\s*(\w+)", group)
 
 
+def in_root():
+    """Returns the entries of the root that git tracks, or would add."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
+    return {file.partition("/")[0] for file in files if file}
+
+
 def main():
-    wrong = []
+    entries = in_root()
+    wrong = [f"{entry} stands in the root, and not in ROOT of {sys.argv[0]}" for entry in entries - ROOT]
+    wrong += [f"{entry} is in ROOT of {sys.argv[0]}, and missing" for entry in ROOT - entries]
     for folder, layers in LAYERS.items():
         root = pathlib.Path(folder)
         rank = {module: at for at, layer in enumerate(layers.split()) for module in layer.split("+")}
@@ -64,7 +84,8 @@ def main():
                 other = name if name in rank else names.get(name, name)
                 if rank.get(other, -1) > rank.get(own[0], -1):
                     wrong.append(f"{file}: {own[0]} must not import {other}, which is above it")
-    print("\n".join(sorted(set(wrong))) or "no module imports one of a layer above it", file=sys.stderr if wrong else None)
+    passed = "no module imports one of a layer above it, and the root has no entries but the known"
+    print("\n".join(sorted(set(wrong))) or passed, file=sys.stderr if wrong else None)
     return 1 if wrong else 0
 
 

@@ -64,7 +64,8 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
                     let guard = waiting.lock().await.expect("granted");
                     (Instant::now(), guard)
                 });
-                place.settled(waiter.queues()[0], 2).await;
+                place.queued(waiter.queues()[0], 2).await;
+                place.settled_again().await;
                 let killed = Instant::now();
                 holder.kill();
                 let (at, guard) = granted.await.expect("the waiter ends well");

@@ -180,11 +180,16 @@ impl Place {
 
     /// See [`Lock::settled`].
     pub(crate) async fn settled(&self, queue: &ZnodePath, queued: usize) {
+        self.queued(queue, queued).await;
+        self.pause_if_remote(100 * REMOTE_PAUSE).await;
+    }
+
+    /// Waits until so many contenders are in the queue, the holder included.
+    pub(crate) async fn queued(&self, queue: &ZnodePath, queued: usize) {
         let listed = || self.observer.get_all_children_number(queue);
         while listed().await.expect("a list") < queued {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.pause_if_remote(100 * REMOTE_PAUSE).await;
     }
 
     /// See [`Lock::settled_again`].

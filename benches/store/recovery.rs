@@ -167,7 +167,11 @@ async fn serve_sessions(args: &Args) {
     let store = Store::file(folder).expect("it is open");
     let here = (Ipv4Addr::LOCALHOST, 0).into();
     let server = Server::bind(&store, ServerOptions::new().listen(here)).await;
-    let address = server.as_ref().expect("a free port").local_addr();
+    let address = server
+        .as_ref()
+        .expect("a free port")
+        .local_addr()
+        .expect("it listens");
     let each = args.sessions.div_ceil(AT_ONCE);
     let tasks: Vec<_> = (0..AT_ONCE)
         .map(|_| {

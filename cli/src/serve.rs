@@ -176,8 +176,8 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
 /// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
 fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     let mut line = String::from("lockkeeper ready");
-    if plan.is_plain {
-        line.push_str(&format!(" {}", server.local_addr()));
+    if let Some(address) = server.local_addr() {
+        line.push_str(&format!(" {address}"));
     }
     if let Some(address) = server.tls_addr() {
         line.push_str(&format!(" tls {address}"));

@@ -327,6 +327,14 @@ impl Core {
         is_current
     }
 
+    /// Has the next tick end the session of this connection, as [`end_exited`](Self::end_exited) would.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn doom_exited(&mut self, of: SessionRef, now: Now) {
+        if self.is_current(of) {
+            self.sessions.doom(of.slot, now.moment);
+        }
+    }
+
     /// Returns true if the session lives and has not moved to another connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn is_current(&self, of: SessionRef) -> bool {

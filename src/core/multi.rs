@@ -36,18 +36,7 @@ impl Core {
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
-        let asking = self.sessions.get(session.slot);
-        let mut overlay = Overlay {
-            tree: &self.tree,
-            options: &self.options,
-            changed: BTreeMap::new(),
-            made: Vec::new(),
-            session: session.slot,
-            at: 0,
-            growth: Growth::default(),
-            is_local: asking.is_local,
-            identities: &asking.identities,
-        };
+        let mut overlay = Overlay::new(self, session);
         for (index, op) in ops.into_iter().enumerate() {
             overlay.at = index;
             let (op, owner) = overlay
@@ -83,6 +72,17 @@ impl Core {
         self.resolve_waiters(effects);
         Ok(Reply::Multi(replies))
     }
+
+    /// Checks creates that follow each other, each in a separate transaction.
+    pub(super) fn check_creates(&self, session: SessionRef, creates: &[Create]) -> Result<()> {
+        let mut overlay = Overlay::new(self, session);
+        for create in creates {
+            let new = overlay.create(create.clone())?;
+            self.check_txn(new.log_bytes())?;
+        }
+        let checked = overlay.growth.check(self, session);
+        checked.map_err(|(_, source)| source)
+    }
 }
 
 fn failed(index: usize, source: Error) -> Error {
@@ -109,7 +109,22 @@ struct Overlay<'a> {
     identities: &'a Identities,
 }
 
-impl Overlay<'_> {
+impl<'a> Overlay<'a> {
+    fn new(core: &'a Core, session: SessionRef) -> Self {
+        let asking = core.sessions.get(session.slot);
+        Self {
+            tree: &core.tree,
+            options: &core.options,
+            changed: BTreeMap::new(),
+            made: Vec::new(),
+            session: session.slot,
+            at: 0,
+            growth: Growth::default(),
+            is_local: asking.is_local,
+            identities: &asking.identities,
+        }
+    }
+
     fn view(&self, path: &str) -> Option<NodeView> {
         match self.changed.get(path) {
             Some(changed) => *changed,

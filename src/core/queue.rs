@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::budget::bytes_of;
 use super::journal::{NewNode, NodeKind};
 use super::names::{is_unusual, push_number};
@@ -146,8 +148,8 @@ impl Core {
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Creates a missing queue, each znode in a transaction of its own: should the entry be refused after all, an empty
-    /// queue stays behind, as where the client creates it.
+    /// Creates a missing queue, each znode in a separate transaction, if its first entry will be accepted: a refused
+    /// entry leaves no queue behind.
     #[cold]
     fn make_queue(
         &mut self,
@@ -158,17 +160,28 @@ impl Core {
     ) -> Result<u32> {
         let queue = &enqueue.parent;
         let missing = self.missing_queue(enqueue).unwrap_or_default();
-        for path in missing.into_iter().rev() {
-            let (mode, data) = match path == *queue {
-                true => (CreateMode::Container, enqueue.queue_data.clone()),
-                false => (CreateMode::Persistent, None),
-            };
-            let create = Create {
-                path,
-                data: data.unwrap_or_default(),
-                mode,
-                acl: enqueue.acl.clone(),
-            };
+        if missing.is_empty() {
+            return Err(no_node(queue.as_str()));
+        }
+        let create = |path, mode, data| Create {
+            path,
+            data,
+            mode,
+            acl: enqueue.acl.clone(),
+        };
+        let missing = missing.into_iter().rev().map(|path| match path == *queue {
+            true => {
+                let data = enqueue.queue_data.clone().unwrap_or_default();
+                create(path, CreateMode::Container, data)
+            }
+            false => create(path, CreateMode::Persistent, Bytes::new()),
+        });
+        let mut creates: Vec<_> = missing.collect();
+        let queue_creates = creates.len();
+        let entry = self.entry_path(queue, &enqueue.name, 0);
+        creates.push(create(entry, CreateMode::Ephemeral, enqueue.data.clone()));
+        self.check_creates(session, &creates)?;
+        for create in creates.into_iter().take(queue_creates) {
             self.create(session, create, now, effects)?;
         }
         let made = self.tree.find_parent(queue.as_str());

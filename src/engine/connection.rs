@@ -464,8 +464,10 @@ impl Follower {
 fn end_session(engine: &Arc<Engine>, session: SessionRef) {
     let now = engine.now(true, true);
     let mut state = engine.state.lock();
-    // A log without room for the end of a session: it ends with its timeout, by a later tick.
+    // A log without room for the end of a session: the first tick that has room ends it.
     if !state.may_tick() {
+        state.apply(|core, _| core.doom_exited(session, now));
+        engine.settle(state);
         return;
     }
     let has_ended = state.apply(|core, effects| core.end_exited(session, now, effects));

@@ -99,13 +99,23 @@ impl ProcessWatch {
         stated: &ProcessIdentity,
         permits: &Arc<Semaphore>,
     ) -> Result<Self, NotWatched> {
+        Self::opened_by(|pid| peer_pidfd(socket, pid), address, stated, permits)
+    }
+
+    /// The same with a way to open the handle to the process of a number.
+    fn opened_by(
+        open: impl FnOnce(i32) -> Result<OwnedFd, NotWatched>,
+        address: PeerAddress,
+        stated: &ProcessIdentity,
+        permits: &Arc<Semaphore>,
+    ) -> Result<Self, NotWatched> {
         let PeerAddress::Unix(Credentials { pid: Some(pid), .. }) = address else {
             return Err(NotWatched::NotSeen);
         };
         let permit = permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
         let server = ProcessIdentity::own().ok_or(NotWatched::NoIdentity)?;
-        let pidfd = peer_pidfd(socket, pid)?;
+        let pidfd = open(pid)?;
         let start_time = process::start_time(pid).ok_or(NotWatched::NotSeen)?;
         // Only now: while this process lives, no other one has its number, and what /proc said was of this one.
         if has_exited(&pidfd)? {
@@ -142,13 +152,16 @@ impl ProcessWatch {
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
     match getsockopt(&socket, PeerPidfd) {
         // Linux before 6.5.
-        Err(Errno::ENOPROTOOPT) => {
-            let pid = Pid::from_raw(pid).ok_or(NotWatched::NotSeen)?;
-            let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
-            Ok(pidfd)
-        }
+        Err(Errno::ENOPROTOOPT) => pidfd_of(pid),
         pidfd => Ok(pidfd.map_err(io::Error::from)?),
     }
+}
+
+/// Returns a handle to the process that has this number now. It is another one if the one that has connected has exited
+/// since, and its number was given again: their start times differ.
+fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
+    let pid = Pid::from_raw(pid).ok_or(NotWatched::NotSeen)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?)
 }
 
 #[allow(
@@ -170,7 +183,10 @@ fn has_exited(pidfd: &OwnedFd) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
+    use std::io::Read;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Child, Command, Stdio};
+    use std::{env, fs};
 
     use super::*;
 
@@ -263,6 +279,121 @@ mod tests {
         assert!(matches!(watch(&own), Err(NotWatched::TooMany)));
         drop(watched);
         watch(&own).unwrap();
+    }
+
+    /// Variable of a child: the path of the socket to which it connects.
+    const SOCKET: &str = "LOCKKEEPER_WATCHED_SOCKET";
+
+    /// The test that a child begins with.
+    const CLIENT: &str = "server::process_watch::tests::a_client_process";
+
+    /// A child's part: connects, and lives until it is killed.
+    #[test]
+    fn a_client_process() {
+        let Ok(path) = env::var(SOCKET) else { return };
+        let _connected = UnixStream::connect(path).unwrap();
+        let _ = std::io::stdin().read(&mut [0]);
+    }
+
+    /// A child process that has connected. Killed when it is dropped.
+    struct Client {
+        process: Child,
+        socket: UnixStream,
+    }
+
+    impl Client {
+        /// `test` names its socket among those of the tests that run at the same time.
+        fn start(test: &str) -> Self {
+            let name = format!("lockkeeper-watched-{}-{test}", std::process::id());
+            let path = env::temp_dir().join(name);
+            let _ = fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).unwrap();
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", CLIENT, "--nocapture"]);
+            command.env(SOCKET, &path).stdin(Stdio::piped());
+            let process = command.stdout(Stdio::null()).spawn().unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            fs::remove_file(&path).unwrap();
+            Self { process, socket }
+        }
+
+        fn pid(&self) -> i32 {
+            self.process.id() as i32
+        }
+
+        /// Its true statement: this process shares its boot and its pid namespace.
+        fn stated(&self) -> ProcessIdentity {
+            ProcessIdentity {
+                pid: self.pid(),
+                start_time: process::start_time(self.pid()).unwrap(),
+                ..ProcessIdentity::own().unwrap()
+            }
+        }
+
+        /// Watches it by a handle of the kernel to the other end, as new kernels have it, or by its number.
+        fn watch(
+            &self,
+            is_by_number: bool,
+            stated: &ProcessIdentity,
+        ) -> Result<ProcessWatch, NotWatched> {
+            let credentials = Credentials {
+                uid: 0,
+                pid: Some(self.pid()),
+            };
+            let open = |pid| match is_by_number {
+                true => pidfd_of(pid),
+                false => peer_pidfd(&self.socket, pid),
+            };
+            let permits = Arc::new(Semaphore::new(1));
+            ProcessWatch::opened_by(open, PeerAddress::Unix(credentials), stated, &permits)
+        }
+    }
+
+    impl Drop for Client {
+        fn drop(&mut self) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+
+    /// Also where the kernel gives no handle to the other end of a socket, and the process is found by its number.
+    #[tokio::test]
+    async fn the_exit_of_a_process_is_noticed_whichever_way_its_handle_was_opened() {
+        let mut client = Client::start("exit");
+        let stated = client.stated();
+        let watches = [false, true].map(|by_number| client.watch(by_number, &stated).unwrap());
+        for watch in &watches {
+            assert!(!has_exited(watch.exit.get_ref()).unwrap());
+        }
+        // Not waited for yet: it keeps its number, and its start time in /proc.
+        client.process.kill().unwrap();
+        for watch in &watches {
+            poll_fn(|context| watch.poll_exit(context)).await;
+        }
+        for by_number in [false, true] {
+            let late = client.watch(by_number, &stated);
+            assert!(matches!(late, Err(NotWatched::NotSeen)), "{by_number}");
+        }
+        client.process.wait().unwrap();
+        assert!(client.watch(true, &stated).is_err());
+    }
+
+    /// The client had the number, and has exited: another process is found by it.
+    #[tokio::test]
+    async fn a_process_that_was_given_the_clients_number_is_not_watched() {
+        let other = Client::start("number");
+        let start_time = other.stated().start_time - 1;
+        let stated = ProcessIdentity {
+            start_time,
+            ..other.stated()
+        };
+        for by_number in [false, true] {
+            let what = match other.watch(by_number, &stated) {
+                Err(NotWatched::Differs { what }) => what,
+                other => panic!("{:?}", other.map(drop)),
+            };
+            assert_eq!(what, Difference::StartTime);
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,9 @@ async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
     made.await.unwrap();
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&store, options).await.unwrap();
-    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr().unwrap())
+        .await
+        .unwrap();
     let mut asked = Vec::new();
     // A handshake for a session of 10 s, without a password.
     put_frame(&mut asked, |to| {
@@ -83,7 +85,9 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     let server = Server::bind(&store, options).await.unwrap();
     let last = server.shared.remote.last_zxid().0;
     let handshake = async |seen: i64| {
-        let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+        let mut stream = TcpStream::connect(server.local_addr().unwrap())
+            .await
+            .unwrap();
         let mut asked = Vec::new();
         put_frame(&mut asked, |to| {
             to.extend_from_slice(&[0; 4]);
@@ -103,7 +107,9 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
 
 /// A client with a session.
 async fn session_opened(server: &Server) -> TcpStream {
-    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr().unwrap())
+        .await
+        .unwrap();
     greet(&mut stream).await;
     stream
 }
@@ -207,7 +213,9 @@ async fn a_client_without_a_proof_in_time_is_cut_off_alone() {
 
 /// A client that has asked for this session, and has heard nothing yet.
 async fn asking(server: &Server, session: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr().unwrap())
+        .await
+        .unwrap();
     let mut asked = Vec::new();
     put_frame(&mut asked, |to| {
         to.extend_from_slice(&[0; 12]);
@@ -325,7 +333,9 @@ async fn by_default_one_address_leaves_places_to_others() {
         session_opened(&server).await,
         session_opened(&server).await,
     ];
-    let mut fourth = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut fourth = TcpStream::connect(server.local_addr().unwrap())
+        .await
+        .unwrap();
     let refused = tokio::time::timeout(PATIENCE, fourth.read(&mut [0])).await;
     assert!(matches!(refused.expect("it is closed"), Ok(0) | Err(_)));
     assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);

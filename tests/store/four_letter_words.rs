@@ -171,7 +171,7 @@ impl Both {
         let server = serve(&store, "*").await;
         let zookeeper = ZooKeeper::start();
         Self {
-            here: Scene::at(server.local_addr()).await,
+            here: Scene::at(server.local_addr().unwrap()).await,
             there: Scene::at(zookeeper.address()).await,
             server,
             zookeeper,
@@ -183,7 +183,7 @@ impl Both {
     async fn ask(&self, word: &str) -> (String, String) {
         within_reason(async {
             loop {
-                let ours = ask(self.server.local_addr(), word.as_bytes()).await;
+                let ours = ask(self.server.local_addr().unwrap(), word.as_bytes()).await;
                 let theirs = ask(self.zookeeper.address(), word.as_bytes()).await;
                 let is_settled = |text| counted(text).is_none_or(|count| count == CONNECTIONS);
                 if is_settled(&ours) && is_settled(&theirs) {
@@ -458,7 +458,7 @@ async fn envi_and_conf_have_zookeepers_names() {
     let settings = pairs(&ours, '=');
     assert_eq!(
         settings["clientPort"],
-        both.server.local_addr().port().to_string()
+        both.server.local_addr().unwrap().port().to_string()
     );
     assert_eq!(
         (settings["tickTime"], settings["maxClientCnxns"]),
@@ -478,7 +478,7 @@ async fn envi_and_conf_have_zookeepers_names() {
 async fn a_word_that_is_not_in_the_whitelist_is_refused_by_name() {
     let store = store();
     let server = serve(&store, "ruok, isro").await;
-    let address = server.local_addr();
+    let address = server.local_addr().unwrap();
     assert_eq!(ask(address, b"ruok").await, "imok");
     assert_eq!(ask(address, b"isro").await, "rw");
     assert!(
@@ -502,7 +502,7 @@ async fn a_word_that_is_not_in_the_whitelist_is_refused_by_name() {
 async fn bytes_behind_a_word_are_ignored_and_do_not_reset_its_answer() {
     let store = store();
     let server = serve(&store, "*").await;
-    let address = server.local_addr();
+    let address = server.local_addr().unwrap();
     assert_eq!(ask(address, b"ruok\n").await, "imok");
     assert_eq!(ask(address, b"ruokstat").await, "imok");
     // Unread, it would reset the connection under the answer.
@@ -516,7 +516,9 @@ async fn bytes_behind_a_word_are_ignored_and_do_not_reset_its_answer() {
 async fn a_word_may_come_in_pieces() {
     let store = store();
     let server = serve(&store, "*").await;
-    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr().unwrap())
+        .await
+        .unwrap();
     stream.set_nodelay(true).unwrap();
     for letter in b"ruok" {
         // Seen one by one: the server reads what there is, and waits for more.
@@ -530,7 +532,7 @@ async fn a_word_may_come_in_pieces() {
 async fn a_word_behind_the_handshake_is_none() {
     let store = store();
     let server = serve(&store, "*").await;
-    let mut stream = opened(server.local_addr()).await;
+    let mut stream = opened(server.local_addr().unwrap()).await;
     stream.write_all(b"ruok").await.unwrap();
     assert_eq!(hear(&mut stream).await, "");
 }
@@ -539,7 +541,7 @@ async fn a_word_behind_the_handshake_is_none() {
 async fn lists_end_where_they_are_long_enough_and_say_so() {
     let store = Store::memory();
     let server = serve(&store, "*").await;
-    let address = server.local_addr();
+    let address = server.local_addr().unwrap();
     let client = store.connect().await.unwrap();
     let session = client.current_session();
     let mut watchers = Vec::new();
@@ -573,12 +575,12 @@ async fn a_store_in_a_folder_tells_of_its_log_and_where_it_is() {
     let folder = crate::support::TempFolder::new("admin");
     let store = Store::file(folder.path()).unwrap();
     let server = serve(&store, "*").await;
-    let url = format!("zookeeper://{}/", server.local_addr());
+    let url = format!("zookeeper://{}/", server.local_addr().unwrap());
     let client = connect_with(url.as_str(), ConnectOptions::new())
         .await
         .unwrap();
     let session = client.current_session();
-    let text = ask(server.local_addr(), b"mntr").await;
+    let text = ask(server.local_addr().unwrap(), b"mntr").await;
     let number = |text: &str, name: &str| pairs(text, '\t')[name].parse::<u64>().unwrap();
     let (syncs, batches) = ("zk_lockkeeper_fsync_count", "zk_lockkeeper_log_batches");
     let before = (number(&text, syncs), number(&text, batches));
@@ -589,13 +591,13 @@ async fn a_store_in_a_folder_tells_of_its_log_and_where_it_is() {
             .await
             .unwrap();
     }
-    let text = ask(server.local_addr(), b"mntr").await;
+    let text = ask(server.local_addr().unwrap(), b"mntr").await;
     assert!(number(&text, syncs) >= before.0 + 10);
     assert!(number(&text, batches) >= before.1 + 10);
     assert!(number(&text, "zk_lockkeeper_log_bytes") > 0);
     let (longest, sum) = ("zk_lockkeeper_fsync_us_max", "zk_lockkeeper_fsync_us_sum");
     assert!((1..=number(&text, sum)).contains(&number(&text, longest)));
-    let text = ask(server.local_addr(), b"conf").await;
+    let text = ask(server.local_addr().unwrap(), b"conf").await;
     let settings = pairs(&text, '=');
     assert_eq!(
         settings["dataDir"],
@@ -612,7 +614,7 @@ async fn zookeepers_script_finds_the_server_at_work() {
     let folder = crate::support::TempFolder::new("status");
     let config = format!(
         "clientPortAddress=127.0.0.1\nclientPort={}\ndataDir={}\n",
-        server.local_addr().port(),
+        server.local_addr().unwrap().port(),
         folder.path().display()
     );
     std::fs::write(folder.path().join("zoo.cfg"), config).unwrap();
@@ -641,7 +643,7 @@ async fn mntr_counts_refusals_by_their_reason() {
         .four_letter_words("mntr")
         .unwrap();
     let server = Server::bind(&store, options).await.unwrap();
-    let address = server.local_addr();
+    let address = server.local_addr().unwrap();
     let (mut one, other) = (opened(address).await, opened(address).await);
     let mut third = TcpStream::connect(address).await.unwrap();
     // Closed at once; perhaps before it could be read.
@@ -692,7 +694,7 @@ async fn asked_for(address: SocketAddr, session: i64, password: &[u8]) -> (i32, 
 #[tokio::test]
 async fn mntr_counts_wrong_passwords_and_their_answer_does_not_tell() {
     let server = serve(&store(), "mntr").await;
-    let address = server.local_addr();
+    let address = server.local_addr().unwrap();
     let (_, session) = asked_for(address, 0, &[]).await;
     assert_eq!(asked_for(address, session, &[1; 16]).await, (0, 0));
     assert_eq!(asked_for(address, session, &[1; 3]).await, (0, 0));

@@ -6,7 +6,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{BufRead, Read, Write, stdin};
+use std::io::{self, BufRead, Read, Write, stdin};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::common::*;
 use crate::support::{ChildProcess, Lines, TempFolder, again, within_reason};
-use crate::wire::{EPHEMERAL, Out, create, op, request};
+use crate::wire::{self, EPHEMERAL, Out, ask, create, op, read_frame, request};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -33,7 +33,7 @@ const ZNODE: &str = "LOCKKEEPER_EXIT_ZNODE";
 /// The test that a child begins with.
 const CHILD: &str = "a_process_that_holds";
 
-/// Session and password, in hex, that a child takes up.
+/// The session that a child takes up: its id, and its password in hex.
 const SESSION: &str = "LOCKKEEPER_EXIT_SESSION";
 
 const HELD: &str = "child: held";
@@ -50,8 +50,8 @@ fn a_process_that_holds() {
     let (url, znode) = (env::var(URL).unwrap(), env::var(ZNODE).unwrap());
     match role.as_str() {
         "client" => hold(&url, &znode, ConnectOptions::new()),
-        "heir" => inherit(&url, handshake()),
-        "silent-heir" => inherit(&url, plain_handshake()),
+        "heir" => inherit(&url, stating),
+        "silent-heir" => inherit(&url, wire::Session::connect_request),
         "opted-out" => hold(&url, &znode, ConnectOptions::new().end_with_process(false)),
         _ => obey(&url, &znode),
     }
@@ -77,36 +77,38 @@ fn hold(url: &str, znode: &str, options: ConnectOptions) {
 }
 
 /// Takes a session up over another connection, until the process is killed.
-fn inherit(url: &str, handshake: Out) {
+fn inherit(url: &str, handshake: impl Fn(&wire::Session) -> Out) {
     let session = env::var(SESSION).unwrap();
-    let bytes: Vec<_> = (0..session.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&session[at..at + 2], 16).unwrap())
-        .collect();
-    let mut handshake = handshake.0;
-    // Behind version, zxid and timeout: the session, and its password behind its length.
-    handshake[16..24].copy_from_slice(&bytes[..8]);
-    handshake[28..44].copy_from_slice(&bytes[8..]);
-    let mut stream = connected(url);
-    let reply = ask(&mut stream, &Out(handshake).framed());
-    assert_eq!(reply[8..16], bytes[..8], "the session is over");
+    let (id, password) = session.split_once(' ').unwrap();
+    let session = wire::Session {
+        id: id.parse().unwrap(),
+        password: (0..password.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&password[at..at + 2], 16).unwrap())
+            .collect(),
+        timeout: TIMEOUT,
+    };
+    let (_stream, taken_up) = opened(url, &handshake(&session));
+    assert_eq!(taken_up.id, session.id, "the session is over");
     say(HELD);
     // Until the process is killed.
     stdin().lock().lines().for_each(drop);
 }
 
-fn connected(url: &str) -> UnixStream {
+/// Opens a session, or takes one up, with this handshake.
+fn opened(url: &str, handshake: &Out) -> (UnixStream, wire::Session) {
     let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
-    UnixStream::connect(socket).unwrap()
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let answer = ask(&mut stream, &handshake.clone().framed());
+    (stream, wire::Session::of_answer(&answer))
 }
 
 /// Holds a znode over a plain connection, and obeys the commands on stdin.
 fn obey(url: &str, znode: &str) {
-    let mut stream = connected(url);
-    let opened = ask(&mut stream, &handshake().framed());
-    let session = opened[8..16].iter().chain(&opened[20..36]);
-    let session: String = session.map(|byte| format!("{byte:02x}")).collect();
-    say(&format!("{OPENED}{session}"));
+    let (mut stream, session) = opened(url, &handshake());
+    let password = session.password.iter().map(|byte| format!("{byte:02x}"));
+    let password: String = password.collect();
+    say(&format!("{OPENED}{} {password}", session.id));
     let record = create(znode, b"", EPHEMERAL);
     ask(&mut stream, &request(1, op::CREATE, &record));
     say(HELD);
@@ -146,8 +148,13 @@ fn obey(url: &str, znode: &str) {
     }
 }
 
-/// A handshake with a true statement about this process, as docs/protocol.md has it.
+/// A handshake for a new session, with a true statement about this process.
 fn handshake() -> Out {
+    stating(&wire::Session::none(TIMEOUT))
+}
+
+/// A handshake with a true statement about this process, as docs/protocol.md has it.
+fn stating(session: &wire::Session) -> Out {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
     let namespace = namespace.to_str().unwrap();
@@ -159,7 +166,8 @@ fn handshake() -> Out {
         .split(' ')
         .nth(19)
         .unwrap();
-    plain_handshake()
+    session
+        .connect_request()
         .text(boot_id.trim())
         .long(
             namespace["pid:[".len()..namespace.len() - 1]
@@ -170,18 +178,9 @@ fn handshake() -> Out {
         .long(start.parse().unwrap())
 }
 
-fn plain_handshake() -> Out {
-    let out = Out::new().int(0).long(0).int(TIMEOUT.as_millis() as i32);
-    out.long(0).bytes(&[0; 16]).bool(false)
-}
-
-fn ask(stream: &mut UnixStream, frame: &[u8]) -> Vec<u8> {
-    stream.write_all(frame).unwrap();
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
-    let mut reply = vec![0; i32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut reply).unwrap();
-    reply
+/// Bytes of a handshake without a statement.
+fn plain_bytes() -> usize {
+    wire::Session::none(TIMEOUT).connect_request().0.len()
 }
 
 /// Requests that a process sends at once, more than a turn of the server's: they fit the socket.
@@ -229,10 +228,8 @@ impl World {
     }
 
     fn tcp_url(&self) -> String {
-        format!(
-            "lockkeeper://{}",
-            self.server.as_ref().unwrap().local_addr()
-        )
+        let address = self.server.as_ref().unwrap().local_addr();
+        format!("lockkeeper://{}", address.unwrap())
     }
 
     /// Starts a process that holds a znode.
@@ -251,6 +248,15 @@ impl World {
         }
     }
 
+    /// Asserts that a process keeps its session through `happening`, until it is killed.
+    async fn ends_with_its_process_alone(&self, role: &str, happening: impl FnOnce(&mut Holder)) {
+        let mut holder = self.start(role, "/a");
+        happening(&mut holder);
+        self.outlives_another("/a").await;
+        holder.child.kill();
+        self.gone("/a").await;
+    }
+
     /// Asserts that a znode exists after a process that is killed now has lost its own.
     async fn outlives_another(&self, znode: &str) {
         self.start("raw", "/control").child.kill();
@@ -263,7 +269,7 @@ impl World {
 struct Holder {
     child: ChildProcess,
     lines: Lines,
-    /// In hex; empty of a client of this library.
+    /// Its id, and its password in hex; empty of a client of this library.
     session: String,
 }
 
@@ -323,21 +329,16 @@ with_processes! {
 
     async fn a_process_that_has_closed_its_connection_keeps_its_session_until_it_dies() {
         let world = World::new().await;
-        let mut holder = world.start("raw", "/a");
-        holder.tell("close");
-        world.outlives_another("/a").await;
-        holder.child.kill();
-        world.gone("/a").await;
+        world.ends_with_its_process_alone("raw", |holder| holder.tell("close")).await;
     }
 
     async fn a_stopped_process_keeps_its_session_until_it_dies() {
         let world = World::new().await;
-        let mut holder = world.start("client", "/a");
-        kill_process(holder.pid(), Signal::STOP).unwrap();
-        waitpid(Some(holder.pid()), WaitOptions::UNTRACED).unwrap();
-        world.outlives_another("/a").await;
-        holder.child.kill();
-        world.gone("/a").await;
+        let stop = |holder: &mut Holder| {
+            kill_process(holder.pid(), Signal::STOP).unwrap();
+            waitpid(Some(holder.pid()), WaitOptions::UNTRACED).unwrap();
+        };
+        world.ends_with_its_process_alone("client", stop).await;
     }
 
     /// The child has the socket open, so the server sees no end of the connection.
@@ -353,21 +354,13 @@ with_processes! {
 
     async fn the_exit_of_a_child_ends_nothing() {
         let world = World::new().await;
-        let mut holder = world.start("raw", "/a");
-        holder.tell("lose a child");
-        world.outlives_another("/a").await;
-        holder.child.kill();
-        world.gone("/a").await;
+        world.ends_with_its_process_alone("raw", |holder| holder.tell("lose a child")).await;
     }
 
     /// The process goes on, as another program: its session is left to the timeout, and to its exit.
     async fn an_exec_ends_nothing_before_the_process_exits() {
         let world = World::new().await;
-        let mut holder = world.start("raw", "/a");
-        holder.tell("exec");
-        world.outlives_another("/a").await;
-        holder.child.kill();
-        world.gone("/a").await;
+        world.ends_with_its_process_alone("raw", |holder| holder.tell("exec")).await;
     }
 
     async fn a_program_that_opts_out_keeps_its_session() {
@@ -461,19 +454,10 @@ with_processes! {
     }
 }
 
-/// Returns the bytes that a client sends first, behind their length.
-fn first_frame(mut stream: impl Read) -> Vec<u8> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
-    let mut frame = vec![0; i32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut frame).unwrap();
-    frame
-}
-
 #[tokio::test]
 async fn a_client_states_its_process_over_a_unix_socket_alone() {
     let folder = TempFolder::new("exit");
-    let plain = plain_handshake().0.len();
+    let plain = plain_bytes();
     let own = handshake().0.split_off(plain);
     // A listener for each: a client that is given up may have tried again.
     for (name, query, expected) in [
@@ -483,24 +467,27 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
         let socket = folder.path().join(name);
         let listener = UnixListener::bind(&socket).unwrap();
         let url = format!("lockkeeper+unix://{}{query}", socket.display());
-        let sent = handshake_of(url, move || first_frame(listener.accept().unwrap().0));
+        let sent = handshake_of(url, move || read_frame(listener.accept().unwrap().0));
         assert_eq!(sent.await[plain..], expected, "{name}");
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("lockkeeper://{}", listener.local_addr().unwrap());
-    let sent = handshake_of(url, move || first_frame(listener.accept().unwrap().0));
+    let sent = handshake_of(url, move || read_frame(listener.accept().unwrap().0));
     assert_eq!(sent.await.len(), plain);
 }
 
 /// Returns the handshake of a client, which gets no answer.
-async fn handshake_of(url: String, accept: impl FnOnce() -> Vec<u8> + Send + 'static) -> Vec<u8> {
+async fn handshake_of(
+    url: String,
+    accept: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+) -> Vec<u8> {
     let opening = tokio::spawn(async move {
         let opened = connect_with(url.as_str(), ConnectOptions::new()).await;
         drop(opened);
     });
     let frame = tokio::task::spawn_blocking(accept).await.unwrap();
     opening.abort();
-    frame
+    frame.unwrap()
 }
 
 /// Hostile or future bytes there end nothing, and give nothing.
@@ -508,7 +495,7 @@ async fn handshake_of(url: String, accept: impl FnOnce() -> Vec<u8> + Send + 'st
 async fn other_bytes_behind_the_handshake_are_ignored() {
     let world = World::new().await;
     let truth = handshake().0;
-    let plain = plain_handshake().0.len();
+    let plain = plain_bytes();
     let mut wrong: Vec<_> = (plain..truth.len())
         .map(|end| truth[..end].to_vec())
         .collect();
@@ -516,8 +503,7 @@ async fn other_bytes_behind_the_handshake_are_ignored() {
     wrong.push([&truth[..plain], &[0xff; 200]].concat());
     wrong.push([&truth[..plain], &[0; 24]].concat());
     for (at, frame) in wrong.into_iter().enumerate() {
-        let mut stream = UnixStream::connect(world.folder.path().join("s")).unwrap();
-        ask(&mut stream, &Out(frame).framed());
+        let (mut stream, _) = opened(&world.url(), &Out(frame));
         let record = create(&format!("/{at}"), b"", EPHEMERAL);
         ask(&mut stream, &request(1, op::CREATE, &record));
     }

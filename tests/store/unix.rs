@@ -1,8 +1,8 @@
 //! A server's Unix socket: the identity of its clients' users, and the client's errors.
 
-use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Server, ServerOptions, Session,
@@ -11,7 +11,7 @@ use lockkeeper_store::{
 
 use crate::common::*;
 use crate::support::{TempFolder, within_reason};
-use crate::wire::{Out, request};
+use crate::wire::{self, Out, ask, request};
 
 /// A store in memory, served over TCP and a Unix socket.
 struct Served {
@@ -36,7 +36,7 @@ impl Served {
     }
 
     fn tcp_url(&self) -> String {
-        format!("lockkeeper://{}", self.server.local_addr())
+        format!("lockkeeper://{}", self.server.local_addr().unwrap())
     }
 }
 
@@ -72,6 +72,18 @@ async fn create_as(session: &Session, at: &ZnodePath, acl: Acl) -> Result<(), Er
         Err(Error::MultiFailed { source, .. }) => Err(*source),
         Err(error) => Err(error),
     }
+}
+
+#[tokio::test]
+async fn a_server_of_a_unix_socket_alone_has_no_other_address() {
+    let folder = TempFolder::new("unix");
+    let socket = folder.path().join("s");
+    let options = ServerOptions::new().unix_listen(&socket).unix_only();
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    assert_eq!((server.local_addr(), server.tls_addr()), (None, None));
+    assert_eq!(server.unix_path(), Some(&*socket));
+    let url = format!("lockkeeper+unix://{}", socket.display());
+    session(&url, ConnectOptions::new()).await.unwrap();
 }
 
 #[tokio::test]
@@ -136,30 +148,14 @@ async fn the_user_is_authentication_where_that_is_required() {
     .await;
 }
 
-/// Sends a request, and returns the reply's record behind its header.
-fn ask(stream: &mut UnixStream, frame: &[u8]) -> Vec<u8> {
-    stream.write_all(frame).unwrap();
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
-    let mut reply = vec![0; i32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut reply).unwrap();
-    reply
-}
-
 /// A plain ZooKeeper client, which states nothing of its process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_am_i_answers_with_the_user() {
     const WHO_AM_I: i32 = 107;
     let served = Served::start(ServerOptions::new()).await;
     let mut stream = UnixStream::connect(served.folder.path().join("s")).unwrap();
-    let handshake = Out::new()
-        .int(0)
-        .long(0)
-        .int(10_000)
-        .long(0)
-        .bytes(&[0; 16])
-        .bool(false);
-    ask(&mut stream, &handshake.framed());
+    let new = wire::Session::none(Duration::from_secs(10));
+    ask(&mut stream, &new.handshake());
     let reply = ask(&mut stream, &request(1, WHO_AM_I, &Out::new()));
     let expected = Out::new().int(1).text("uid").text(&uid().to_string());
     assert_eq!(reply[16..], expected.0);
@@ -180,7 +176,7 @@ async fn a_client_of_a_unix_socket_speaks_no_tls() {
 async fn a_socket_without_a_server_is_named_and_what_to_do() {
     let folder = TempFolder::new("unix");
     let socket = folder.path().join("s").display().to_string();
-    let options = ConnectOptions::new().connect_timeout(std::time::Duration::from_millis(300));
+    let options = ConnectOptions::new().connect_timeout(Duration::from_millis(300));
     let refused = session(&format!("lockkeeper+unix://{socket}"), options).await;
     let said = refused.unwrap_err().to_string();
     assert!(said.contains(&socket), "{said}");

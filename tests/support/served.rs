@@ -59,7 +59,7 @@ impl Served {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.server.local_addr()
+        self.server.local_addr().expect("it listens")
     }
 
     /// The path of its Unix socket.

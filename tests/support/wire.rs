@@ -132,15 +132,43 @@ impl Session {
         }
     }
 
-    /// The first frame of a client.
-    pub(crate) fn handshake(&self) -> Vec<u8> {
-        let frame = Out::new()
+    /// Returns the session that the answer to a handshake names; id 0 if it is refused.
+    pub(crate) fn of_answer(frame: &[u8]) -> Self {
+        Self {
+            timeout: Duration::from_millis(u64::from(int(&frame[4..]).cast_unsigned())),
+            id: long(&frame[8..]),
+            password: frame[20..36].to_vec(),
+        }
+    }
+
+    /// Returns the record of a client's first frame.
+    pub(crate) fn connect_request(&self) -> Out {
+        let record = Out::new()
             .int(0)
             .long(0)
             .int(self.timeout.as_millis() as i32);
-        let frame = frame.long(self.id).bytes(&self.password).bool(false);
-        frame.framed()
+        record.long(self.id).bytes(&self.password).bool(false)
     }
+
+    /// The first frame of a client.
+    pub(crate) fn handshake(&self) -> Vec<u8> {
+        self.connect_request().framed()
+    }
+}
+
+/// Reads a frame. Returns what stands behind its length.
+pub(crate) fn read_frame(mut stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame)?;
+    Ok(frame)
+}
+
+/// Sends a frame over any stream. Returns the next frame that comes, which must be its answer.
+pub(crate) fn ask(mut stream: impl Read + Write, frame: &[u8]) -> Vec<u8> {
+    stream.write_all(frame).expect("the server listens");
+    read_frame(stream).expect("the server answers")
 }
 
 /// The answer to a request, or an event.
@@ -199,12 +227,7 @@ impl Conn {
     /// Makes the handshake.
     pub(crate) fn enter(&mut self, session: &Session) -> io::Result<Session> {
         self.stream.write_all(&session.handshake())?;
-        let frame = self.frame()?;
-        let session = Session {
-            timeout: Duration::from_millis(u64::from(int(&frame[4..]).cast_unsigned())),
-            id: long(&frame[8..]),
-            password: frame[20..36].to_vec(),
-        };
+        let session = Session::of_answer(&read_frame(&mut self.stream)?);
         match session.id {
             0 => Err(io::Error::other("the session is refused")),
             _ => Ok(session),
@@ -236,7 +259,7 @@ impl Conn {
 
     /// The next answer or event.
     pub(crate) fn answer(&mut self) -> io::Result<Answer> {
-        let mut frame = self.frame()?;
+        let mut frame = read_frame(&mut self.stream)?;
         let record = frame.split_off(16);
         Ok(Answer {
             xid: int(&frame),
@@ -259,14 +282,6 @@ impl Conn {
         let answer = self.call(op, record).expect("the server answers");
         assert_eq!(answer.err, 0, "{answer:?}");
         answer
-    }
-
-    fn frame(&mut self) -> io::Result<Vec<u8>> {
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length)?;
-        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        self.stream.read_exact(&mut frame)?;
-        Ok(frame)
     }
 
     /// Waits until the server has closed the connection, and says what came before that.

@@ -22,8 +22,6 @@ pub(crate) struct Plan {
     pub(crate) memory: Memory,
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
-    /// True if TCP connections without TLS are accepted.
-    pub(crate) is_plain: bool,
     pub(crate) tls: Option<TlsFiles>,
     /// Number of files that connections may have open.
     pub(crate) open_files: usize,
@@ -50,7 +48,6 @@ impl Plan {
             memory,
             store: store(flags, &memory)?,
             server: server(flags, &memory, tls.as_ref())?,
-            is_plain: flags.listens().is_some(),
             tls,
             open_files: match flags.unix_socket().is_some() && flags.watch_processes {
                 // A connection's socket, and the handle to its process.

@@ -1,6 +1,7 @@
 //! Queues: predecessors, and the waiters that are woken.
 
 use super::*;
+use crate::types::AclEntry;
 
 #[test]
 fn the_nearest_blocker_is_found_by_number() {
@@ -372,6 +373,48 @@ fn a_queue_below_too_many_missing_levels_or_with_too_long_a_path_is_not_created(
         store
             .submit(me, joining(&queue[..queue.len() - 2], "w-"))
             .unwrap();
+    }
+}
+
+#[test]
+fn an_entry_that_is_refused_leaves_no_queue_behind() {
+    let read_only = Acl::new([AclEntry {
+        permissions: AclEntry::READ,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }]);
+    // Of a new store: the root, and those below /zookeeper.
+    const NEW_NODES: usize = 4;
+    let large = Bytes::from(vec![0; 16 << 10]);
+    type Change = (fn(&mut Limits), Acl, Bytes);
+    let changes: [Change; 4] = [
+        // No session may create a child of the queue.
+        (|_| {}, read_only, Bytes::new()),
+        // Room for the queue and what is above it, and not for the entry.
+        (
+            |limits| limits.znodes = NEW_NODES + 2,
+            Acl::open(),
+            Bytes::new(),
+        ),
+        (|limits| limits.bytes = 16 << 10, Acl::open(), large.clone()),
+        (|limits| limits.txn_bytes = 4 << 10, Acl::open(), large),
+    ];
+    for (at, (limit, acl, data)) in changes.into_iter().enumerate() {
+        let mut options = options();
+        limit(&mut options.limits);
+        let mut store = Harness::with(options);
+        let me = store.session();
+        let Request::Enqueue(mut enqueue) = joining("/a/q", "w-") else {
+            panic!()
+        };
+        (enqueue.acl, enqueue.data) = (acl, data);
+        let before = store.core.dump();
+        let refused = store.submit(me, Request::Enqueue(enqueue));
+        assert!(refused.is_err(), "{at}");
+        assert_eq!(store.core.dump(), before, "{at}: {refused:?}");
+        // It is this entry that was refused, and not the queue.
+        store.create(me, "/a", Persistent).unwrap();
+        store.create(me, "/a/q", Container).unwrap();
     }
 }
 

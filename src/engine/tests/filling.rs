@@ -422,20 +422,12 @@ impl Burst {
         let (disk, clock) = (SimDisk::new(), Clock::new_virtual());
         let options = options(&clock).durability(durability);
         let mut world = World::open(Boot::new(&disk), &options).unwrap();
-        let remote = world.store.attach().unwrap();
-        let mut opening = Box::pin(remote.open(Self::TIMEOUT, 1 << 20));
-        let client = match poll(&mut opening) {
-            Poll::Ready(client) => client,
-            Poll::Pending => {
-                write_all(&mut world);
-                now(opening)
-            }
-        };
+        let client = Self::open(&mut world);
         let at = path("/a");
         let writes = std::iter::repeat_with(|| set(&at, 9_000)).take(Self::WRITES);
         Self {
             disk,
-            client: client.unwrap(),
+            client,
             asks: [create(&at)]
                 .into_iter()
                 .chain(writes)
@@ -443,6 +435,38 @@ impl Burst {
                 .collect(),
             answers: Vec::new(),
             world,
+        }
+    }
+
+    /// Opens a session of another process.
+    fn open(world: &mut World) -> Connection {
+        let remote = world.store.attach().unwrap();
+        let mut opening = Box::pin(remote.open(Self::TIMEOUT, 1 << 20));
+        let client = match poll(&mut opening) {
+            Poll::Ready(client) => client,
+            Poll::Pending => {
+                write_all(world);
+                now(opening)
+            }
+        };
+        client.unwrap()
+    }
+
+    /// No segment can be made any more. Writes until the smallest write is refused.
+    fn fill_disk(&mut self) {
+        let full = Faults {
+            room_bytes: Some(0),
+            ..Faults::default()
+        };
+        self.disk.fail(0, full);
+        self.finish();
+        let mut is_full = false;
+        while !is_full {
+            self.asks.push_back(Ask::Request(set(&path("/a"), 0)));
+            self.go_on();
+            write_all(&mut self.world);
+            self.go_on();
+            is_full = self.answers.pop().is_some_and(|answer| answer.is_err());
         }
     }
 
@@ -527,27 +551,46 @@ fn a_burst_is_refused_by_a_disk_that_is_full() {
 fn a_session_is_taken_up_again_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
     let remote = burst.world.store.attach().unwrap();
-    let full = Faults {
-        room_bytes: Some(0),
-        ..Faults::default()
-    };
-    burst.disk.fail(0, full);
-    burst.finish();
-    // The smallest write, as long as there is room for one.
-    let mut is_full = false;
-    while !is_full {
-        burst.asks.push_back(Ask::Request(set(&path("/a"), 0)));
-        burst.go_on();
-        write_all(&mut burst.world);
-        burst.go_on();
-        is_full = burst.answers.pop().is_some_and(|answer| answer.is_err());
-    }
+    burst.fill_disk();
     let (id, password) = (burst.client.id(), burst.client.password());
     let taken_up = now(remote.reattach(id, password, Burst::TIMEOUT, 1 << 20));
     assert!(taken_up.unwrap().is_ok());
 }
 
-/// The same over a connection, with the log's own threads.
+fn has_ended(client: &Connection) -> bool {
+    client.outbox().is_cut().is_some()
+}
+
+/// The end of a session is a transaction, for which a part of the room is kept.
+#[test]
+fn a_session_ends_with_its_process_on_a_full_disk() {
+    let mut burst = Burst::new(Durability::Fsync);
+    burst.fill_disk();
+    burst.client.end_exited();
+    assert!(has_ended(&burst.client));
+}
+
+/// The ends of many use that part up.
+#[test]
+fn a_session_whose_process_has_exited_waits_for_room_and_not_for_its_timeout() {
+    let mut burst = Burst::new(Durability::Fsync);
+    let clients: Vec<_> = (0..1_000).map(|_| Burst::open(&mut burst.world)).collect();
+    burst.fill_disk();
+    let waiting = clients.iter().find(|client| {
+        client.end_exited();
+        write_all(&mut burst.world);
+        !has_ended(client)
+    });
+    let waiting = waiting.expect("there is room for the ends of all of them");
+    burst.world.clock.advance(Burst::TIMEOUT / 5);
+    assert!(!has_ended(waiting));
+    burst.disk.fail(0, Faults::default());
+    write_all(&mut burst.world);
+    burst.world.clock.advance(Burst::TIMEOUT / 5);
+    assert!(has_ended(waiting));
+}
+
+/// A burst over a connection, with the log's own threads.
 #[cfg(feature = "server")]
 #[test]
 fn a_server_answers_a_burst_of_large_writes() {
@@ -565,7 +608,7 @@ fn a_server_answers_a_burst_of_large_writes() {
         let options = crate::ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
         let server = crate::Server::bind(&store, options).await.unwrap();
         let clients = (0..4).map(|client| {
-            let address = server.local_addr();
+            let address = server.local_addr().unwrap();
             tokio::spawn(async move {
                 let stream = tokio::net::TcpStream::connect(address).await.unwrap();
                 let (mut from, mut to) = stream.into_split();

@@ -124,7 +124,7 @@ async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {
     let listening = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&world.store, listening.max_in_flight(1)).await;
     let server = server.unwrap();
-    let client = tokio::net::TcpStream::connect(server.local_addr()).await;
+    let client = tokio::net::TcpStream::connect(server.local_addr().unwrap()).await;
     let client = client.unwrap();
     let mut handshake = Vec::new();
     put_frame(&mut handshake, |to| {

@@ -55,7 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn leave_a_session(store: &Store) -> Result<(), Box<dyn Error>> {
     let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
     let server = Server::bind(store, options).await?;
-    let client = connect(format!("lockkeeper://{}", server.local_addr()).as_str()).await?;
+    let address = server.local_addr().ok_or("it listens nowhere")?;
+    let client = connect(format!("lockkeeper://{address}").as_str()).await?;
     let session = client.session().await?;
     let theirs = "/theirs".parse()?;
     session

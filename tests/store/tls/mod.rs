@@ -202,7 +202,7 @@ async fn a_certificate_is_proof_enough_for_a_server_that_wants_one() {
         .tls_listen(somewhere())
         .require_auth(true);
     let server = Server::bind(&store, options).await.unwrap();
-    let plain = format!("lockkeeper://{}", server.local_addr());
+    let plain = format!("lockkeeper://{}", server.local_addr().unwrap());
     let world = World {
         authority,
         server,

@@ -143,7 +143,7 @@ async fn tls_is_not_spoken_where_it_is_not_expected() {
     let store = Store::memory();
     let options = ServerOptions::new().listen(somewhere());
     let server = Server::bind(&store, options).await.unwrap();
-    let url = format!("lockkeeper://{}", server.local_addr());
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
     let authority = Authority::new("the tests' authority");
     let options = ConnectOptions::new().tls(authority.believed());
     match connect_with(url.as_str(), options.connect_timeout(PATIENCE)).await {
@@ -180,6 +180,7 @@ async fn a_connection_without_tls_is_closed_at_once() {
         // No client is disconnected for being slow.
         .handshake_timeout(Duration::from_secs(100_000));
     let server = Server::bind(&Store::memory(), options).await.unwrap();
+    assert_eq!(server.local_addr(), None);
     let address = server.tls_addr().unwrap();
     for bytes in [
         &b"ruok"[..],
