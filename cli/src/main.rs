@@ -1,17 +1,24 @@
 //! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection.
 //!
-//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage.
+//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
+//! a store, also those of [`exit`].
 
 mod digest;
+mod exit;
 mod inspect;
 mod serve;
+mod target;
+mod values;
+mod who;
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use lockkeeper_store::disk;
+use lockkeeper::disk;
+
+use exit::Failure;
 
 /// Serves a Lockkeeper store to ZooKeeper clients, and looks after its data directories.
 #[derive(Parser)]
@@ -69,6 +76,8 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
+    Who(who::Who),
 }
 
 fn main() -> ExitCode {
@@ -125,8 +134,24 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command that uses a store, to its exit status.
+fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    // One thread: it starts soonest, and a command of its own has little to do at the same time.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = runtime
+        .map_err(Failure::from)
+        .and_then(|it| it.block_on(command));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
 }
 
 fn content(of: &disk::Summary) -> String {

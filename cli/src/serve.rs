@@ -11,7 +11,6 @@ mod memory;
 mod notify;
 mod plan;
 mod signals;
-mod values;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,7 +22,7 @@ use tracing::{error, info, warn};
 use self::config::Config;
 use self::plan::Plan;
 use self::signals::{Action, Signals};
-use self::values::Data;
+use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
 

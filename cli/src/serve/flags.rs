@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use lockkeeper_store::{Durability, ServerOptions};
 
 use super::logs;
-use super::values::{self, Data, Digest, Listen};
+use crate::values::{self, Data, Digest, Listen};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {

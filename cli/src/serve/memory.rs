@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::system::sysinfo;
 
 use super::flags::Flags;
-use super::values::Data;
+use crate::values::Data;
 
 /// The parts of `--max-memory`, chosen so that the process stays within it when all of them are full at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

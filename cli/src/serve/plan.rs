@@ -12,7 +12,7 @@ use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
 use super::config::{Config, Setting};
 use super::flags::{DurabilityClass, Flags};
 use super::memory::Memory;
-use super::values::{Data, Listen, shown};
+use crate::values::{Data, Listen, shown};
 
 /// Everything that is needed to serve.
 #[derive(Debug)]

@@ -1,0 +1,87 @@
+//! [`Failure`]: the ends of the commands that use a store, and their exit statuses.
+//!
+//! Those of `sysexits.h` where it has one, so that a script can tell them from the statuses of a command that it runs.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use lockkeeper::{Error, LockError};
+
+/// The reason for which a command ends without having done what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments cannot be meant.
+    Usage(String),
+    /// No server gave a session.
+    Unreachable(String),
+    /// The lock was not acquired in time.
+    NotAcquired(String),
+    /// The lock was lost while it was held.
+    Lost(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl Failure {
+    /// Returns the exit status.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Other(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Unreachable(_) => 69, // EX_UNAVAILABLE
+            Self::NotAcquired(_) => 75, // EX_TEMPFAIL
+            Self::Lost(_) => 76,        // EX_PROTOCOL
+        }
+    }
+
+    /// Prints the reason to stderr, and returns the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("lockkeeper: {self}");
+        ExitCode::from(self.status())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text)
+            | Self::Unreachable(text)
+            | Self::NotAcquired(text)
+            | Self::Lost(text)
+            | Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let text = error.to_string();
+        match error {
+            Error::BadArguments(_) | Error::InvalidPath { .. } | Error::Target(_) => {
+                Self::Usage(text)
+            }
+            Error::ConnectFailed { .. }
+            | Error::ConnectionLoss
+            | Error::SessionExpired { .. }
+            | Error::StoreChanged { .. } => Self::Unreachable(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Timeout { .. } => Self::NotAcquired(error.to_string()),
+            LockError::Lost(_) => Self::Lost(error.to_string()),
+            LockError::Store(error) => error.into(),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}

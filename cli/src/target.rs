@@ -1,0 +1,75 @@
+//! [`Target`]: the store that a command uses, and the locks in it.
+
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::{Client, ConnectOptions, LockPath};
+
+use crate::exit::Failure;
+use crate::values;
+
+/// Options of every command that uses a store.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Target {
+    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, or file:DIR, which no
+    /// other process may have open
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LOCKKEEPER_URL",
+        help_heading = "Store"
+    )]
+    url: Option<String>,
+    /// Time after which the store takes this command for dead if it hears nothing of it
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "15s", help_heading = "Store")]
+    pub(crate) session_timeout: Duration,
+    /// Time to try to reach the store
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Store")]
+    connect_timeout: Duration,
+    /// User and password, as user:password; better in the environment, since others can read the arguments of a process
+    #[arg(
+        long,
+        value_name = "USER:PASSWORD",
+        env = "LOCKKEEPER_AUTH",
+        hide_env_values = true,
+        help_heading = "Store"
+    )]
+    auth: Option<String>,
+}
+
+impl Target {
+    /// Connects to the store, with the options of the command line.
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        self.connect_with(ConnectOptions::new()).await
+    }
+
+    /// Connects with further options.
+    pub(crate) async fn connect_with(&self, options: ConnectOptions) -> Result<Client, Failure> {
+        let mut options = options
+            .session_timeout(self.session_timeout)
+            .connect_timeout(self.connect_timeout);
+        if let Some(secret) = &self.auth {
+            options = options.auth("digest", secret.as_bytes());
+        }
+        Ok(lockkeeper::connect_with(&self.url()?, options).await?)
+    }
+
+    fn url(&self) -> Result<String, Failure> {
+        let url = self.url.clone().filter(|url| !url.is_empty());
+        url.ok_or_else(|| {
+            Failure::Usage("which store? Give its URL with --url or in LOCKKEEPER_URL".into())
+        })
+    }
+}
+
+/// Returns the lock of this name: a path of a znode if it begins with a slash, otherwise a name below `/locks`, in which
+/// any character may stand.
+pub(crate) fn lock_path(name: &str) -> Result<LockPath, Failure> {
+    if name.is_empty() {
+        return Err(Failure::Usage("a lock needs a name".into()));
+    }
+    match name.starts_with('/') {
+        true => Ok(LockPath::new(name)?),
+        false => Ok(LockPath::new("/locks")?.key(name)),
+    }
+}
