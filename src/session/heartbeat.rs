@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Inner, Session, is_commit, proves};
+use super::proof::{is_commit, proves};
+use super::{Inner, Session};
 use crate::backend::{Beat, SessionStatus};
 use crate::clock::BootInstant;
 use crate::fork;

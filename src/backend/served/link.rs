@@ -19,7 +19,7 @@ use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use self::delivery::{Delivery, DeliveryQueue, Pending, ReplyCell};
+use self::delivery::{Delivery, DeliveryQueue, ReplyCell};
 use super::session::{ClientSession, KEPT_BYTES, Output, SessionOptions};
 use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
@@ -195,7 +195,7 @@ impl Link {
         let reply = cell.reply.lock().take();
         match reply {
             Some(reply) => Response::ready(reply),
-            None => Response::pending(Pending(cell)),
+            None => Response::shared(cell),
         }
     }
 
