@@ -59,7 +59,7 @@ pub struct Guard {
     data: Mutex<EntryData>,
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
-    monitor: Option<Box<Monitor>>,
+    monitor: Option<Monitor>,
     events: Option<EventSink>,
     released: AtomicBool,
 }
