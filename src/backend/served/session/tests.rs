@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::resume::REARMING_BYTES;
 use super::*;
 use crate::acl::Acl;
-use crate::protocol::{Blockers, Op as WriteOp, OpReply};
-use crate::types::Stat;
+use crate::protocol::{Blockers, Enqueue, Op as WriteOp, OpReply};
+use crate::types::{CreateMode, Stat};
 use crate::watch::WatchMode;
 use crate::wire::{
     Code, ConnectResponse, Incoming, MultiResult, Reader, ReplyHeader, RequestHeader, Response,
