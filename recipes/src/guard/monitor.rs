@@ -40,7 +40,7 @@ struct Watched {
     hold: Mutex<Option<Hold>>,
 }
 
-/// What a monitor needs for as long as the guard holds.
+/// Resources of a monitor while the guard holds.
 struct Hold {
     _heartbeat: Heartbeat,
     /// `None` once the work has started.
