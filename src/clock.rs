@@ -18,6 +18,7 @@ use crate::future::select;
 use crate::wake::wake;
 use crate::{fork, platform};
 
+pub use ticks::TickPlace;
 use ticks::Ticks;
 
 /// A moment on a [`Clock`]: nanoseconds since the clock's zero, suspended time included.

@@ -67,7 +67,7 @@ pub use acl::Acl;
 pub use backend::{
     Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, SessionStatus, StateStream,
 };
-pub use clock::{BootInstant, Clock, Deadline, Sleep};
+pub use clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use connect::{Client, connect, connect_with};
 pub use detached::spawn_detached;
 #[cfg(feature = "file")]

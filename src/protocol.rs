@@ -15,3 +15,5 @@ pub use self::request::{
     SHARED_MARKER, sequence_of,
 };
 pub use self::response::Response;
+#[cfg(feature = "client")]
+pub(crate) use self::response::SharedReply;

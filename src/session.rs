@@ -1,9 +1,10 @@
 //! [`Session`]: a client's session at a store, on top of any [`Backend`].
 //!
 //! This file has its life, its lease and the sending of requests; `session/requests.rs` the typed requests;
-//! `session/heartbeat.rs` the heartbeats that keep the lease fresh.
+//! `session/heartbeat.rs` the heartbeats that keep the lease fresh; `session/proof.rs` the answers that renew it.
 
 mod heartbeat;
+mod proof;
 mod requests;
 
 use std::fmt;
@@ -19,12 +20,14 @@ use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::path::ZnodePath;
-use crate::protocol::{Reply, Request, Response};
+use crate::protocol::{Request, Response};
 use crate::size::Scale;
 use crate::types::{SessionId, SessionState};
 
 use heartbeat::Heart;
 pub use heartbeat::Heartbeat;
+pub(crate) use proof::Proof;
+use proof::judge;
 pub use requests::Call;
 use requests::done;
 
@@ -249,32 +252,18 @@ impl Inner {
     /// before the request is sent: the lease counts from there (invariant 6).
     fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
         let is_write = request.is_write();
-        let judge = move |status: &SessionStatus, reply: &Result<Reply>| {
-            if proves(reply) {
-                status.answered(sent, is_write && is_commit(reply));
-            }
-        };
         match self.backend.submit(request).now_or_never() {
-            // Without a box, as a store of this process mostly answers.
             Ok(reply) => {
-                judge(&self.status, &reply);
+                judge(&self.status, sent, is_write, &reply);
                 Response::ready(reply)
             }
-            Err(response) => {
-                let status = self.status.clone();
-                Response::pending(async move {
-                    let reply = response.await;
-                    judge(&status, &reply);
-                    reply
-                })
-            }
+            Err(response) => response.proving(Proof {
+                status: self.status.clone(),
+                sent,
+                is_write,
+            }),
         }
     }
-}
-
-/// Returns true if the store itself has answered, with success or an error: then the session was alive.
-fn proves(reply: &Result<Reply>) -> bool {
-    reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
 
 impl Cleanup {
@@ -305,15 +294,4 @@ impl Cleanup {
             }),
         }
     }
-}
-
-/// Returns true if the answer to a write shows that the ensemble has committed it, as a refusal or not. A follower may
-/// refuse by itself a request without the right to it (ZooKeeper's `enableEagerACLCheck`), and one that it does not
-/// know: such answers prove nothing about the session.
-fn is_commit(reply: &Result<Reply>) -> bool {
-    use Error::{InvalidAcl, NoAuth, Unimplemented};
-    !matches!(
-        reply,
-        Err(NoAuth { .. } | InvalidAcl { .. } | Unimplemented { .. })
-    )
 }

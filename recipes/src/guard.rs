@@ -59,7 +59,7 @@ pub struct Guard {
     data: Mutex<EntryData>,
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
-    monitor: Option<Box<Monitor>>,
+    monitor: Option<Monitor>,
     events: Option<EventSink>,
     released: AtomicBool,
 }
@@ -228,7 +228,7 @@ impl Guard {
     ///
     /// The release is sent by the call itself; dropping the future does not stop it. A release that the
     /// store refuses for a passing reason (a limit, a full disk) is repeated until it succeeds or the
-    /// session has ended.
+    /// session has ended: while the future is awaited, and in the background once it is dropped.
     ///
     /// # Errors
     /// [`LockError::Lost`] if the lock had been lost before: another client may have held it while work under this guard

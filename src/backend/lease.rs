@@ -63,7 +63,7 @@ impl Lease {
     /// granted.
     #[inline]
     pub fn may_grant(&self) -> bool {
-        self.is_valid() && self.status.is_fresh()
+        self.status.may_grant_since(self.lapses)
     }
 
     /// Returns the status of the session that gave out the lease.

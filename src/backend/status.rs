@@ -325,6 +325,17 @@ impl SessionStatus {
             })
     }
 
+    /// Returns true if it [is valid](Self::is_valid_since), and a fifth of the timeout is left until the lease ends.
+    #[inline]
+    pub(super) fn may_grant_since(&self, lapses: u64) -> bool {
+        self.is_alive()
+            && self.lease.as_ref().is_none_or(|lease| {
+                let lease = lease.lock();
+                let now = self.clock.now();
+                !lease.has_ended(now) && lease.lapses() == lapses && lease.is_fresh(now)
+            })
+    }
+
     /// Returns the number of the session's clean-ups under way ([`Cleanup`](super::Cleanup)).
     pub fn pending_cleanups(&self) -> usize {
         *self.cleanups.lock()

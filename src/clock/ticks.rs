@@ -40,6 +40,40 @@ impl Clock {
         }
     }
 
+    /// Has `waker` woken by the clock's next tick, at most a quarter of a second from now, unless the returned place is
+    /// dropped before. Cheaper than a [`next_tick`](Self::next_tick) in a task of its own.
+    pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {
+        TickPlace {
+            clock: self.clone(),
+            place: self.enter_ticks(waker),
+        }
+    }
+
+    fn enter_ticks(&self, waker: Waker) -> Place {
+        let mut ticks = self.0.ticks.lock();
+        let place = Place {
+            count: ticks.count,
+            key: ticks.waiting.insert(waker),
+        };
+        if !std::mem::replace(&mut ticks.is_timed, true) {
+            drop(ticks);
+            detached::spawn_detached(self.clone().run_tick());
+        }
+        place
+    }
+
+    fn leave_ticks(&self, place: Place) {
+        // In the child of a fork the lock may be that of a thread which is not there.
+        if fork::is_forked() {
+            return;
+        }
+        let mut ticks = self.0.ticks.lock();
+        // Behind its tick the list is another.
+        let waker = (place.count == ticks.count).then(|| ticks.waiting.remove(place.key));
+        drop(ticks);
+        drop(waker);
+    }
+
     /// Wakes all that wait for the next tick when it has come.
     async fn run_tick(self) {
         self.sleep(TICK).await;
@@ -56,10 +90,31 @@ impl Clock {
     }
 }
 
+/// A place in the list of those that wait for a tick.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Number of ticks at the time of the registration.
+    count: u64,
+    key: usize,
+}
+
+/// A place among those that a clock's next tick wakes. See [`Clock::wake_at_next_tick`].
+#[derive(Debug)]
+#[must_use = "dropping it gives the place up"]
+pub struct TickPlace {
+    clock: Clock,
+    place: Place,
+}
+
+impl Drop for TickPlace {
+    fn drop(&mut self) {
+        self.clock.leave_ticks(self.place);
+    }
+}
+
 struct NextTick<'a> {
     clock: &'a Clock,
-    /// Number of ticks at the time of the registration, and the key in the list.
-    registered: Option<(u64, usize)>,
+    registered: Option<Place>,
 }
 
 impl Future for NextTick<'_> {
@@ -68,42 +123,29 @@ impl Future for NextTick<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<BootInstant> {
         // Cloned before the lock is taken, and the former dropped behind it: a waker is the user's code.
         let waker = context.waker().clone();
+        let Some(place) = self.registered else {
+            self.registered = Some(self.clock.enter_ticks(waker));
+            return Poll::Pending;
+        };
         let mut ticks = self.clock.0.ticks.lock();
-        match self.registered {
-            None => {
-                self.registered = Some((ticks.count, ticks.waiting.insert(waker)));
-                if !std::mem::replace(&mut ticks.is_timed, true) {
-                    drop(ticks);
-                    detached::spawn_detached(self.clock.clone().run_tick());
-                }
-            }
-            Some((count, _)) if count != ticks.count => {
-                let tick = ticks.last;
-                drop(ticks);
-                self.registered = None;
-                return Poll::Ready(tick);
-            }
-            Some((_, key)) => {
-                let former = std::mem::replace(&mut ticks.waiting[key], waker);
-                drop(ticks);
-                drop(former);
-            }
+        if place.count != ticks.count {
+            let tick = ticks.last;
+            drop(ticks);
+            self.registered = None;
+            return Poll::Ready(tick);
         }
+        let former = std::mem::replace(&mut ticks.waiting[place.key], waker);
+        drop(ticks);
+        drop(former);
         Poll::Pending
     }
 }
 
 impl Drop for NextTick<'_> {
     fn drop(&mut self) {
-        // In the child of a fork the lock may be that of a thread which is not there.
-        let Some((count, key)) = self.registered.filter(|_| !fork::is_forked()) else {
-            return;
-        };
-        let mut ticks = self.clock.0.ticks.lock();
-        // Behind its tick the list is another.
-        let waker = (count == ticks.count).then(|| ticks.waiting.remove(key));
-        drop(ticks);
-        drop(waker);
+        if let Some(place) = self.registered {
+            self.clock.leave_ticks(place);
+        }
     }
 }
 

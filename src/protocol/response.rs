@@ -3,11 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Reply;
 use crate::error::Result;
 use crate::future::BoxFuture;
+use crate::session::Proof;
 
 /// The future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]
@@ -16,7 +18,19 @@ pub struct Response(Inner);
 enum Inner {
     Ready(Result<Reply>),
     Taken,
+    /// Without a box of its own: each request to a served store would pay for it.
+    #[cfg_attr(
+        not(feature = "client"),
+        allow(dead_code, reason = "of served stores alone")
+    )]
+    Shared(Arc<dyn SharedReply>, Option<Proof>),
     Pending(BoxFuture<Result<Reply>>),
+}
+
+/// Place for a reply that a backend shares with the future of its request.
+pub(crate) trait SharedReply: Send + Sync {
+    /// Takes the reply, or has the task woken when it comes.
+    fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<Reply>>;
 }
 
 impl Response {
@@ -29,6 +43,24 @@ impl Response {
     /// Wraps a future of a reply. The request must have been sent.
     pub fn pending(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         Self(Inner::Pending(Box::pin(reply)))
+    }
+
+    /// Wraps a place to which the backend brings the reply. The request must have been sent.
+    #[cfg(feature = "client")]
+    pub(crate) fn shared(reply: Arc<dyn SharedReply>) -> Self {
+        Self(Inner::Shared(reply, None))
+    }
+
+    /// Has the reply judged as a proof that its session is alive, when it is taken.
+    pub(crate) fn proving(self, proof: Proof) -> Self {
+        match self.0 {
+            Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
+            response => Self::pending(async move {
+                let reply = Self(response).await;
+                proof.judge(&reply);
+                reply
+            }),
+        }
     }
 
     /// Polls `reply` once, so that its part before the first await, the sending, is done now.
@@ -63,6 +95,13 @@ impl Future for Response {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Inner::Pending(reply) => reply.as_mut().poll(context),
+            Inner::Shared(shared, proof) => {
+                let polled = shared.poll_take(context);
+                if let (Poll::Ready(reply), Some(proof)) = (&polled, proof) {
+                    proof.judge(reply);
+                }
+                polled
+            }
             // A reply is moved out, not cloned: polling again after it is a fault of the caller's.
             inner => match std::mem::replace(inner, Inner::Taken) {
                 Inner::Ready(reply) => Poll::Ready(reply),
@@ -77,7 +116,7 @@ impl fmt::Debug for Response {
         match &self.0 {
             Inner::Ready(reply) => f.debug_tuple("Response").field(reply).finish(),
             Inner::Taken => f.write_str("Response(taken)"),
-            Inner::Pending(_) => f.write_str("Response(pending)"),
+            Inner::Shared(..) | Inner::Pending(_) => f.write_str("Response(pending)"),
         }
     }
 }

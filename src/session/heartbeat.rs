@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Inner, Session, is_commit, proves};
+use super::proof::{is_commit, proves};
+use super::{Inner, Session};
 use crate::backend::{Beat, SessionStatus};
 use crate::clock::BootInstant;
 use crate::fork;
@@ -30,7 +31,7 @@ pub(super) struct Heart {
 
 #[derive(Default)]
 struct State {
-    /// Number of locks and waits that use the session.
+    /// Number of locks and waits that use the session. Counted at an ensemble alone, as is the next field.
     uses: usize,
     /// Time at which the last of them ended.
     used: Option<BootInstant>,
@@ -61,7 +62,8 @@ impl Session {
     /// ensemble a read proves nothing, so while the session is in use it is a write: a multi with nothing but a check
     /// of the root, which is a transaction like any other (`PrepRequestProcessor` at `multi`).
     pub fn heartbeat(&self) -> Heartbeat {
-        if !self.0.status.has_timeout() {
+        // Elsewhere a session in use sends the same heartbeats as an idle one: nothing has to be counted.
+        if !self.0.status.has_timeout() || !self.0.status.quorum_only() {
             return Heartbeat(None);
         }
         self.0.begin_use();
@@ -97,7 +99,7 @@ impl Inner {
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
         // The first use of a session at an ensemble sends a write at once: while it was idle, its reads proved nothing.
-        if !was_in_use && self.status.quorum_only() {
+        if !was_in_use {
             heart.last = None;
             drop(heart);
             self.status.pulse().notify_one();

@@ -78,6 +78,18 @@ mod refused {
             soon(world.until_count(0)).await;
         }
 
+        async fn the_release_that_is_not_awaited(env: Env) {
+            let world = World::new(env).await;
+            let mutex = world.mutex().await;
+            world.delay_replies(mutex.client(), Duration::from_millis(1));
+            for polls in [0, 1] {
+                let guard = mutex.lock().await.unwrap();
+                refuse(&world, mutex.client(), &[RequestKind::Delete]);
+                assert!(polled(guard.release(), polls).await.is_none(), "dropped before the answer");
+                soon(world.until_count(0)).await;
+            }
+        }
+
         async fn the_release_after_a_wait(env: Env) {
             let world = World::new(env).await;
             let first = world.mutex().await.lock().await.unwrap();

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Wake;
 
 use lockkeeper_store::{
-    Error, Heartbeat, Lease, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath,
-    spawn_detached,
+    Error, Heartbeat, Lease, Session, SessionId, SessionState, SessionStatus, TickPlace, Watcher,
+    ZnodePath, spawn_detached,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,22 +19,39 @@ use crate::revocation::Listener;
 use crate::select::{Either, select};
 
 /// Watch over a guard with a session that can lapse, or with events.
-pub(super) struct Monitor {
-    watched: Arc<Watched>,
-    heartbeat: Mutex<Option<Heartbeat>>,
-}
+///
+/// Its work starts once the lock has outlasted a tick of the clock, or `is_held` is called: most locks are released
+/// before, and are spared its task, timers and subscriptions. What it would have reported is late by a tick, and `is_held`
+/// knows it by itself.
+pub(super) struct Monitor(Arc<Watched>);
 
 /// State that a guard, its monitor's work and its views share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
     /// True once the loss has been put as an event: by the monitor, or by a holder that noticed it first, and released.
     is_told: AtomicBool,
-    /// Notified when `is_held` is called.
+    /// Notified when `is_held` is called, once the work has started.
     asked: Notify,
     /// True once the guard is gone, or its monitor is not needed any more.
     is_ended: AtomicBool,
     ended: Notify,
+    /// `None` once the monitor has ended.
+    hold: Mutex<Option<Hold>>,
+}
+
+/// Resources of a monitor while the guard holds.
+struct Hold {
+    _heartbeat: Heartbeat,
+    /// `None` once the work has started.
+    postponed: Option<(Subject, TickPlace)>,
+}
+
+/// The lock that is watched.
+struct Subject {
+    session: Session,
+    path: ZnodePath,
+    lease: Lease,
 }
 
 impl Watched {
@@ -42,13 +60,29 @@ impl Watched {
             self.ended.notified().await;
         }
     }
+
+    /// Takes the lock to be watched, unless the work has started, or the monitor has ended.
+    fn take_postponed(&self) -> Option<Subject> {
+        let postponed = self.hold.lock().as_mut()?.postponed.take();
+        // The place is given up outside of the lock.
+        postponed.map(|(subject, _)| subject)
+    }
+}
+
+impl Wake for Watched {
+    /// Starts the work, at the first tick of the clock that the lock has outlasted.
+    fn wake(self: Arc<Self>) {
+        if let Some(subject) = self.take_postponed() {
+            watch(self, subject, Start::Tick, None);
+        }
+    }
 }
 
 /// Function to call at a loss.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
 /// View of a guard that outlives it, to tell whether it is held.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct GuardView {
     lease: Lease,
     watched: Arc<Watched>,
@@ -65,85 +99,96 @@ impl Guard {
     /// Starts a monitor that notices a forced removal at once, and calls the function that `on_loss` returns when the lock
     /// is lost for any reason. A release is no loss.
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
+        let monitor = Monitor::new(&self);
         let view = GuardView {
             lease: self.held.lease.clone(),
-            watched: Arc::default(),
+            watched: monitor.0.clone(),
         };
-        let watched = view.watched.clone();
-        self.monitor = Some(Monitor::start(&self, watched, Some(on_loss(view))));
+        let start = match &self.events {
+            Some(events) => Start::Events(self.listener(), events.clone()),
+            None => Start::Asked,
+        };
+        watch(
+            monitor.0.clone(),
+            self.subject(),
+            start,
+            Some(on_loss(view)),
+        );
+        self.monitor = Some(monitor);
         self
+    }
+
+    fn subject(&self) -> Subject {
+        Subject {
+            session: self.session.clone(),
+            path: self.held.path.clone(),
+            lease: self.held.lease.clone(),
+        }
     }
 }
 
 impl Monitor {
-    /// Starts the monitor of a guard without views.
-    pub(super) fn of(guard: &Guard) -> Box<Self> {
-        Self::start(guard, Arc::default(), None)
+    /// Creates the monitor of a guard without views. It watches at once only where there are events to put.
+    pub(super) fn of(guard: &Guard) -> Self {
+        let monitor = Self::new(guard);
+        match &guard.events {
+            Some(events) => {
+                let start = Start::Events(guard.listener(), events.clone());
+                watch(monitor.0.clone(), guard.subject(), start, None);
+            }
+            None => monitor.postpone(guard),
+        }
+        monitor
     }
 
-    fn start(guard: &Guard, watched: Arc<Watched>, on_loss: Option<OnLoss>) -> Box<Self> {
-        let heartbeat = guard.session.heartbeat();
-        let (session, path) = (guard.session.clone(), guard.held.path.clone());
-        let (lease, events) = (guard.held.lease.clone(), guard.events.clone());
-        let listener = events.is_some().then(|| guard.listener());
-        let (shared, is_viewed) = (watched.clone(), on_loss.is_some());
-        spawn_detached(async move {
-            let watched = &*shared;
-            let loss = async {
-                let look = match &listener {
-                    Some(listener) => WatchScope::Requests(listener),
-                    None if is_viewed => WatchScope::Removal,
-                    None => outlasts_a_tick(&session, &watched.asked).await,
-                };
-                // Boxed: a hold that ends within a tick needs no room for it.
-                Box::pin(loss(&session, &path, &lease, look, events.as_ref())).await
-            };
-            let Either::Right(reason) = select(watched.until_ended(), loss).await else {
-                return;
-            };
-            // Again: a release between the two polls of the select has ended this before it sent the delete, which is
-            // then no removal.
-            if watched.is_ended.load(Ordering::Acquire) {
-                return;
-            }
-            let reason = *watched.lost.get_or_init(|| reason);
-            tracing::warn!(%path, %reason, "a lock was lost");
-            if let Some(on_loss) = on_loss {
-                on_loss();
-            }
-            watched.tell_lost(events.as_ref(), reason);
-            // The session may survive the lapse of the lease, and would keep the znode: let others in.
-            if reason == LostReason::LeaseExpired {
-                remove(&session, &path);
-            }
-        });
-        let heartbeat = Mutex::new(Some(heartbeat));
-        Box::new(Self { watched, heartbeat })
+    fn new(guard: &Guard) -> Self {
+        let hold = Hold {
+            _heartbeat: guard.session.heartbeat(),
+            postponed: None,
+        };
+        Self(Arc::new(Watched {
+            hold: Mutex::new(Some(hold)),
+            ..Watched::default()
+        }))
+    }
+
+    fn postpone(&self, guard: &Guard) {
+        let clock = guard.session.clock();
+        // Under the lock: a tick that comes at once finds the subject.
+        if let Some(hold) = &mut *self.0.hold.lock() {
+            let tick = clock.wake_at_next_tick(self.0.clone().into());
+            hold.postponed = Some((guard.subject(), tick));
+        }
     }
 
     /// Returns the reason of the loss, once it is known to the guard, its monitor or a view.
     pub(super) fn lost(&self) -> &OnceLock<LostReason> {
-        &self.watched.lost
+        &self.0.lost
     }
 
     /// Starts to watch for a removal.
     pub(super) fn watch_removal(&self) {
-        self.watched.asked.notify_one();
+        match self.0.take_postponed() {
+            Some(subject) => watch(self.0.clone(), subject, Start::Asked, None),
+            None => self.0.asked.notify_one(),
+        }
     }
 
     /// Ends the monitor. Puts the event of a loss that it has not put yet.
     pub(super) fn end(&self, known: Option<LostReason>, events: Option<&EventSink>) {
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released) {
-            self.watched.tell_lost(events, reason);
+            self.0.tell_lost(events, reason);
         }
         self.stop();
     }
 
     fn stop(&self) {
-        if !self.watched.is_ended.swap(true, Ordering::AcqRel) {
-            self.watched.ended.notify_one();
+        if !self.0.is_ended.swap(true, Ordering::AcqRel) {
+            self.0.ended.notify_one();
         }
-        drop(self.heartbeat.lock().take());
+        // Dropped outside of its lock.
+        let hold = self.0.hold.lock().take();
+        drop(hold);
     }
 }
 
@@ -163,14 +208,49 @@ impl Watched {
     }
 }
 
-/// Waits until a lock has been held for a tick of the clock, or `is_held` is called: most are released before, and are
-/// spared the timers and subscriptions of the watch. What their monitor would have reported is late by a tick, and
-/// `is_held` knows it by itself.
-async fn outlasts_a_tick<'a>(session: &Session, asked: &'a Notify) -> WatchScope<'a> {
-    match select(asked.notified(), session.clock().next_tick()).await {
-        Either::Left(()) => WatchScope::Removal,
-        Either::Right(_) => WatchScope::Later(asked),
-    }
+/// Reason for which a monitor starts its work.
+enum Start {
+    /// The lock has outlasted a tick.
+    Tick,
+    /// A removal is to be noticed soon.
+    Asked,
+    /// There are events to put.
+    Events(Listener, EventSink),
+}
+
+/// Watches a lock in the background until the monitor ends or the lock is lost.
+fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<OnLoss>) {
+    spawn_detached(async move {
+        let Subject {
+            session,
+            path,
+            lease,
+        } = &subject;
+        let (look, events) = match &start {
+            Start::Tick => (WatchScope::Later(&watched.asked), None),
+            Start::Asked => (WatchScope::Removal, None),
+            Start::Events(listener, events) => (WatchScope::Requests(listener), Some(events)),
+        };
+        let loss = loss(session, path, lease, look, events);
+        let Either::Right(reason) = select(watched.until_ended(), loss).await else {
+            return;
+        };
+        // Again: a release between the two polls of the select has ended this before it sent the delete, which is
+        // then no removal.
+        if watched.is_ended.load(Ordering::Acquire) {
+            return;
+        }
+        let reason = *watched.lost.get_or_init(|| reason);
+        tracing::warn!(%path, %reason, "a lock was lost");
+        if let Some(on_loss) = on_loss {
+            on_loss();
+        }
+        watched.tell_lost(events, reason);
+        // The session may survive the lapse of the lease, and would keep the znode: let others in.
+        if reason == LostReason::LeaseExpired {
+            remove(session, path);
+        }
+    });
 }
 
 /// Returns the reason for which a lease can no longer be believed in; `None` while it is valid.

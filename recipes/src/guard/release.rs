@@ -1,6 +1,7 @@
 //! The release of a guard: one delete, repeated until the znode is gone or the session has ended (invariant 7).
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
 use lockkeeper_store::{Call, Cleanup, Error, Op, OpReply, Session, ZnodePath, spawn_detached};
@@ -9,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{Guard, lost_with};
 use crate::error::{LockError, LostReason, Result};
 use crate::events::{EventSink, LockEvent};
-use crate::queue::delete_until_gone;
+use crate::queue::{PendingDelete, delete_until_gone};
 
 impl Guard {
     /// Releases a guard that is shared, as [`release`](Self::release) does an owned one. Others see it lost from now on; a
@@ -56,16 +57,23 @@ impl Guard {
             .and_then(|marker| marker.release(self.session.store_id(), self.kind, &self.held.path));
         match marker {
             Some(marker) => {
+                let (session, path) = (self.session.clone(), self.held.path.clone());
                 let marked = self.marked_delete(marker);
-                self.finish_in_background(|session, path| {
-                    after_marked_delete(session, path, marked)
-                })
+                self.in_background(after_marked_delete(session, path, marked))
             }
             None => match self.session.delete(&self.held.path, None).now_or_never() {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
-                first => self
-                    .finish_in_background(|session, path| delete_until_gone(session, path, first)),
+                Ok(refused) => {
+                    let (session, path) = (self.session.clone(), self.held.path.clone());
+                    self.in_background(delete_until_gone(session, path, Ok(refused)))
+                }
+                Err(call) => Release::Sent(SentDelete {
+                    session: self.session.clone(),
+                    path: self.held.path.clone(),
+                    events: self.events.clone(),
+                    call: Some(call),
+                }),
             },
         }
     }
@@ -75,22 +83,11 @@ impl Guard {
         Release::Done(answer)
     }
 
-    /// Finishes a release in the background, so that dropping its future does not stop it.
-    fn finish_in_background<F, W>(&self, work: F) -> Release
-    where
-        F: FnOnce(Session, ZnodePath) -> W,
-        W: Future<Output = Result<bool, Error>> + Send + 'static,
-    {
-        let work = work(self.session.clone(), self.held.path.clone());
-        let events = self.events.clone();
-        let (send, answer) = oneshot::channel();
-        spawn_detached(async move {
-            let done = work.await;
-            put_released(events.as_ref(), &done);
-            // The receiver is gone after a drop.
-            let _ = send.send(done);
-        });
-        Release::UnderWay(answer)
+    fn in_background(
+        &self,
+        work: impl Future<Output = Result<bool, Error>> + Send + 'static,
+    ) -> Release {
+        Release::InBackground(finish_in_background(work, self.events.clone()))
     }
 
     fn marked_delete(&self, marker: Op) -> Call<Vec<OpReply>> {
@@ -100,17 +97,19 @@ impl Guard {
     }
 }
 
-/// A release that has been sent. Its result is true if the znode existed until then.
+/// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it.
 pub(super) enum Release {
     Done(Result<bool, Error>),
     /// The store has not answered yet.
-    UnderWay(oneshot::Receiver<Result<bool, Error>>),
+    Sent(SentDelete),
+    /// Likewise, or it has refused the delete.
+    InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
 
 impl Release {
     /// Returns true if the store has not answered yet.
     pub(super) fn is_under_way(&self) -> bool {
-        matches!(self, Self::UnderWay(_))
+        !matches!(self, Self::Done(_))
     }
 
     /// Waits for the outcome. `known` is the loss that was known before the release: it wins, since the znode may well
@@ -118,10 +117,8 @@ impl Release {
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let had_it = match self {
             Self::Done(answer) => answer,
-            Self::UnderWay(answer) => {
-                let lost = |_| LockError::from(LostReason::SessionClosed);
-                answer.await.map_err(lost)?
-            }
+            Self::Sent(delete) => delete.answered().await?,
+            Self::InBackground(answer) => of_background(answer).await?,
         };
         match (had_it, known) {
             (_, Some(reason)) => Err(reason.into()),
@@ -130,6 +127,72 @@ impl Release {
             (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
         }
     }
+}
+
+/// The delete of a release, until the store has answered. The answer wakes the caller alone: a task in the background is
+/// needed only where the caller goes away before, or the delete has to be repeated.
+pub(super) struct SentDelete {
+    session: Session,
+    path: ZnodePath,
+    events: Option<EventSink>,
+    /// `None` once the answer has been taken.
+    call: Option<Call<()>>,
+}
+
+impl SentDelete {
+    async fn answered(mut self) -> Result<Result<bool, Error>> {
+        // Awaited in place: dropped in the middle of this, the delete must still own the call.
+        let first = poll_fn(|context| match &mut self.call {
+            Some(call) => Pin::new(call).poll(context),
+            None => unreachable!("the answer is taken below"),
+        })
+        .await;
+        self.call = None;
+        let answer = match first {
+            Ok(()) => Ok(true),
+            Err(Error::NoNode { .. }) => Ok(false),
+            refused => return of_background(self.repeat(Ok(refused))).await,
+        };
+        put_released(self.events.as_ref(), &answer);
+        Ok(answer)
+    }
+
+    /// Repeats the delete in the background until the znode is gone.
+    fn repeat(&self, first: PendingDelete) -> oneshot::Receiver<Result<bool, Error>> {
+        let work = delete_until_gone(self.session.clone(), self.path.clone(), first);
+        finish_in_background(work, self.events.clone())
+    }
+}
+
+impl Drop for SentDelete {
+    fn drop(&mut self) {
+        // A drop of the release does not end it: the delete may have to be repeated (invariant 7).
+        if let Some(call) = self.call.take() {
+            self.repeat(Err(call));
+        }
+    }
+}
+
+/// Finishes a release in the background, so that dropping its future does not stop it.
+fn finish_in_background(
+    work: impl Future<Output = Result<bool, Error>> + Send + 'static,
+    events: Option<EventSink>,
+) -> oneshot::Receiver<Result<bool, Error>> {
+    let (send, answer) = oneshot::channel();
+    spawn_detached(async move {
+        let done = work.await;
+        put_released(events.as_ref(), &done);
+        // The receiver is gone after a drop.
+        let _ = send.send(done);
+    });
+    answer
+}
+
+async fn of_background(
+    answer: oneshot::Receiver<Result<bool, Error>>,
+) -> Result<Result<bool, Error>> {
+    let lost = |_| LockError::from(LostReason::SessionClosed);
+    answer.await.map_err(lost)
 }
 
 /// Puts the event of a release that has deleted the znode.

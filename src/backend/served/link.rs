@@ -6,6 +6,7 @@
 //! before a later reply completes (invariant 3), and a waker may submit requests itself.
 
 mod delivery;
+mod writer;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,19 +14,18 @@ use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use self::delivery::{Delivery, DeliveryQueue, Pending, ReplyCell};
-use super::session::{ClientSession, KEPT_BYTES, Output, SessionOptions};
+use self::delivery::{Delivery, DeliveryQueue, ReplyCell};
+use super::session::{ClientSession, Output, SessionOptions};
 use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
-use crate::backend::{Flushed, SessionStatus};
+use crate::backend::SessionStatus;
 use crate::clock::{BootInstant, Clock};
 use crate::fork;
 use crate::path::ZnodePath;
@@ -86,17 +86,6 @@ pub(super) enum Failure {
     Down(String),
     /// The connection gave no session.
     Other(String),
-}
-
-/// Bytes that are not written, for a call that would wait for them.
-enum Unwritten {
-    Nothing,
-    /// Another thread is writing them just now.
-    Elsewhere,
-    /// There are some, and a wait for this socket may help.
-    Waits(Socket),
-    /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
-    Stuck,
 }
 
 /// Duties of the supervisor.
@@ -195,7 +184,7 @@ impl Link {
         let reply = cell.reply.lock().take();
         match reply {
             Some(reply) => Response::ready(reply),
-            None => Response::pending(Pending(cell)),
+            None => Response::shared(cell),
         }
     }
 
@@ -231,34 +220,6 @@ impl Link {
     /// Returns true if the session has ended because the server has refused a proof of identity.
     pub(super) fn is_refused(&self) -> bool {
         self.inner.lock().session.is_refused()
-    }
-
-    /// Blocks until what was submitted has been written, for at most `limit`. See
-    /// [`Backend::flush`](crate::backend::Backend::flush).
-    pub(super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
-        if fork::is_forked() {
-            return Flushed::Skipped;
-        }
-        let deadline = std::time::Instant::now() + limit;
-        loop {
-            let socket = match self.drive(|inner, now| inner.unwritten(now)) {
-                Unwritten::Nothing => return Flushed::Written,
-                // It is in a call to the system that does not block.
-                Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
-                    std::thread::yield_now();
-                    continue;
-                }
-                Unwritten::Elsewhere => return Flushed::TimedOut,
-                Unwritten::Stuck => return Flushed::Skipped,
-                Unwritten::Waits(socket) => socket,
-            };
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() || !is_writable(&socket, left) {
-                self.inner.lock().is_stuck = true;
-                tracing::warn!(?limit, "requests not written in time");
-                return Flushed::TimedOut;
-            }
-        }
     }
 
     /// Lets a call do its part under the mutex, then writes what can be written, and delivers what has come of it.
@@ -429,68 +390,6 @@ impl Link {
         read
     }
 
-    /// Writes what waits, and what others submit meanwhile: without the mutex, so that they need not wait. `batch` is an
-    /// empty buffer, and is one again afterwards.
-    ///
-    /// # Errors
-    /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
-    pub(super) fn write(self: &Arc<Self>, attempt: u64, batch: &mut Vec<u8>) -> io::Result<()> {
-        while let Some(socket) = self.take_batch(attempt, batch) {
-            let (sent, failed) = write_all(&socket, batch);
-            self.batch_written(attempt, &batch[sent..], failed);
-            batch.clear();
-            // One burst must not leave a large buffer to an idle connection.
-            batch.shrink_to(KEPT_BYTES);
-        }
-        self.drive(|inner, _| match inner.is_of(attempt) {
-            true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
-            true => Ok(()),
-            false => Err(ErrorKind::NotConnected.into()),
-        })
-    }
-
-    /// Takes over what waits to be written, if the socket may take it.
-    fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<Socket>> {
-        let mut inner = self.inner.lock();
-        let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
-        let has_some = !inner.session.outgoing().is_empty();
-        let stream = inner.stream.as_ref().filter(|_| is_free && has_some)?;
-        let socket = stream.plain_socket()?;
-        inner.session.take_outgoing(batch);
-        inner.is_writing = true;
-        Some(socket)
-    }
-
-    /// Ends the turn of a writer. What others have submitted meanwhile is left to its next one.
-    fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        inner.batch_written(attempt, rest, failed, now);
-        let is_news = self.collect(&mut inner);
-        drop(inner);
-        if is_news {
-            self.deliver();
-        }
-    }
-
-    /// Returns true if bytes wait to be written.
-    pub(super) fn has_unsent(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.is_blocked || !inner.session.outgoing().is_empty()
-    }
-
-    /// Returns true if bytes wait until the socket takes more.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.inner.lock().is_blocked
-    }
-
-    fn notify_outgoing(&self) {
-        self.outgoing.notify_one();
-        if self.is_taken_over() {
-            self.own_outgoing.notify_one();
-        }
-    }
-
     /// Records that a reader on our own thread stands in for the user's. Returns false if one does already.
     pub(super) fn take_over(&self) -> bool {
         !self.is_taken_over.swap(true, Ordering::AcqRel)
@@ -548,73 +447,6 @@ impl Inner {
         Some((handle, self.attempt))
     }
 
-    /// Returns what is left to be written after another attempt.
-    fn unwritten(&mut self, now: BootInstant) -> Unwritten {
-        self.transmit(now);
-        match &self.stream {
-            // The session is suspended: what was submitted is sent on the next connection.
-            None => Unwritten::Stuck,
-            Some(_) if self.is_writing => Unwritten::Elsewhere,
-            Some(_) if !self.is_blocked => Unwritten::Nothing,
-            Some(_) if self.is_stuck => Unwritten::Stuck,
-            Some(stream) => stream
-                .try_clone()
-                .map_or(Unwritten::Stuck, Unwritten::Waits),
-        }
-    }
-
-    /// Takes back what was not written of a batch.
-    fn batch_written(
-        &mut self,
-        attempt: u64,
-        rest: &[u8],
-        failed: Option<io::Error>,
-        now: BootInstant,
-    ) {
-        self.is_writing = false;
-        if !self.is_of(attempt) {
-            // The batch was the former connection's. This one's handshake has waited.
-            return self.transmit(now);
-        }
-        self.is_stuck = false;
-        self.session.restore_outgoing(rest);
-        match failed {
-            None => {}
-            Some(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
-            Some(error) => self.lose_connection(&error, now),
-        }
-    }
-
-    /// Writes as much as the socket takes, unless another thread is writing.
-    fn transmit(&mut self, now: BootInstant) {
-        if self.is_writing {
-            return;
-        }
-        let Some(stream) = &mut self.stream else {
-            return;
-        };
-        let written = loop {
-            let bytes = self.session.outgoing();
-            if bytes.is_empty() {
-                break stream.flush();
-            }
-            match stream.write(bytes) {
-                Ok(0) => break Err(ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.is_stuck = false;
-                    self.session.advance(count);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        };
-        match written {
-            Ok(()) => self.is_blocked = false,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
-            Err(error) => self.lose_connection(&error, now),
-        }
-    }
-
     fn read(&mut self, now: BootInstant, host: &str) -> io::Result<()> {
         self.read_at = now;
         READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, now, host))
@@ -670,34 +502,6 @@ impl Inner {
         self.close_stream();
         self.session.disconnected(now);
     }
-}
-
-/// Writes as much as a socket takes. Returns the number of bytes that it has taken, and the error that ended it.
-fn write_all(socket: &Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match Stream::write_plain(socket, &bytes[sent..]) {
-            Ok(0) => return (sent, Some(ErrorKind::WriteZero.into())),
-            Ok(count) => sent += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return (sent, Some(error)),
-        }
-    }
-    (sent, None)
-}
-
-/// Waits until a socket takes more bytes. Returns false on timeout.
-fn is_writable(socket: &Socket, limit: Duration) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let Ok(limit) = limit.try_into() else {
-        return false;
-    };
-    let mut sockets = [match socket {
-        Socket::Tcp(socket) => PollFd::new(socket, PollFlags::OUT),
-        #[cfg(unix)]
-        Socket::Unix(socket) => PollFd::new(socket, PollFlags::OUT),
-    }];
-    poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
 impl Unwatch for Link {

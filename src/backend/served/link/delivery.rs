@@ -1,9 +1,7 @@
 //! Delivery of replies, events and changes of state to their receivers, in the session's order and outside its mutex.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -14,7 +12,7 @@ use super::Link;
 use crate::backend::SessionStatus;
 use crate::backend::served::session::{End, Opened};
 use crate::error::{Error, Result};
-use crate::protocol::Reply;
+use crate::protocol::{Reply, SharedReply};
 use crate::types::SessionState;
 use crate::wake::wake;
 use crate::watch::{WatchCell, WatchedEvent};
@@ -44,9 +42,6 @@ pub(in super::super) struct ReplyCell {
     pub(super) reply: Mutex<Option<Result<Reply>>>,
     waker: AtomicWaker,
 }
-
-/// Future of a reply.
-pub(super) struct Pending(pub(super) Arc<ReplyCell>);
 
 impl Link {
     /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
@@ -128,20 +123,14 @@ impl Link {
     }
 }
 
-impl Future for Pending {
-    type Output = Result<Reply>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(reply) = self.0.reply.lock().take() {
+impl SharedReply for ReplyCell {
+    fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<Reply>> {
+        if let Some(reply) = self.reply.lock().take() {
             return Poll::Ready(reply);
         }
-        self.0.waker.register(context.waker());
+        self.waker.register(context.waker());
         // It may have come before the waker was there.
-        self.0
-            .reply
-            .lock()
-            .take()
-            .map_or(Poll::Pending, Poll::Ready)
+        self.reply.lock().take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay, armed_by};
+use super::outgoing::armed_by;
+use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay};
 use super::{LARGEST_REPLY_BYTES, codec};
 use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
 use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};

@@ -1,6 +1,7 @@
 //! The beginning of a connection, behind the handshake: what the server has forgotten is brought back.
 
-use super::{ClientSession, Output, Proof, request_bytes};
+use super::outgoing::request_bytes;
+use super::{ClientSession, Output, Proof};
 use crate::backend::served::watches::Rearming;
 use crate::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};

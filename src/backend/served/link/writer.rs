@@ -1,0 +1,218 @@
+//! Writing of requests: by their callers, under the mutex of the link; or by the reader, for many callers at once and
+//! without it. Only one thread writes at a time, so that bytes keep their order.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Inner, Link};
+use crate::backend::Flushed;
+use crate::backend::served::session::KEPT_BYTES;
+use crate::backend::served::socket::Socket;
+use crate::backend::served::stream::Stream;
+use crate::clock::BootInstant;
+use crate::fork;
+
+/// Bytes that are not written, for a call that would wait for them.
+enum Unwritten {
+    Nothing,
+    /// Another thread is writing them just now.
+    Elsewhere,
+    /// There are some, and a wait for this socket may help.
+    Waits(Socket),
+    /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
+    Stuck,
+}
+
+impl Link {
+    /// Blocks until what was submitted has been written, for at most `limit`. See
+    /// [`Backend::flush`](crate::backend::Backend::flush).
+    pub(in super::super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
+        if fork::is_forked() {
+            return Flushed::Skipped;
+        }
+        let deadline = std::time::Instant::now() + limit;
+        loop {
+            let socket = match self.drive(|inner, now| inner.unwritten(now)) {
+                Unwritten::Nothing => return Flushed::Written,
+                // It is in a call to the system that does not block.
+                Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Unwritten::Elsewhere => return Flushed::TimedOut,
+                Unwritten::Stuck => return Flushed::Skipped,
+                Unwritten::Waits(socket) => socket,
+            };
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() || !is_writable(&socket, left) {
+                self.inner.lock().is_stuck = true;
+                tracing::warn!(?limit, "requests not written in time");
+                return Flushed::TimedOut;
+            }
+        }
+    }
+
+    /// Writes what waits, and what others submit meanwhile: without the mutex, so that they need not wait. `batch` is an
+    /// empty buffer, and is one again afterwards.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
+    pub(in super::super) fn write(
+        self: &Arc<Self>,
+        attempt: u64,
+        batch: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        while let Some(socket) = self.take_batch(attempt, batch) {
+            let (sent, failed) = write_all(&socket, batch);
+            self.batch_written(attempt, &batch[sent..], failed);
+            batch.clear();
+            // One burst must not leave a large buffer to an idle connection.
+            batch.shrink_to(KEPT_BYTES);
+        }
+        self.drive(|inner, _| match inner.is_of(attempt) {
+            true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
+            true => Ok(()),
+            false => Err(ErrorKind::NotConnected.into()),
+        })
+    }
+
+    /// Takes over what waits to be written, if the socket may take it.
+    fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<Socket>> {
+        let mut inner = self.inner.lock();
+        let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
+        let has_some = !inner.session.outgoing().is_empty();
+        let stream = inner.stream.as_ref().filter(|_| is_free && has_some)?;
+        let socket = stream.plain_socket()?;
+        inner.session.take_outgoing(batch);
+        inner.is_writing = true;
+        Some(socket)
+    }
+
+    /// Ends the turn of a writer. What others have submitted meanwhile is left to its next one.
+    fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        inner.batch_written(attempt, rest, failed, now);
+        let is_news = self.collect(&mut inner);
+        drop(inner);
+        if is_news {
+            self.deliver();
+        }
+    }
+
+    /// Returns true if bytes wait to be written.
+    pub(in super::super) fn has_unsent(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.is_blocked || !inner.session.outgoing().is_empty()
+    }
+
+    /// Returns true if bytes wait until the socket takes more.
+    pub(in super::super) fn is_blocked(&self) -> bool {
+        self.inner.lock().is_blocked
+    }
+
+    pub(super) fn notify_outgoing(&self) {
+        self.outgoing.notify_one();
+        if self.is_taken_over() {
+            self.own_outgoing.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    /// Returns what is left to be written after another attempt.
+    fn unwritten(&mut self, now: BootInstant) -> Unwritten {
+        self.transmit(now);
+        match &self.stream {
+            // The session is suspended: what was submitted is sent on the next connection.
+            None => Unwritten::Stuck,
+            Some(_) if self.is_writing => Unwritten::Elsewhere,
+            Some(_) if !self.is_blocked => Unwritten::Nothing,
+            Some(_) if self.is_stuck => Unwritten::Stuck,
+            Some(stream) => stream
+                .try_clone()
+                .map_or(Unwritten::Stuck, Unwritten::Waits),
+        }
+    }
+
+    /// Takes back what was not written of a batch.
+    fn batch_written(
+        &mut self,
+        attempt: u64,
+        rest: &[u8],
+        failed: Option<io::Error>,
+        now: BootInstant,
+    ) {
+        self.is_writing = false;
+        if !self.is_of(attempt) {
+            // The batch was the former connection's. This one's handshake has waited.
+            return self.transmit(now);
+        }
+        self.is_stuck = false;
+        self.session.restore_outgoing(rest);
+        match failed {
+            None => {}
+            Some(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
+            Some(error) => self.lose_connection(&error, now),
+        }
+    }
+
+    /// Writes as much as the socket takes, unless another thread is writing.
+    pub(super) fn transmit(&mut self, now: BootInstant) {
+        if self.is_writing {
+            return;
+        }
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let written = loop {
+            let bytes = self.session.outgoing();
+            if bytes.is_empty() {
+                break stream.flush();
+            }
+            match stream.write(bytes) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.is_stuck = false;
+                    self.session.advance(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        match written {
+            Ok(()) => self.is_blocked = false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
+            Err(error) => self.lose_connection(&error, now),
+        }
+    }
+}
+
+/// Writes as much as a socket takes. Returns the number of bytes that it has taken, and the error that ended it.
+fn write_all(socket: &Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match Stream::write_plain(socket, &bytes[sent..]) {
+            Ok(0) => return (sent, Some(ErrorKind::WriteZero.into())),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (sent, Some(error)),
+        }
+    }
+    (sent, None)
+}
+
+/// Waits until a socket takes more bytes. Returns false on timeout.
+fn is_writable(socket: &Socket, limit: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let Ok(limit) = limit.try_into() else {
+        return false;
+    };
+    let mut sockets = [match socket {
+        Socket::Tcp(socket) => PollFd::new(socket, PollFlags::OUT),
+        #[cfg(unix)]
+        Socket::Unix(socket) => PollFd::new(socket, PollFlags::OUT),
+    }];
+    poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,192 @@
+//! Requests to the server: their limits, their frames, and the replies that they await.
+
+use super::{Awaited, ClientSession, MAX_HELD_BYTES, MAX_UNDER_WAY, Phase, Proof, UnderWay};
+use crate::backend::served::codec::{Dialect, put_request};
+use crate::backend::served::watches::{Idle, Interest, ServerWatch, WatchKey};
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::identity::Secret;
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Enqueue, Request};
+use crate::size::Scale;
+use crate::types::CreateMode;
+use crate::wire::{self, Op, put_frame, xid};
+
+impl<T> ClientSession<T> {
+    /// Submits a request. It is sent now, or, without a connection, once there is one.
+    pub(in super::super) fn submit(&mut self, caller: T, request: Request, now: BootInstant) {
+        if self.is_over() || self.close_by.is_some() {
+            return self.reply(caller, Err(self.end_error()));
+        }
+        let is_close = request == Request::Close;
+        if !is_close && let Err(error) = self.check_room(&request) {
+            return self.reply(caller, Err(error));
+        }
+        if is_close {
+            self.close_by = Some(now.after(self.options.close_timeout));
+        }
+        match self.phase {
+            Phase::Connected => self.send(caller, request, now),
+            _ => {
+                self.held_bytes += request_bytes(&request);
+                self.queued.push_back((caller, request));
+            }
+        }
+    }
+
+    fn check_room(&self, request: &Request) -> Result<()> {
+        let reached = |what, limit| Err(Error::LimitReached { what, limit });
+        if self.under_way.len() + self.queued.len() >= MAX_UNDER_WAY {
+            return reached("requests under way in one session", MAX_UNDER_WAY);
+        }
+        if self.held_bytes + request_bytes(request) > MAX_HELD_BYTES {
+            return reached("bytes of requests under way in one session", MAX_HELD_BYTES);
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, caller: T, request: Request, now: BootInstant) {
+        self.spoken = now;
+        match request {
+            Request::Enqueue(enqueue) if self.dialect == Dialect::Plain => {
+                self.send_enqueue(caller, enqueue);
+            }
+            Request::AddAuth { scheme, secret } => {
+                self.put_proof(&scheme, &secret);
+                self.proofs
+                    .push_back(Proof::Requested(caller, scheme, secret));
+            }
+            request => {
+                let (xid, bytes) = (self.next_xid(), request_bytes(&request));
+                let (chroot, dialect) = (&self.chroot, self.dialect);
+                let put = put_request(&request, xid, chroot, dialect, &mut self.out);
+                let op = match put {
+                    Ok(op) => op,
+                    Err(error) => return self.reply(caller, Err(error)),
+                };
+                if let Some((watch, path)) = armed_by(&request) {
+                    self.watches.arming(watch, path);
+                }
+                let what = Awaited::Reply(caller, request);
+                self.await_reply(xid, op, bytes, what);
+            }
+        }
+    }
+
+    /// Sends an enqueue in ZooKeeper's protocol: the create and the list of the queue together, in one round trip.
+    fn send_enqueue(&mut self, caller: T, enqueue: Enqueue) {
+        let Enqueue {
+            parent,
+            name,
+            data,
+            acl,
+            ..
+        } = enqueue;
+        let path = match parent.join(&name) {
+            Ok(path) => path,
+            Err(error) => return self.reply(caller, Err(error)),
+        };
+        let create = Create {
+            path,
+            data,
+            mode: CreateMode::EphemeralSequential,
+            acl,
+        };
+        let listing = Request::GetQueue { parent, limit: 0 };
+        let (create_xid, listing_xid) = (self.next_xid(), self.next_xid());
+        let create = Request::Create(create);
+        let (chroot, out) = (&self.chroot, &mut self.out);
+        let mut put = |request, xid| put_request(request, xid, chroot, Dialect::Plain, out);
+        let ops =
+            put(&create, create_xid).and_then(|first| Ok((first, put(&listing, listing_xid)?)));
+        let ((first, second), create) = match (ops, create) {
+            (Ok(ops), Request::Create(create)) => (ops, create),
+            (Err(error), _) => return self.reply(caller, Err(error)),
+            _ => unreachable!("it was made a create above"),
+        };
+        let bytes = create.data.len();
+        self.await_reply(create_xid, first, bytes, Awaited::Entry(create));
+        self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
+    }
+
+    pub(super) fn await_reply(&mut self, xid: i32, op: Op, bytes: usize, what: Awaited<T>) {
+        self.held_bytes += bytes;
+        self.under_way.push_back(UnderWay {
+            xid,
+            op,
+            bytes,
+            what,
+        });
+    }
+
+    /// Gives a watch up, whose watcher was dropped.
+    pub(in super::super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
+        if let Some(idle) = self.watches.remove(key) {
+            self.send_removal(&idle, now);
+        }
+    }
+
+    pub(super) fn send_removal(&mut self, idle: &Idle, now: BootInstant) {
+        // Without a connection the server has no watch to remove.
+        if self.phase != Phase::Connected {
+            return;
+        }
+        self.spoken = now;
+        let xid = self.next_xid();
+        let request = match idle {
+            Idle::Path(watch, path) => wire::Request::RemoveWatches(wire::Watches {
+                path: self.chroot.absolute(path).0,
+                kind: *watch as i32,
+            }),
+            Idle::Predecessor(number) => {
+                wire::Request::ForgetWatch(wire::ForgetWatch { watch: *number })
+            }
+        };
+        put_frame(&mut self.out, |to| request.put_with_header(xid, to));
+        let op = request.op();
+        self.await_reply(xid, op, 0, Awaited::Ignored);
+    }
+
+    /// Deletes a znode again that the caller of its create must not use.
+    pub(super) fn undo(&mut self, path: ZnodePath) {
+        let xid = self.next_xid();
+        let version = None;
+        let delete = Request::Delete { path, version };
+        let put = put_request(&delete, xid, &self.chroot, Dialect::Plain, &mut self.out);
+        if let (Ok(op), Request::Delete { path, .. }) = (put, delete) {
+            self.await_reply(xid, op, 0, Awaited::Undo(path));
+        }
+    }
+
+    pub(super) fn next_xid(&mut self) -> i32 {
+        // Negative numbers are reserved, and 0 is no number of a request in ZooKeeper's own client.
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        self.last_xid
+    }
+
+    pub(super) fn put_proof(&mut self, scheme: &str, secret: &Secret) {
+        let auth = wire::Request::Auth(wire::Auth {
+            kind: 0,
+            scheme: scheme.into(),
+            auth: secret.as_bytes(),
+        });
+        put_frame(&mut self.out, |to| auth.put_with_header(xid::AUTH, to));
+    }
+}
+
+/// Returns about the size of a request. What it is made of is held until its reply has come.
+pub(super) fn request_bytes(request: &Request) -> usize {
+    Scale { prefix: 0 }.request(request)
+}
+
+/// Returns the watch of the server that a request arms, if it asks for one.
+pub(super) fn armed_by(request: &Request) -> Option<(ServerWatch, &ZnodePath)> {
+    match request {
+        Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => {
+            Some((ServerWatch::Data, path))
+        }
+        Request::GetChildren { path, watch: true } => Some((ServerWatch::Children, path)),
+        Request::AddWatch { path, mode } => Some((Interest::of(*mode).server_watch(), path)),
+        _ => None,
+    }
+}
