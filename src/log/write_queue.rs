@@ -55,6 +55,10 @@ struct Queue {
     is_urgent: bool,
     /// Time at which the batches are written although no client waits for them; `None` when there are none.
     due: Option<Instant>,
+    /// Number of urgent requests since the last batch was taken.
+    gathered: usize,
+    /// Number of urgent requests of the last batch: their clients are about to send the next ones.
+    answered: usize,
     sleep: Sleep,
     ends: bool,
 }
@@ -68,6 +72,8 @@ enum Sleep {
     UntilWork,
     /// For the moment at which the batches are due, or anything urgent.
     UntilDue,
+    /// For enough requests to share the next sync, or the end of its patience.
+    UntilGathered,
 }
 
 /// Used batches that are kept for their buffers: one is written, one fills, and the others absorb a burst.
@@ -95,6 +101,8 @@ impl WriteQueue {
                 last,
                 is_urgent: false,
                 due: None,
+                gathered: 0,
+                answered: 0,
                 sleep: Sleep::Not,
                 ends: false,
             }),
@@ -233,10 +241,12 @@ impl WriteQueue {
     /// without a deadline. So many lazy transactions cost one wake, not one each.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         queue.is_urgent |= is_urgent;
+        queue.gathered += usize::from(is_urgent);
         let is_needed = match queue.sleep {
             Sleep::Not => false,
             Sleep::UntilWork => true,
             Sleep::UntilDue => queue.is_ready(),
+            Sleep::UntilGathered => queue.is_gathered(),
         };
         if is_needed {
             queue.sleep = Sleep::Not;
@@ -334,10 +344,23 @@ impl WriteQueue {
     }
 
     /// Takes the next batch, when it is time; `None` when none will come.
-    pub(super) fn next(&self, used: Option<Batch>) -> Option<Batch> {
+    ///
+    /// Waits, for `patience` at most, until half as many urgent requests have come as the last batch answered: clients
+    /// that wait for each answer send their next requests now. Taken at once, the first of these would have a sync of
+    /// its own, during which all others gather: of two syncs one would serve a single client, and the cores would be
+    /// idle during the other. Halves take turns, and one half is carried out while the other is synced.
+    pub(super) fn next(&self, used: Option<Batch>, patience: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
             queue.used.push(used);
+        }
+        if !queue.is_gathered() && !patience.is_zero() {
+            queue.sleep = Sleep::UntilGathered;
+            let is_too_few = |queue: &mut Queue| !queue.is_gathered();
+            // Bounded: the clients that were answered need not write again, and the next request may be a lone one.
+            let until = Instant::now() + patience;
+            self.work.wait_while_until(&mut queue, is_too_few, until);
+            queue.sleep = Sleep::Not;
         }
         loop {
             if (queue.is_ready() || queue.is_late())
@@ -363,6 +386,12 @@ impl WriteQueue {
         }
     }
 
+    /// Returns true if the writer waits for more requests to share a sync.
+    #[cfg(test)]
+    pub(super) fn writer_gathers(&self) -> bool {
+        self.queue.lock().sleep == Sleep::UntilGathered
+    }
+
     /// Takes the next batch, if there is one.
     #[cfg(test)]
     pub(super) fn try_next(&self) -> Option<Batch> {
@@ -386,6 +415,11 @@ impl Queue {
         self.is_urgent || self.ends || self.batches.len() > 1
     }
 
+    /// Returns true if the next batch has requests enough, or there is another reason not to wait for more.
+    fn is_gathered(&self) -> bool {
+        2 * self.gathered >= self.answered || self.ends || self.batches.len() > 1
+    }
+
     fn is_late(&self) -> bool {
         self.due.is_some_and(|due| due <= Instant::now())
     }
@@ -397,6 +431,7 @@ impl Queue {
         if self.batches.is_empty() {
             self.is_urgent = false;
             self.due = None;
+            self.answered = std::mem::take(&mut self.gathered);
         }
         Some(batch)
     }

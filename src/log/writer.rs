@@ -10,7 +10,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::disk::{Disk, DiskFile, failed, no_room};
 use super::durability_barrier::DurabilityBarrier;
@@ -77,6 +77,7 @@ impl LogParts {
             allocator: allocator.clone(),
             position: start.position,
             syncs: start.syncs,
+            last_sync: Duration::ZERO,
         };
         if !writer.has_room_for(&start.first) {
             let made = allocator.make_room();
@@ -189,6 +190,10 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
+/// Limit of [`Writer::patience`]. Clients near the server, which wait for each answer, have sent their next request by
+/// then.
+const MAX_PATIENCE: Duration = Duration::from_millis(1);
+
 /// Writer of the log. It alone writes frames, so their order is that of the zxids.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
@@ -196,6 +201,8 @@ pub(super) struct Writer {
     pub(super) position: LogPosition,
     /// True if each batch is synced, false if none is.
     pub(super) syncs: bool,
+    /// Duration of the last sync.
+    pub(super) last_sync: Duration,
 }
 
 impl Writer {
@@ -221,7 +228,7 @@ impl Writer {
     /// that (invariant 12).
     fn run(mut self) -> io::Result<()> {
         let mut used = None;
-        while let Some(batch) = self.queue.next(used.take()) {
+        while let Some(batch) = self.queue.next(used.take(), self.patience()) {
             if self.queue.is_short() {
                 // The batch's answers wait here until room is made, and with them the clients' next requests: so a disk
                 // that is slow, but not full, refuses no client that waits for its answers.
@@ -230,6 +237,16 @@ impl Writer {
             used = Some(self.write_batch(batch)?);
         }
         self.sync_and_mark()
+    }
+
+    /// Returns the longest time that a batch may wait for more requests to share its sync.
+    fn patience(&self) -> Duration {
+        // A part of the sync that it can save. The limit is for a disk that stalls: its next answers must not be late
+        // because the last one was.
+        match self.syncs {
+            true => (self.last_sync / 2).min(MAX_PATIENCE),
+            false => Duration::ZERO,
+        }
     }
 
     /// Writes a batch of the queue; it can be used again.
@@ -258,7 +275,8 @@ impl Writer {
     fn sync(&mut self) -> io::Result<()> {
         let begun = Instant::now();
         self.position.file.sync()?;
-        self.queue.stats.count_sync(begun.elapsed());
+        self.last_sync = begun.elapsed();
+        self.queue.stats.count_sync(self.last_sync);
         // Only after the sync has returned, and only here: every later frame repeats the claim. Frames of earlier
         // segments are included, since `enter_next_segment` syncs a segment before it leaves it.
         self.position.synced = self.position.chain - 1;

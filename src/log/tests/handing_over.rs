@@ -14,24 +14,46 @@ use crate::core::NodeKind;
 /// Far longer than anything has to wait, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue, and the last zxids of the batches that its writer is handed.
-fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
+/// Patience of a writer that no test outlasts.
+const FOREVER: Duration = Duration::from_secs(100_000);
+
+fn queue_without_writer() -> Arc<WriteQueue> {
     let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
     let sizes = Sizes::new(1 << 16, 1 << 16);
     let queue = WriteQueue::new(barrier, false, sizes, SegmentRoom::default(), Zxid(0));
-    let queue = Arc::new(queue);
+    Arc::new(queue)
+}
+
+/// Starts a writer with this patience. Returns the last zxids of the batches that it is handed.
+fn start_writer(queue: &Arc<WriteQueue>, patience: Duration) -> Receiver<Zxid> {
+    let queue = queue.clone();
     let (sender, handed) = channel();
-    std::thread::spawn({
-        let queue = queue.clone();
-        move || {
-            let mut used = None;
-            while let Some(batch) = queue.next(used.take()) {
-                sender.send(batch.last()).unwrap();
-                used = Some(batch);
-            }
+    std::thread::spawn(move || {
+        let mut used = None;
+        while let Some(batch) = queue.next(used.take(), patience) {
+            sender.send(batch.last()).unwrap();
+            used = Some(batch);
         }
     });
+    handed
+}
+
+/// A queue, and the last zxids of the batches that its writer is handed.
+fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
+    let queue = queue_without_writer();
+    let handed = start_writer(&queue, Duration::ZERO);
     (queue, handed)
+}
+
+/// A queue whose last batch has answered four requests, with zxids up to 4.
+fn queue_behind_four() -> Arc<WriteQueue> {
+    let queue = queue_without_writer();
+    for zxid in 1..=4 {
+        append(&queue, zxid, true);
+    }
+    let batch = queue.next(None, PATIENCE).unwrap();
+    assert_eq!(batch.last(), Zxid(4), "the first batch waits for nothing");
+    queue
 }
 
 fn append(queue: &WriteQueue, zxid: i64, is_urgent: bool) {
@@ -80,5 +102,43 @@ fn the_end_takes_lazy_writes_along() {
     append(&queue, 1, false);
     queue.end();
     assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(1)));
+    assert!(handed.recv_timeout(PATIENCE).is_err(), "nothing is left");
+}
+
+#[test]
+fn a_batch_waits_for_half_of_the_clients_that_the_last_one_answered() {
+    let queue = queue_behind_four();
+    let handed = start_writer(&queue, FOREVER);
+    while !queue.writer_gathers() {
+        std::thread::yield_now();
+    }
+    append(&queue, 5, true);
+    assert!(queue.writer_gathers(), "one of four");
+    append(&queue, 6, true);
+    assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(6)));
+    append(&queue, 7, true);
+    assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(7)), "half of two");
+    queue.end();
+}
+
+#[test]
+fn a_request_without_company_is_handed_over_after_its_patience() {
+    let queue = queue_behind_four();
+    let handed = start_writer(&queue, Duration::from_millis(1));
+    append(&queue, 5, true);
+    assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(5)));
+    queue.end();
+}
+
+#[test]
+fn the_end_is_not_held_up_by_patience() {
+    let queue = queue_behind_four();
+    let handed = start_writer(&queue, FOREVER);
+    while !queue.writer_gathers() {
+        std::thread::yield_now();
+    }
+    append(&queue, 5, true);
+    queue.end();
+    assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(5)));
     assert!(handed.recv_timeout(PATIENCE).is_err(), "nothing is left");
 }
