@@ -44,7 +44,7 @@ pub(crate) struct Serving {
     /// Durability of a store in a folder, and of a ZooKeeper, which syncs unless it is none
     #[arg(long, value_enum, default_value = "fsync")]
     pub(crate) durability: Durability,
-    /// Threads of the servers that are started, of the echo server among them [default: one per core, at most 4]
+    /// Threads of the servers that are started, of the echo server among them [default: half of the cores, at most 4]
     #[arg(long, value_name = "N", value_parser = count)]
     server_threads: Option<usize>,
     /// Busy polling of the `lockkeeper serve` that is started, as it takes it itself: 0 for none [default: its own]
@@ -59,7 +59,7 @@ impl Serving {
     /// Returns the number of threads of a server.
     pub(crate) fn server_threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        self.server_threads.unwrap_or(cores.min(4))
+        self.server_threads.unwrap_or((cores / 2).clamp(1, 4))
     }
 
     /// Starts the floor of served figures, or ends the program.

@@ -134,7 +134,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 
-    /// Number of threads [default: one per core, at most 4]
+    /// Number of threads that serve connections [default: half of the cores, at most 4]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Running")]
     pub(crate) threads: Option<usize>,
     /// Longest time for which a thread polls its connections before it sleeps, from 0 (never) to 10ms [default: 100us, or

@@ -278,8 +278,9 @@ impl TlsFiles {
 }
 
 fn threads(flags: &Flags) -> usize {
-    // At most four by default: all requests take the store's one lock.
-    flags.threads.unwrap_or(cores().min(4))
+    // Half of the cores: the log has a thread of its own, and clients on this machine need some, too. At most four, since
+    // all requests take the store's one lock.
+    flags.threads.unwrap_or((cores() / 2).clamp(1, 4))
 }
 
 fn busy_poll(flags: &Flags) -> Duration {
