@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cleanup::Cleanup;
+pub(crate) use lease::Beat;
 pub use lease::Lease;
-pub(crate) use lease::{Beat, Sent};
 pub use options::ConnectOptions;
 pub use states::StateStream;
 use status::DEFAULT_TICK;

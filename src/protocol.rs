@@ -4,10 +4,12 @@
 //! [`testing`](crate::testing). The same types go from a session's method to the core and back: nothing is translated
 //! on the way, but for the keys of watches ([`Reply`]).
 
+mod proof;
 mod reply;
 mod request;
 mod response;
 
+pub(crate) use self::proof::{Judge, Proof, Sent};
 pub(crate) use self::reply::unexpected;
 pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};
 pub use self::request::{

@@ -14,20 +14,18 @@ use std::time::Duration;
 
 use crate::acl::Acl;
 use crate::backend::{
-    Backend, Cleanup, ConnectOptions, FLUSH_LIMIT, Flushed, Lease, Sent, SessionStatus, StateStream,
+    Backend, Cleanup, ConnectOptions, FLUSH_LIMIT, Flushed, Lease, SessionStatus, StateStream,
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::path::ZnodePath;
-use crate::protocol::{Request, Response};
+use crate::protocol::{Judge, Proof, Request, Response, Sent};
 use crate::size::Scale;
 use crate::types::{SessionId, SessionState};
 
 use heartbeat::Heart;
 pub use heartbeat::Heartbeat;
-pub(crate) use proof::Proof;
-use proof::judge;
 pub use requests::Call;
 use requests::done;
 
@@ -254,7 +252,7 @@ impl Inner {
         let is_write = request.is_write();
         match self.backend.submit(request).now_or_never() {
             Ok(reply) => {
-                judge(&self.status, sent, is_write, &reply);
+                self.status.judge(sent, is_write, &reply);
                 Response::ready(reply)
             }
             Err(response) => response.proving(Proof {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::status::SessionStatus;
 use crate::clock::BootInstant;
+use crate::protocol::Sent;
 
 /// Part of the timeout by which a lease ends before the server may expire the session: 1/10. A server may postpone
 /// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first in any case.
@@ -120,13 +121,6 @@ struct Touch {
     since: BootInstant,
     sent: BootInstant,
     answered: BootInstant,
-}
-
-/// Record of a request that was sent, by which its answer is judged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub(super) at: BootInstant,
-    connection: u64,
 }
 
 /// Record of the last heartbeat.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use super::lease::{Beat, Lease, LeaseState, Sent};
+use super::lease::{Beat, Lease, LeaseState};
 use super::states::{StateStream, States};
 use crate::clock::{BootInstant, Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::protocol::Sent;
 use crate::types::{SessionId, SessionState};
 
 /// State and lease of a session. Its backend writes it; sessions, locks and waiters read it.

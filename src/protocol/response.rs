@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Reply;
+use super::{Proof, Reply};
 use crate::error::Result;
 use crate::future::BoxFuture;
-use crate::session::Proof;
 
 /// The future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]

@@ -1,28 +1,14 @@
-//! [`Proof`]: a request whose answer may prove that its session is alive (invariant 6).
+//! The answers that renew a session's lease (invariant 6).
 
-use std::sync::Arc;
-
-use crate::backend::{Sent, SessionStatus};
+use crate::backend::SessionStatus;
 use crate::error::{Error, Result};
-use crate::protocol::Reply;
+use crate::protocol::{Judge, Reply, Sent};
 
-/// A request under way, and the lease that its answer renews.
-pub(crate) struct Proof {
-    pub(super) status: Arc<SessionStatus>,
-    pub(super) sent: Sent,
-    pub(super) is_write: bool,
-}
-
-impl Proof {
-    /// Renews the lease if the reply proves that the session was alive.
-    pub(crate) fn judge(&self, reply: &Result<Reply>) {
-        judge(&self.status, self.sent, self.is_write, reply);
-    }
-}
-
-pub(super) fn judge(status: &SessionStatus, sent: Sent, is_write: bool, reply: &Result<Reply>) {
-    if proves(reply) {
-        status.answered(sent, is_write && is_commit(reply));
+impl Judge for SessionStatus {
+    fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>) {
+        if proves(reply) {
+            self.answered(sent, is_write && is_commit(reply));
+        }
     }
 }
 

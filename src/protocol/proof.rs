@@ -1,0 +1,34 @@
+//! [`Proof`]: a request whose answer may prove that its session is alive (invariant 6).
+
+use std::sync::Arc;
+
+use super::Reply;
+use crate::clock::BootInstant;
+use crate::error::Result;
+
+/// Record of a request that was sent, by which its answer is judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) at: BootInstant,
+    /// Number of the connection, counted by the session's status.
+    pub(crate) connection: u64,
+}
+
+/// A session's status, which knows what an answer proves.
+pub(crate) trait Judge: Send + Sync {
+    /// Renews the session's lease if the reply proves that it was alive.
+    fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>);
+}
+
+/// A request under way, and the status of its session.
+pub(crate) struct Proof {
+    pub(crate) status: Arc<dyn Judge>,
+    pub(crate) sent: Sent,
+    pub(crate) is_write: bool,
+}
+
+impl Proof {
+    pub(super) fn judge(&self, reply: &Result<Reply>) {
+        self.status.judge(self.sent, self.is_write, reply);
+    }
+}
