@@ -181,6 +181,8 @@ mod tests {
             fencing_token: FencingToken::new(Zxid(7)),
             owner: SessionId(3),
             version,
+            joined_at_ms: 0,
+            written_at_ms: 0,
             metadata: LockMetadata::parse(data),
             data: Bytes::from_static(data),
         }

@@ -10,18 +10,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath, sequence_of};
+use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath};
 use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
 use super::report::WardenReport;
 use crate::holders::LEASES;
-use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::stream::LossySender;
-use crate::token::FencingToken;
 
 /// Watcher of one lock.
 pub(super) struct LockWatcher {
@@ -222,15 +220,7 @@ async fn look_past(
             return Ok(Seen::NotEphemeral(path));
         }
         look.watchers.push(watcher);
-        look.holders.push(QueueEntry {
-            sequence: sequence_of(path.name()).unwrap_or_default(),
-            path,
-            fencing_token: FencingToken::new(stat.czxid),
-            owner: stat.ephemeral_owner,
-            version: stat.version,
-            metadata: LockMetadata::parse(&data),
-            data,
-        });
+        look.holders.push(QueueEntry::read(path, data, &stat));
     }
     Ok(Seen::Holders(look))
 }
