@@ -6,6 +6,7 @@
 mod digest;
 mod exit;
 mod inspect;
+mod locks;
 mod serve;
 mod target;
 mod values;
@@ -76,6 +77,12 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Lists the locks that are held, and their holders.
+    ///
+    /// HELD counts from the moment at which the holder joined the queue, by the server's clock: a holder that had to
+    /// wait has held for less. OVERDUE is the excess over the time that the holder expected, counted likewise from its
+    /// joining or its last sign of life. A name without a slash in front stands below /locks.
+    Locks(locks::Locks),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
 }
@@ -134,6 +141,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,195 @@
+//! `lockkeeper locks`.
+
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lockkeeper::{
+    Election, LockOptions, LockPath, Mutex, RevokeTarget, Revoker, RwLock, Semaphore,
+};
+use lockkeeper_store::{CreateMode, Op};
+use serde_json::Value;
+
+use super::stores::*;
+use super::support::*;
+
+/// A name that would break a table, or a terminal.
+const ODD: &str = "a b\n\u{1b}[31mred\u{202e}/ä";
+
+pub(crate) fn named(name: &str) -> LockPath {
+    LockPath::new("/locks").unwrap().key(name)
+}
+
+pub(crate) fn objects(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+on_each_store! {
+    async fn every_lock_is_shown_with_its_holder(store: StoreAt) {
+        let client = store.connect().await;
+        assert_eq!(success(&store.run(&["locks", "--json"])), "");
+        let options = LockOptions::new().label("night run").expected_hold(Duration::from_millis(1));
+        let guard = Mutex::new(&client, named("jobs/a")).unwrap().lock_with(options).await.unwrap();
+        let _odd = Mutex::new(&client, named(ODD)).unwrap().lock().await.unwrap();
+        let _permits = Semaphore::new(&client, "/app/quota", 5).unwrap().acquire_many(2).await.unwrap();
+        let _leader = Election::new(&client, "/app/leader").unwrap().campaign("me").await.unwrap();
+        let _reader = RwLock::new(&client, "/app/rw").unwrap().read().await.unwrap();
+
+        let seen = objects(&success(&store.run(&["locks", "--json"])));
+        let names: Vec<_> = seen.iter().map(|it| (it["lock"].as_str().unwrap(), it["kind"].as_str().unwrap())).collect();
+        assert_eq!(names, [
+            ("/app/leader", "election"),
+            ("/app/quota", "semaphore"),
+            ("/app/rw", "rwlock"),
+            (ODD, "mutex"),
+            ("jobs/a", "mutex"),
+        ]);
+        let job = seen.last().unwrap();
+        assert_eq!(job["path"], "/locks/jobs%2Fa");
+        assert_eq!(job["waiters"], 0);
+        let holder = &job["holders"][0];
+        assert_eq!(holder["token"], guard.fencing_token().to_string());
+        assert_eq!(holder["session"], guard.session().id().to_string());
+        assert_eq!(holder["entry"], guard.path().as_str());
+        assert_eq!(holder["label"], "night run");
+        assert_eq!(holder["pid"], std::process::id());
+        assert_eq!(holder["expected_ms"], 1);
+        assert_eq!(seen[1]["holders"].as_array().unwrap().len(), 2);
+
+        let table = success(&store.run(&["locks"]));
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines.len(), 7, "one line for each holder: {table}");
+        assert!(lines[0].starts_with("LOCK") && lines[0].ends_with("LABEL"), "{table}");
+        assert!(lines[5].starts_with(r"a b\n\u{1b}[31mred\u{202e}/ä  mutex"), "{table}");
+        assert!(lines[6].starts_with("jobs/a  ") && lines[6].ends_with("night run"), "{table}");
+        assert!(!table.contains('\u{1b}'), "{table:?}");
+
+        let some = |prefix| objects(&success(&store.run(&["locks", prefix, "--json"]))).len();
+        assert_eq!([some("jobs/"), some("jobs/b"), some("/app"), some("/app/quota"), some("/")], [1, 0, 3, 1, 5]);
+    }
+
+    async fn a_reader_that_has_gone_is_no_failure(store: StoreAt) {
+        let client = store.connect().await;
+        let _guard = Mutex::new(&client, named("a")).unwrap().lock().await.unwrap();
+        for arguments in [&["locks"][..], &["locks", "--json"], &["who", "a"], &["who", "a", "--json"]] {
+            let mut child = store.command(arguments);
+            let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""));
+        }
+    }
+
+    async fn ten_thousand_locks_are_listed(store: StoreAt) {
+        const LOCKS: usize = 10_000;
+        let client = store.connect().await;
+        let session = client.session().await.unwrap();
+        session.create_all(&"/locks".parse().unwrap(), CreateMode::Persistent).await.unwrap();
+        for chunk in (0..LOCKS).collect::<Vec<_>>().chunks(1_000) {
+            let create = |path, mode| Op::Create(lockkeeper_store::Create {
+                path, data: "{\"v\":1}".into(), mode, acl: session.acl().clone(),
+            });
+            let ops = chunk.iter().flat_map(|number| {
+                let lock = named(&number.to_string());
+                let entry = lock.as_znode().join("_c_x-lock-").unwrap();
+                [create(lock.as_znode().clone(), CreateMode::Persistent), create(entry, CreateMode::EphemeralSequential)]
+            });
+            session.multi(ops.collect::<Vec<_>>()).await.unwrap();
+        }
+        assert_eq!(success(&store.run(&["locks"])).lines().count(), LOCKS + 1);
+        assert_eq!(success(&store.run(&["locks", "99", "--json"])).lines().count(), 111);
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_and_wrong_prefixes_have_statuses_of_their_own() {
+    let store = StoreAt::served();
+    for arguments in [
+        &["locks", ""][..],
+        &["locks", "/a//b"],
+        &["who", ""],
+        &["who", "/"],
+        &["who"],
+        &["locks", "--url", "x://y"],
+    ] {
+        let output = store.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {output:?}");
+    }
+    let url = store.url.clone();
+    drop(store);
+    for command in ["locks", "who"] {
+        let mut arguments = vec![command, "--url", &url, "--connect-timeout", "200ms"];
+        arguments.extend((command == "who").then_some("a"));
+        let output = lockkeeper(&arguments.iter().map(|it| it as _).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+mod who {
+    use super::*;
+
+    on_each_store! {
+        async fn a_queue_is_shown_in_full(store: StoreAt) {
+            let client = store.connect().await;
+            assert_eq!(success(&store.run(&["who", "a"])), "a: free, and nobody waits\n");
+            assert_eq!(success(&store.run(&["who", "a", "--json"])), "");
+            let mutex = Mutex::new(&client, named("a")).unwrap();
+            let options = LockOptions::new().label("first").reason("rows\u{1b}[2J").backtrace();
+            let guard = mutex.lock_with(options.auto_unlock_after(Duration::from_secs(65))).await.unwrap();
+            let other = Mutex::new(&store.connect().await, named("a")).unwrap();
+            let mut waits = Vec::new();
+            for label in ["second", "third"] {
+                let (other, path) = (other.clone(), named("a"));
+                let options = LockOptions::new().label(label);
+                let before = lockkeeper::queue(&client, &path).await.unwrap().len();
+                waits.push(tokio::spawn(async move { other.lock_with(options).await }));
+                let mut queue = lockkeeper::observe(&client, &path).unwrap();
+                while queue.next().await.unwrap().unwrap().len() == before {}
+            }
+            let revoker = Revoker::new(&client).by("jane");
+            revoker.request(&RevokeTarget::holder(named("a")).unwrap()).await.unwrap();
+
+            let seen = objects(&success(&store.run(&["who", "a", "--json"])));
+            let of = |field: &str| seen.iter().map(|it| it[field].clone()).collect::<Vec<_>>();
+            assert_eq!(of("label"), ["first", "second", "third"]);
+            assert_eq!(of("position"), [0, 1, 2]);
+            assert_eq!(of("holds"), [true, false, false]);
+            assert_eq!(seen[0]["token"], guard.fencing_token().to_string());
+            assert_eq!(seen[0]["revocation"]["by"], "jane");
+            assert_eq!(seen[0]["auto_unlock_ms"], 65_000);
+            assert!(seen[0]["backtrace"].as_str().unwrap().contains("locks"), "{seen:?}");
+            assert_eq!(seen[1]["held_ms"], Value::Null);
+
+            let shown = success(&store.run(&["who", "/locks/a"]));
+            let lines: Vec<_> = shown.lines().collect();
+            assert_eq!(lines[0], "a: mutex, 1 holding, 2 waiting");
+            assert!(lines[3].starts_with("holds  ") && lines[3].ends_with("first"), "{shown}");
+            assert!(lines[4].starts_with("1  ") && lines[5].starts_with("2  "), "{shown}");
+            for part in ["asked 1 times to release it, last by jane, ", "may be unlocked after: 1m 5s", r"reason: rows\u{1b}[2J", "acquired at:"] {
+                assert!(shown.contains(part), "{part}: {shown}");
+            }
+            assert!(!shown.contains('\u{1b}'), "{shown:?}");
+            waits.iter().for_each(|wait| wait.abort());
+        }
+
+        async fn a_semaphores_permits_and_waiters_are_one_queue(store: StoreAt) {
+            let client = store.connect().await;
+            let quota = Semaphore::new(&client, named("quota"), 2).unwrap();
+            let _permits = quota.acquire_many(2).await.unwrap();
+            let waiting = quota.clone();
+            let wait = tokio::spawn(async move { waiting.acquire().await });
+            let mut queue = lockkeeper::observe(&client, named("quota").as_znode().join("locks").unwrap()).unwrap();
+            while queue.next().await.unwrap().unwrap().is_empty() {}
+            let seen = objects(&success(&store.run(&["who", "quota", "--json"])));
+            let positions: Vec<_> = seen.iter().map(|it| it["position"].as_u64().unwrap()).collect();
+            assert_eq!(positions, [0, 0, 1]);
+            let shown = success(&store.run(&["who", "quota"]));
+            assert!(shown.starts_with("quota: semaphore, 2 holding, 1 waiting\n"), "{shown}");
+            wait.abort();
+        }
+    }
+}
