@@ -7,6 +7,7 @@ mod digest;
 mod exit;
 mod inspect;
 mod locks;
+mod revoke;
 mod serve;
 mod target;
 mod values;
@@ -85,6 +86,12 @@ enum Command {
     Locks(locks::Locks),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
+    /// Asks the holders of a lock to release it, or takes it away with --force.
+    ///
+    /// A holder that listens for revocation decides itself what to do. With --force it loses the lock at once, and may
+    /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
+    /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
+    Revoke(revoke::Revoke),
 }
 
 fn main() -> ExitCode {
@@ -142,6 +149,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
+        Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

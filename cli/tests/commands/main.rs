@@ -6,6 +6,7 @@ mod digest;
 mod disk;
 mod docs;
 mod locks;
+mod revoke;
 mod serve;
 mod server;
 mod stops;
