@@ -1,5 +1,7 @@
 //! [`list_locks`]: all locks below a prefix, with their holders.
 
+mod changes;
+mod observe;
 mod prefix;
 mod walk;
 
@@ -11,6 +13,8 @@ use crate::observe::{QueueEntry, read_queue};
 use crate::path::IntoLockPath;
 use crate::retry::retry;
 
+pub(crate) use changes::Changes;
+pub use observe::{LockChange, LockChanges, observe_locks};
 pub use prefix::LockPrefix;
 pub(crate) use walk::{Root, Walk};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Acl, Client, ConnectOptions, Election, Error, LockInfo, LockKind, LockOptions, LockPath,
-    LockPrefix, Mutex, RwLock, Semaphore, Session, list_locks, lock_queue,
+    LockPrefix, Mutex, RwLock, Semaphore, Session, list_locks, lock_queue, observe_locks,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, ReadOp, Request, Response, ZnodePath};
 
@@ -183,6 +183,34 @@ on_every_backend! {
         assert!(seen.iter().all(|lock| lock.holders.len() == 1));
         // Two reads of each lock, 512 in a request but for the first few.
         assert!(cost.requests(RequestKind::Any) <= 24, "{cost:?}");
+    }
+
+    async fn an_observer_sees_each_lock_that_changes(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let session = world.client().await.session().await.unwrap();
+        let mut changes = observe_locks(&client, "/l").unwrap();
+        let mut next = async || changes.next().await.unwrap().unwrap();
+        assert_eq!(next().await, Default::default(), "the first comes at once");
+        let first = enter(&session, "/l/a/_c_x-lock-").await;
+        assert_eq!(short(&next().await.changed), [("/l/a", LockKind::Mutex, 1, 0)]);
+        enter(&session, "/elsewhere/_c_x-lock-").await;
+        let permit = enter(&session, "/l/s/leases/_c_x-lease-").await;
+        assert_eq!(short(&next().await.changed), [("/l/s", LockKind::Semaphore, 1, 0)]);
+        enter(&session, "/l/s/locks/_c_x-lock-").await;
+        assert_eq!(short(&next().await.changed), [("/l/s", LockKind::Semaphore, 1, 1)]);
+        session.delete(&permit, None).await.unwrap();
+        assert_eq!(short(&next().await.changed), [("/l/s", LockKind::Semaphore, 0, 1)]);
+        session.set_data(&first, "{\"v\":1}", None).await.unwrap();
+        assert_eq!(next().await.changed[0].holders[0].version, 1);
+        // What happens without a connection, or between two sessions, is seen after.
+        world.disconnect(&client);
+        session.delete(&first, None).await.unwrap();
+        world.reconnect(&client);
+        assert_eq!(next().await.freed, [path("/l/a")]);
+        world.expire(&client).await.unwrap();
+        enter(&session, "/l/a/_c_x-lock-").await;
+        assert_eq!(short(&next().await.changed), [("/l/a", LockKind::Mutex, 1, 0)]);
     }
 
     async fn a_lost_reply_is_asked_for_again(env: Env) {

@@ -55,6 +55,11 @@ impl LockPrefix {
             .is_some_and(|text| text.starts_with(keys))
     }
 
+    /// Returns true if all locks of the other are also of this one.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self == other || self.keys.is_none() && self.contains(&other.top)
+    }
+
     /// Returns the znode at and below which they are.
     pub(crate) fn top(&self) -> &ZnodePath {
         &self.top
@@ -91,6 +96,14 @@ impl From<ZnodePath> for LockPrefix {
 impl From<LockPath> for LockPrefix {
     fn from(top: LockPath) -> Self {
         top.as_znode().clone().into()
+    }
+}
+
+impl TryFrom<&LockPrefix> for LockPrefix {
+    type Error = Error;
+
+    fn try_from(prefix: &LockPrefix) -> Result<Self, Error> {
+        Ok(prefix.clone())
     }
 }
 

@@ -68,28 +68,37 @@ impl Root {
     ) -> Option<Self> {
         contender_number(session, entry.name())?;
         let queue = entry.parent()?;
-        let depth = match queue.name() {
-            LEASES => Depth::Lock,
-            LOCKS => Depth::SemaphoreOrLocks,
-            _ => return Some(Self::lock(queue)),
-        };
-        let path = queue.parent()?;
-        let is_below = path == *prefix.top() || prefix.contains(&path);
-        Some(if is_below {
-            Self { path, depth }
-        } else {
-            Self::lock(queue)
+        let semaphore = queue
+            .parent()
+            .filter(|path| queue.name() == LEASES && is_below(prefix, path));
+        Some(match semaphore {
+            Some(path) => Self::lock(path),
+            None => Self::containing(prefix, queue),
         })
     }
 
+    /// The lock at a path, or the semaphore of which that is the queue of waiters.
+    pub(crate) fn containing(prefix: &LockPrefix, lock: ZnodePath) -> Self {
+        let semaphore = lock
+            .parent()
+            .filter(|path| lock.name() == LOCKS && is_below(prefix, path));
+        match semaphore {
+            Some(path) => Self {
+                path,
+                depth: Depth::SemaphoreOrLocks,
+            },
+            None => Self::lock(lock),
+        }
+    }
+
     /// One lock.
-    pub(crate) fn lock(path: ZnodePath) -> Self {
+    fn lock(path: ZnodePath) -> Self {
         let depth = Depth::Lock;
         Self { path, depth }
     }
 
     /// Returns the paths of the locks that are found from here, if any are; none for a tree.
-    pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> {
+    pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> + use<> {
         let (own, child) = match self.depth {
             Depth::Tree => (None, None),
             Depth::Lock => (Some(self.path.clone()), None),
@@ -97,6 +106,11 @@ impl Root {
         };
         own.into_iter().chain(child)
     }
+}
+
+/// Returns true if locks at this path may be read for a prefix.
+fn is_below(prefix: &LockPrefix, path: &ZnodePath) -> bool {
+    path == prefix.top() || prefix.contains(path)
 }
 
 /// A walk over the locks of a tree.
