@@ -100,3 +100,16 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
         metadata.label.unwrap_or_default(),
     ]
 }
+
+/// Returns a holder in words: its token, and what it says of itself.
+pub(crate) fn described(entry: &QueueEntry) -> String {
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    let parts = [
+        Some(format!("token {}", entry.fencing_token)),
+        metadata.label,
+        metadata.host.map(|host| format!("host {host}")),
+        metadata.pid.map(|pid| format!("pid {pid}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    escaped(&parts.join(", "))
+}

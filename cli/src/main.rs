@@ -11,6 +11,7 @@ mod revoke;
 mod serve;
 mod target;
 mod values;
+mod warden;
 mod who;
 
 use std::error::Error;
@@ -92,6 +93,12 @@ enum Command {
     /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
     /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
     Revoke(revoke::Revoke),
+    /// Reports locks that are held for longer than their holders stated, until SIGTERM or SIGINT.
+    ///
+    /// It watches all locks below the prefix, also those that appear later, and times each holder from its first sight:
+    /// late at times, and never early. stdout has a line for each report, stderr the log (its level is in
+    /// LOCKKEEPER_LOG). Of several wardens with the same prefix one acts, and the others wait to take its place.
+    Warden(warden::Warden),
 }
 
 fn main() -> ExitCode {
@@ -150,6 +157,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
+        Command::Warden(warden) => return Ok(in_a_store(warden.run())),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

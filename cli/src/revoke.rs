@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper::{
-    Client, Error, FencingEnforced, LockPath, LockQueue, QueueEntry, RevokeTarget, Revoker,
-    ZnodePath, lock_queue,
+    Client, Error, FencingEnforced, LockPath, LockQueue, RevokeTarget, Revoker, ZnodePath,
+    lock_queue,
 };
 
 use crate::exit::Failure;
+use crate::locks::described;
 use crate::locks::names::{escaped, lock_name};
 use crate::locks::table::duration;
 use crate::target::{Target, lock_path};
@@ -125,19 +126,6 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     io::stdin().lock().read_line(&mut answer)?;
     let answer = answer.trim().to_ascii_lowercase();
     Ok(answer == "y" || answer == "yes")
-}
-
-/// Returns a holder in words: its token, and what it says of itself.
-fn described(entry: &QueueEntry) -> String {
-    let metadata = entry.metadata.clone().unwrap_or_default();
-    let parts = [
-        Some(format!("token {}", entry.fencing_token)),
-        metadata.label,
-        metadata.host.map(|host| format!("host {host}")),
-        metadata.pid.map(|pid| format!("pid {pid}")),
-    ];
-    let parts: Vec<_> = parts.into_iter().flatten().collect();
-    escaped(&parts.join(", "))
 }
 
 /// Returns the name of the user, as the environment tells it.

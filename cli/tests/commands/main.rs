@@ -14,6 +14,7 @@ mod stores;
 mod support;
 mod tls;
 mod unix;
+mod warden;
 
 use std::process::Command;
 
