@@ -3,11 +3,14 @@
 pub(crate) mod json;
 pub(crate) mod names;
 pub(crate) mod table;
+mod watch;
 
 use std::fmt::Write;
 
 use clap::Args;
-use lockkeeper::{Client, LockInfo, LockList, LockPrefix, QueueEntry, list_locks};
+use lockkeeper::{
+    Client, Error, LockInfo, LockList, LockPrefix, QueueEntry, ZnodePath, list_locks,
+};
 
 use crate::exit::Failure;
 use crate::target::Target;
@@ -23,6 +26,9 @@ pub(crate) struct Locks {
     /// Prints one JSON object for each lock
     #[arg(long)]
     json: bool,
+    /// Shows them again as they change: on a terminal all, otherwise a line for each that has changed
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -31,6 +37,9 @@ impl Locks {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let prefix = lock_prefix(self.prefix.as_deref())?;
         let client = self.target.connect().await?;
+        if self.watch {
+            return watch::run(&client, prefix, self.json).await;
+        }
         let list = listed(&client, &prefix).await?;
         let now_ms = client.clock().unix_ms();
         let text = if self.json {
@@ -50,19 +59,24 @@ impl Locks {
 /// Lists the locks, and warns of those that may not be read.
 async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failure> {
     let list = list_locks(client, prefix.clone()).await?;
-    if let Some((path, why)) = list.unreadable.first() {
-        let count = list.unreadable.len();
+    warn_of(&list.unreadable);
+    Ok(list)
+}
+
+/// Warns of locks that are missing in a list.
+fn warn_of(unreadable: &[(ZnodePath, Error)]) {
+    if let Some((path, why)) = unreadable.first() {
         eprintln!(
-            "lockkeeper: locks may be missing: {count} znodes cannot be read, as {}: {}",
+            "lockkeeper: locks may be missing: {} znodes cannot be read, as {}: {}",
+            unreadable.len(),
             escaped(path.as_str()),
             escaped(&why.to_string())
         );
     }
-    Ok(list)
 }
 
 /// Returns the table of locks: a row for each holder.
-fn shown(locks: &[LockInfo], now_ms: i64) -> Table<11> {
+fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Table<11> {
     let mut table = Table::new([
         "LOCK", "KIND", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "WAITERS", "SESSION", "HOST",
         "PID", "LABEL",

@@ -193,3 +193,87 @@ mod who {
         }
     }
 }
+
+mod watch {
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
+    use std::process::Child;
+
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
+    use super::*;
+
+    /// Killed when it is dropped: it never ends by itself.
+    struct Watching(Child);
+
+    impl Drop for Watching {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    on_each_store! {
+        async fn a_pipe_gets_a_line_for_each_change(store: StoreAt) {
+            let client = store.connect().await;
+            let mutex = Mutex::new(&client, named(ODD)).unwrap();
+            let guard = mutex.lock().await.unwrap();
+            let start = |arguments: &[&str]| {
+                let mut child = store.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+                let out = BufReader::new(child.stdout.take().unwrap());
+                (Watching(child), out.lines().map(Result::unwrap))
+            };
+            let (_text, mut lines) = start(&["locks", "--watch"]);
+            let (mut json, mut objects) = start(&["locks", "--watch", "--json"]);
+            let line = lines.next().unwrap();
+            assert!(line.starts_with(r"held   a b\n\u{1b}[31mred\u{202e}/ä  mutex  "), "{line}");
+            let object: Value = serde_json::from_str(&objects.next().unwrap()).unwrap();
+            assert_eq!((&object["event"], &object["lock"]), (&"held".into(), &ODD.into()));
+            guard.release().await.unwrap();
+            assert_eq!(lines.next().unwrap(), r"freed  a b\n\u{1b}[31mred\u{202e}/ä");
+            let object: Value = serde_json::from_str(&objects.next().unwrap()).unwrap();
+            assert_eq!((&object["event"], &object["lock"]), (&"freed".into(), &ODD.into()));
+            drop(objects);
+            let _guard = mutex.lock().await.unwrap();
+            assert_eq!(json.0.wait().unwrap().code(), Some(0), "nobody reads it");
+        }
+
+        async fn a_terminal_shows_all_that_fits(store: StoreAt) {
+            let client = store.connect().await;
+            let mut guards = Vec::new();
+            for name in ["a", "b", "c", "d"] {
+                guards.push(Mutex::new(&client, named(name)).unwrap().lock().await.unwrap());
+            }
+            let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+            grantpt(&terminal).unwrap();
+            unlockpt(&terminal).unwrap();
+            let size = Winsize { ws_row: 5, ws_col: 20, ws_xpixel: 0, ws_ypixel: 0 };
+            tcsetwinsize(&terminal, size).unwrap();
+            let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+            let side = File::options().read(true).write(true).open(name).unwrap();
+            let mut command = store.command(&["locks", "--watch"]);
+            let _watching = Watching(command.stdout(side.try_clone().unwrap()).spawn().unwrap());
+            let mut shown = File::from(terminal);
+            // Each screen begins at the top, and this one with the end of the one before.
+            let mut screen = || {
+                let mut text = Vec::new();
+                while !text.ends_with(b"\x1b[H\x1b[J") {
+                    let mut byte = [0];
+                    shown.read_exact(&mut byte).unwrap();
+                    text.extend(byte);
+                }
+                String::from_utf8(text).unwrap()
+            };
+            screen();
+            let first = screen();
+            let lines: Vec<_> = first.split("\r\n").collect();
+            assert_eq!(lines.len(), 4, "{first:?}");
+            assert!(lines[..3].iter().all(|line| line.chars().count() <= 20), "{first:?}");
+            assert!(lines[0].starts_with("LOCK") && lines[1].starts_with("a "), "{first:?}");
+            assert!(lines[3].starts_with("… 2 more"), "{first:?}");
+            guards.clear();
+            while screen().contains("mutex") {}
+        }
+    }
+}
