@@ -188,6 +188,12 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
+/// Returns true if a contender's name has an id that its library has drawn for this one attempt. A child of such a name is
+/// believed to be ephemeral where reading its state would cost a request.
+pub(crate) fn has_unique_id(name: &str) -> bool {
+    name.starts_with(PREFIX) || name.contains("lock__")
+}
+
 /// Returns the recipe to which a queue with these contenders belongs. Names that do not tell are a mutex's.
 pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
     let mut kinds = contenders.into_iter().filter_map(|name| {
@@ -202,12 +208,6 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
         }
     });
     kinds.next().unwrap_or(LockKind::Mutex)
-}
-
-/// Returns true if a contender's name has an id that its library has drawn for this one attempt. A child of such a name is
-/// believed to be ephemeral where reading its state would cost a request.
-pub(crate) fn has_unique_id(name: &str) -> bool {
-    name.starts_with(PREFIX) || name.contains("lock__")
 }
 
 /// Returns the name of a read-write lock's entry after its conversion: the same, of the other side.

@@ -64,14 +64,19 @@ impl QueueEntry {
         elapsed(self.joined_at_ms, now_ms)
     }
 
-    /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has: at
-    /// most, since it counts from the last write or the joining, not from the grant. A [`Warden`](crate::Warden) times
-    /// holders on its own clock, and is never early.
+    /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has. It
+    /// counts from the joining, not from the grant, which the store does not record; after a `keep_alive` from the last
+    /// write. A [`Warden`](crate::Warden) times holders on its own clock, and is never early.
     ///
     /// `now_ms` as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
-        let expected = self.metadata.as_ref()?.expected_hold()?;
-        elapsed(self.joined_at_ms.max(self.written_at_ms), now_ms).checked_sub(expected)
+        let metadata = self.metadata.as_ref()?;
+        // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
+        let since = match metadata.kept_alive.unwrap_or(0) {
+            0 => self.joined_at_ms,
+            _ => self.joined_at_ms.max(self.written_at_ms),
+        };
+        elapsed(since, now_ms).checked_sub(metadata.expected_hold()?)
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Acl, Client, ConnectOptions, Election, Error, LockInfo, LockKind, LockOptions, LockPath,
-    LockPrefix, Mutex, RwLock, Semaphore, Session, list_locks, lock_queue, observe_locks,
+    LockPrefix, Mutex, RevokeTarget, Revoker, RwLock, Semaphore, Session, list_locks, lock_queue,
+    observe_locks,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, ReadOp, Request, Response, ZnodePath};
 
@@ -88,6 +89,16 @@ on_every_backend! {
         assert_eq!(holder.age(later), age);
         assert_eq!(holder.overdue_by(later), Some(Duration::from_secs(2)));
         assert_eq!(holder.overdue_by(later - 3_000), None);
+        // A request is no sign of life, and a `keep_alive` is one.
+        let revoker = Revoker::new(&world.observer);
+        revoker.request(&RevokeTarget::holder("/l/mutex").unwrap()).await.unwrap();
+        let asked = &locks(&world.observer, "/l/mutex").await[0].holders[0];
+        assert_eq!((asked.version, asked.overdue_by(later)), (1, Some(Duration::from_secs(2))));
+        guard.keep_alive().await.unwrap();
+        let alive = &locks(&world.observer, "/l/mutex").await[0].holders[0];
+        assert_eq!(alive.overdue_by(alive.written_at_ms + 5_001), Some(Duration::from_millis(1)));
+        assert_eq!(alive.overdue_by(alive.written_at_ms + 4_999), None);
+        let seen = locks(&world.observer, "/l").await;
         assert_eq!(holder.age(holder.joined_at_ms - 1_000), Duration::ZERO);
         for lock in &seen {
             let queue = lock_queue(&world.observer, &lock.path).await.unwrap();
