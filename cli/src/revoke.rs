@@ -134,7 +134,7 @@ fn user() -> String {
     let mut names = names.filter_map(|name| std::env::var(name).ok());
     names.find(|name| !name.is_empty()).map_or_else(
         || "lockkeeper revoke".into(),
-        |name| format!("{name}, by lockkeeper revoke"),
+        |name| format!("{name} (lockkeeper revoke)"),
     )
 }
 

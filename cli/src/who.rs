@@ -151,9 +151,9 @@ fn asked(metadata: &LockMetadata, entry: &QueueEntry, now_ms: i64) -> Option<Str
     let request = metadata.revocation.as_ref()?;
     let ago = now_ms.saturating_sub(request.at_ms).max(0).unsigned_abs();
     let by = request.by.as_deref().map(escaped).unwrap_or(NONE.into());
+    let ago = duration(Duration::from_millis(ago));
     Some(format!(
-        "asked {} times to release it, last by {by}, {} ago",
-        request.number,
-        duration(Duration::from_millis(ago))
+        "asked to release it {ago} ago by {by}, request number {}",
+        request.number
     ))
 }
