@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::mem;
 use std::time::Duration;
 
 use lockkeeper_store::{
@@ -67,7 +66,7 @@ impl<'a> Changes<'a> {
         if self.changed.is_none() {
             self.read_all = (self.session.clock().now(), None);
         }
-        mem::replace(&mut self.changed, Some(BTreeSet::new()))
+        self.changed.replace(BTreeSet::new())
     }
 
     /// Adds a lock to be read again.
