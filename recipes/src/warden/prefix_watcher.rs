@@ -20,6 +20,9 @@ use crate::observe::QueueEntry;
 use crate::select::{Either, select};
 use crate::stream::LossySender;
 
+/// Number of unreadable znodes that are remembered. Entries have new names each time: beyond this they are reported again.
+const MAX_UNREADABLE: usize = 1_024;
+
 /// Watcher of all locks below a prefix.
 pub(super) struct PrefixWatcher {
     pub(super) client: Client,
@@ -197,6 +200,9 @@ impl PrefixWatcher {
             self.seen(session, changes, &lock, Vec::new()).await?;
         }
         for (path, error) in walk.into_unreadable() {
+            if self.unreadable.len() >= MAX_UNREADABLE {
+                self.unreadable.clear();
+            }
             if self.unreadable.insert(path.clone()) {
                 tracing::warn!(%path, %error, "a lock is not watched");
                 self.reporter.send(WardenReport::Failed { path, error });
