@@ -6,9 +6,12 @@
 mod digest;
 mod exit;
 mod inspect;
+mod locks;
+mod revoke;
 mod serve;
 mod target;
 mod values;
+mod warden;
 mod who;
 
 use std::error::Error;
@@ -76,8 +79,26 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Lists the locks that are held, and their holders.
+    ///
+    /// HELD counts from the moment at which the holder joined the queue, by the server's clock: a holder that had to
+    /// wait has held for less. OVERDUE is the excess over the time that the holder expected, counted likewise from its
+    /// joining or its last sign of life. A name without a slash in front stands below /locks.
+    Locks(locks::Locks),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
+    /// Asks the holders of a lock to release it, or takes it away with --force.
+    ///
+    /// A holder that listens for revocation decides itself what to do. With --force it loses the lock at once, and may
+    /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
+    /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
+    Revoke(revoke::Revoke),
+    /// Reports locks that are held for longer than their holders stated, until SIGTERM or SIGINT.
+    ///
+    /// It watches all locks below the prefix, also those that appear later, and times each holder from its first sight:
+    /// late at times, and never early. stdout has a line for each report, stderr the log (its level is in
+    /// LOCKKEEPER_LOG). Of several wardens with the same prefix one acts, and the others wait to take its place.
+    Warden(warden::Warden),
 }
 
 fn main() -> ExitCode {
@@ -134,6 +155,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Locks(locks) => return Ok(in_a_store(locks.run())),
+        Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
+        Command::Warden(warden) => return Ok(in_a_store(warden.run())),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

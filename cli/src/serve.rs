@@ -6,11 +6,11 @@
 mod config;
 mod flags;
 mod limits;
-mod logs;
+pub(crate) mod logs;
 mod memory;
 mod notify;
 mod plan;
-mod signals;
+pub(crate) mod signals;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,11 +1,17 @@
-//! `lockkeeper who`: one queue.
+//! `lockkeeper who`: one queue in full.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::QueueEntry;
+use lockkeeper::{LockMetadata, LockQueue, QueueEntry, lock_queue};
+use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::locks::cells;
+use crate::locks::json;
+use crate::locks::names::{escaped, lock_name};
+use crate::locks::table::{NONE, Table, duration};
 use crate::target::{Target, lock_path};
 
 /// The arguments of `who`.
@@ -13,6 +19,9 @@ use crate::target::{Target, lock_path};
 pub(crate) struct Who {
     /// The lock: a name, or the path of its znode
     name: String,
+    /// Prints one JSON object for each entry
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -21,17 +30,130 @@ impl Who {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let path = lock_path(&self.name)?;
         let client = self.target.connect().await?;
-        let queue = lockkeeper::queue(&client, &path).await?;
-        crate::print(&table(&queue))?;
+        let queue = lock_queue(&client, &path).await?;
+        let now_ms = client.clock().unix_ms();
+        let text = match self.json {
+            true => objects(&queue, now_ms),
+            false => shown(&queue, now_ms),
+        };
+        crate::print(&text)?;
         Ok(())
     }
 }
 
-fn table(queue: &[QueueEntry]) -> String {
+/// Returns the holders and waiters, each with its position: 0 holds.
+fn positions(queue: &LockQueue) -> impl Iterator<Item = (usize, &QueueEntry)> {
+    let waiters = queue.waiters.iter().enumerate();
+    let holders = queue.holders.iter().map(|holder| (0, holder));
+    holders.chain(waiters.map(|(index, waiter)| (index + 1, waiter)))
+}
+
+fn objects(queue: &LockQueue, now_ms: i64) -> String {
     let mut text = String::new();
-    for entry in queue {
-        let (token, owner) = (entry.fencing_token, entry.owner);
-        let _ = writeln!(text, "{} token {token}, session {owner}", entry.path);
+    for (position, entry) in positions(queue) {
+        let mut object = json::head(&queue.path, queue.kind);
+        object.insert("position".into(), position.into());
+        object.insert("holds".into(), (position == 0).into());
+        if let Value::Object(fields) = json::entry(entry, now_ms) {
+            object.extend(fields);
+        }
+        let metadata = entry.metadata.clone().unwrap_or_default();
+        object.insert("backtrace".into(), metadata.backtrace.into());
+        object.insert("other".into(), metadata.other.into());
+        if position > 0 {
+            // A waiter is not late.
+            object.insert("held_ms".into(), Value::Null);
+            object.insert("overdue_ms".into(), Value::Null);
+        }
+        let _ = writeln!(text, "{}", Value::Object(object));
     }
     text
+}
+
+fn shown(queue: &LockQueue, now_ms: i64) -> String {
+    let name = escaped(&lock_name(&queue.path));
+    if queue.holders.is_empty() && queue.waiters.is_empty() {
+        return format!("{name}: free, and nobody waits\n");
+    }
+    let (held, waiting) = (queue.holders.len(), queue.waiters.len());
+    let mut text = format!(
+        "{name}: {}, {held} holding, {waiting} waiting\n\n",
+        queue.kind
+    );
+    let mut table = Table::new([
+        "AHEAD", "TOKEN", "SINCE", "EXPECTED", "OVERDUE", "SESSION", "HOST", "PID", "LABEL",
+    ]);
+    for (position, entry) in positions(queue) {
+        let [token, since, expected, overdue, session, host, pid, label] = cells(entry, now_ms);
+        let (place, overdue) = match position {
+            0 => ("holds".into(), overdue),
+            place => ((held + place - 1).to_string(), String::new()),
+        };
+        table.push([
+            place, token, since, expected, overdue, session, host, pid, label,
+        ]);
+    }
+    let _ = write!(text, "{table}");
+    for (position, entry) in positions(queue) {
+        text.push_str(&details(position, entry, now_ms));
+    }
+    text
+}
+
+/// Returns what an entry says beside the columns of the table; nothing where it says nothing.
+fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    let mut lines = Vec::new();
+    if let Some(reason) = &metadata.reason {
+        lines.push(format!("reason: {}", escaped(reason)));
+    }
+    for (what, after) in [
+        ("worth an alarm after", metadata.alert_after()),
+        ("may be unlocked after", metadata.auto_unlock_after()),
+    ] {
+        lines.extend(after.map(|after| format!("{what}: {}", duration(after))));
+    }
+    lines.extend(
+        metadata
+            .kept_alive
+            .map(|count| format!("kept alive: {count} times")),
+    );
+    lines.extend(asked(&metadata, entry, now_ms));
+    if let Some(backtrace) = &metadata.backtrace {
+        lines.push("acquired at:".into());
+        lines.extend(backtrace.lines().map(|line| format!("  {}", escaped(line))));
+    }
+    if position > 0 && lines.is_empty() || lines.is_empty() && entry.metadata.is_some() {
+        return String::new();
+    }
+    if entry.metadata.is_none() {
+        let data = String::from_utf8_lossy(&entry.data);
+        let data = data.chars().take(200).collect::<String>();
+        let data = if data.is_empty() {
+            NONE.into()
+        } else {
+            escaped(&data)
+        };
+        lines.push(format!("entry of another library; data: {data}"));
+    }
+    let mut text = format!("\n{} {}\n", entry.fencing_token, escaped(entry.path.name()));
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// Returns the last request to give the lock up, if it has received any.
+fn asked(metadata: &LockMetadata, entry: &QueueEntry, now_ms: i64) -> Option<String> {
+    if &entry.data[..] == b"__REVOKE__" {
+        return Some("asked to release it, by a client of Curator's".into());
+    }
+    let request = metadata.revocation.as_ref()?;
+    let ago = now_ms.saturating_sub(request.at_ms).max(0).unsigned_abs();
+    let by = request.by.as_deref().map(escaped).unwrap_or(NONE.into());
+    let ago = duration(Duration::from_millis(ago));
+    Some(format!(
+        "asked to release it {ago} ago by {by}, request number {}",
+        request.number
+    ))
 }

@@ -58,7 +58,9 @@ pub use many::{
     lock_each_with, try_lock_all, try_lock_all_with, try_lock_many, try_lock_many_with,
 };
 pub use mutex::Mutex;
-pub use observe::{Iter, Snapshots, iter, observe, queue};
+pub use observe::{
+    Iter, LockChanges, Snapshots, iter, list_locks, lock_queue, observe, observe_locks, queue,
+};
 pub use reentrant::{Owner, ReentrantMutex};
 pub use revocation::Revoker;
 pub use rwlock::RwLock;

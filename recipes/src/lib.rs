@@ -43,7 +43,7 @@
 //! znode is a [`Guard`], one of several is a [`GuardSet`].
 //!
 //! The same recipes for threads without async are in [`blocking`]. Others see a lock with [`queue()`] and
-//! [`observe()`], follow one contender with [`lock_events`], ask for a lock with a [`Revoker`], and watch for overdue
+//! [`observe()`], all locks below a prefix with [`list_locks()`] and [`observe_locks()`], follow one contender with [`lock_events`], ask for a lock with a [`Revoker`], and watch for overdue
 //! holders with a [`Warden`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -58,6 +58,7 @@ mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;
 mod holders;
+mod list_locks;
 mod lock_guard;
 mod many;
 mod metadata;
@@ -86,6 +87,10 @@ pub use error::{LockError, LostReason, Result};
 pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
 pub use guard::{Guard, GuardSet};
 pub use holders::holders;
+pub use list_locks::{
+    LockChange, LockChanges, LockInfo, LockKind, LockList, LockPrefix, LockQueue, list_locks,
+    lock_queue, observe_locks,
+};
 pub use lock_guard::LockGuard;
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use lockkeeper_store::TlsOptions;

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 
 use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
 
+use crate::list_locks::LockKind;
+
 /// Kind of an entry. Its name tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -190,6 +192,22 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
 /// believed to be ephemeral where reading its state would cost a request.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
+}
+
+/// Returns the recipe to which a queue with these contenders belongs. Names that do not tell are a mutex's.
+pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
+    let mut kinds = contenders.into_iter().filter_map(|name| {
+        let form = form_of(entry_stem(name)?.1)?;
+        match form.recipe {
+            Some(READ_WRITE_LOCK) => Some(LockKind::ReadWriteLock),
+            Some(SEMAPHORE) => Some(LockKind::Semaphore),
+            Some(ELECTION) => Some(LockKind::Election),
+            // Of kazoo's names the readers' alone tell: one of them suffices.
+            None if form.ending == "__rlock__" => Some(LockKind::ReadWriteLock),
+            _ => None,
+        }
+    });
+    kinds.next().unwrap_or(LockKind::Mutex)
 }
 
 /// Returns the name of a read-write lock's entry after its conversion: the same, of the other side.

@@ -1,7 +1,11 @@
 //! [`queue`] and [`observe`]: the entries of a lock, as others see them. Observers write nothing, and join no queue.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
+use lockkeeper_store::{
+    Client, Error, ReadOp, ReadReply, Session, SessionId, Stat, Watcher, ZnodePath, sequence_of,
+};
 
 use crate::metadata::LockMetadata;
 use crate::path::IntoLockPath;
@@ -24,10 +28,62 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of its data: the number of writes since it joined (a request, or its holder's `keep_alive`).
     pub version: i32,
+    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A permit of a
+    /// semaphore, and a reader or writer after a conversion, joins when it is granted.
+    pub joined_at_ms: i64,
+    /// Time of the last write of its data (a request, or its holder's `keep_alive`), likewise.
+    pub written_at_ms: i64,
     /// Its metadata; `None` if another library wrote it.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode, unparsed.
     pub data: Bytes,
+}
+
+impl QueueEntry {
+    /// Creates the entry at a path, as it was read.
+    pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat) -> Self {
+        Self {
+            sequence: sequence_of(path.name()).unwrap_or_default(),
+            path,
+            fencing_token: FencingToken::new(stat.czxid),
+            owner: stat.ephemeral_owner,
+            version: stat.version,
+            joined_at_ms: stat.ctime,
+            written_at_ms: stat.mtime,
+            metadata: LockMetadata::parse(&data),
+            data,
+        }
+    }
+
+    /// Returns the time since it joined the queue. A holder has held for this long at most: the store does not record
+    /// when its turn came.
+    ///
+    /// `now_ms` is the caller's time, in milliseconds since the Unix epoch. The result is wrong by the difference
+    /// between that clock and the server's.
+    pub fn age(&self, now_ms: i64) -> Duration {
+        elapsed(self.joined_at_ms, now_ms)
+    }
+
+    /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has. It
+    /// counts from the joining, not from the grant, which the store does not record; after a `keep_alive` from the last
+    /// write. A [`Warden`](crate::Warden) times holders on its own clock, and is never early.
+    ///
+    /// `now_ms` as for [`age`](Self::age).
+    pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
+        let metadata = self.metadata.as_ref()?;
+        // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
+        let since = match metadata.kept_alive.unwrap_or(0) {
+            0 => self.joined_at_ms,
+            _ => self.joined_at_ms.max(self.written_at_ms),
+        };
+        elapsed(since, now_ms).checked_sub(metadata.expected_hold()?)
+    }
+}
+
+/// Returns the time between two readings of clocks; none where they disagree about the order.
+fn elapsed(since_ms: i64, now_ms: i64) -> Duration {
+    let elapsed = now_ms.saturating_sub(since_ms);
+    Duration::from_millis(u64::try_from(elapsed).unwrap_or(0))
 }
 
 /// Number of znodes that are read in one request: neither the request nor its reply grows with the queue.
@@ -59,37 +115,32 @@ pub async fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<Queue
     read_queue(&session, path.as_znode()).await
 }
 
-async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntry>, Error> {
+pub(crate) async fn read_queue(
+    session: &Session,
+    path: &ZnodePath,
+) -> Result<Vec<QueueEntry>, Error> {
     let names = match session.get_queue(path, 0).await {
         Ok((names, _)) => names,
         Err(Error::NoNode { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let contenders = contenders(session, &names).into_iter();
-    let places = contenders.map(|(sequence, name)| Ok((sequence, path.join(name)?)));
+    let places = contenders.map(|(_, name)| path.join(name));
     let places = places.collect::<Result<Vec<_>, Error>>()?;
     let mut entries = Vec::with_capacity(places.len());
     for places in places.chunks(READ_AT_ONCE) {
         let reads: Vec<_> = places
             .iter()
-            .map(|(_, path)| ReadOp::GetData(path.clone()))
+            .map(|path| ReadOp::GetData(path.clone()))
             .collect();
         let replies = session.multi_read(reads).await?;
-        for ((sequence, path), reply) in places.iter().zip(replies) {
+        for (path, reply) in places.iter().zip(replies) {
             // A read that fails is of an entry that has left since the list was read; a persistent znode is no
             // contender.
             if let ReadReply::Data { data, stat } = reply
                 && stat.is_ephemeral()
             {
-                entries.push(QueueEntry {
-                    path: path.clone(),
-                    sequence: *sequence,
-                    fencing_token: FencingToken::new(stat.czxid),
-                    owner: stat.ephemeral_owner,
-                    version: stat.version,
-                    metadata: LockMetadata::parse(&data),
-                    data,
-                });
+                entries.push(QueueEntry::read(path.clone(), data, &stat));
             }
         }
     }

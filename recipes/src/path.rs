@@ -41,6 +41,22 @@ impl LockPath {
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
+    /// Returns the text of which [`key`](Self::key) makes the path of this child; `None` for a znode that is no child,
+    /// or has a name that no text gives.
+    ///
+    /// ```
+    /// use lockkeeper::LockPath;
+    ///
+    /// let orders = LockPath::new("/lock/orders")?;
+    /// let path = orders.key("EU/4711");
+    /// assert_eq!(orders.key_text(path.as_znode()).as_deref(), Some("EU/4711"));
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn key_text(&self, child: &ZnodePath) -> Option<String> {
+        let text = decode(child.name())?;
+        (self.key(&text).as_znode() == child).then_some(text)
+    }
+
     /// Returns the path of the znode.
     pub fn as_znode(&self) -> &ZnodePath {
         &self.0
@@ -72,6 +88,21 @@ fn encode(text: &str) -> String {
         write!(encoded, "%{:02X}", u32::from(last)).expect("a string takes all");
     }
     encoded
+}
+
+/// Decodes the text of an encoded name.
+fn decode(name: &str) -> Option<String> {
+    if name == "%" {
+        return Some(String::new());
+    }
+    let mut pieces = name.split('%');
+    let mut text = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        text.push(u8::from_str_radix(digits, 16).ok()?);
+        text.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(text).ok()
 }
 
 /// Returns true if a name ends in a number as a store writes it: ten digits or more, or nine behind a sign. Longer numbers
@@ -202,25 +233,6 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// Decodes the text of a key.
-    fn decode(key: &str) -> String {
-        if key == "%" {
-            return String::new();
-        }
-        let mut bytes = key.bytes();
-        let mut text = Vec::new();
-        while let Some(byte) = bytes.next() {
-            text.push(match byte {
-                b'%' => {
-                    let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
-                    u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
-                }
-                byte => byte,
-            });
-        }
-        String::from_utf8(text).unwrap()
-    }
-
     /// Texts of the parts that entries' names have, and of such that could confuse an encoding.
     fn texts() -> impl Iterator<Item = String> {
         const PARTS: [&str; 16] = [
@@ -277,13 +289,26 @@ mod tests {
             );
             assert!(!ends_as_an_entry(name), "{text:?} as {name:?}");
             assert!(!SEMAPHORE_CHILDREN.contains(&name), "{text:?} as {name:?}");
-            assert_eq!(decode(name), text, "as {name:?}");
+            assert_eq!(decode(name).as_deref(), Some(&*text), "as {name:?}");
+            assert_eq!(parent.key_text(key.as_znode()), Some(text));
         }
         // What could not be mistaken stays as it is.
         for plain in ["order-4711", "123456789", "lock-1", "locks-1", "__READ__"] {
             assert_eq!(parent.key(plain).as_znode().name(), plain);
         }
         assert_eq!(parent.key("0000000000").to_string(), "/l/000000000%30");
+    }
+
+    #[test]
+    fn a_name_that_no_text_gives_has_no_text() {
+        let parent = LockPath::new("/l").unwrap();
+        for path in [
+            "/l/a b", "/l/%", "/l/%2", "/l/%zz", "/l/%FF", "/l/%41", "/l/ä", "/l/a/b", "/m/a",
+            "/l/%+1",
+        ] {
+            let text = parent.key_text(&ZnodePath::new(path).unwrap());
+            assert_eq!(text, (path == "/l/%").then(String::new), "{path}");
+        }
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! [`Warden`]: watches locks for holders that hold for too long.
 //!
-//! [`HoldTimes`] decides, without IO, for how long each holder has been seen; a [`LockWatcher`] for each lock reads,
-//! reports and removes.
+//! [`HoldTimes`] decides, without IO, for how long each holder has been seen; a [`LockWatcher`] for each lock, or a
+//! [`PrefixWatcher`] for all locks below a prefix, reads, reports and removes.
 
 mod hold_times;
 mod lock_watcher;
+mod prefix_watcher;
+mod removal;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,13 +17,16 @@ use lockkeeper_store::{Client, Error, ZnodePath, spawn_detached};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::list_locks::LockPrefix;
 use crate::path::IntoLockPath;
 use crate::revocation::FencingEnforced;
 use crate::select::select;
 use crate::stream::{LossySender, lossy};
 
 use hold_times::HoldTimes;
-use lock_watcher::LockWatcher;
+use lock_watcher::{LockWatcher, Watch, watch};
+use prefix_watcher::{PrefixTimes, PrefixWatcher};
+use removal::Removal;
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 
 /// Watches locks for holders that hold for longer than they stated, by
@@ -37,6 +42,10 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 /// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path), and recognises them by
 /// the names of their entries. Holders of other libraries state nothing and are never overdue. A lock with a single
 /// holder costs no requests until that holder leaves, writes or is overdue.
+///
+/// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, also those that appear later, with one
+/// persistent recursive watch: a lock at rest costs neither a request nor a watch nor memory. On the other hand the
+/// warden hears of each entry that joins or leaves below the prefix.
 ///
 /// It runs by itself, needs no runtime, and ends when its last clone is dropped or the client is closed. When its
 /// session has expired it opens another and starts all times anew: a holder may have given signs of life in between.
@@ -66,12 +75,13 @@ pub struct Warden(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    locks: BTreeMap<ZnodePath, Watched>,
+    locks: BTreeMap<ZnodePath, Watched<HoldTimes>>,
+    prefixes: Vec<(LockPrefix, Watched<PrefixTimes>)>,
 }
 
-struct Watched {
-    hold_times: Arc<Mutex<HoldTimes>>,
-    /// Ends the lock's watcher when it is dropped, with the warden's last clone.
+struct Watched<T> {
+    hold_times: Arc<Mutex<T>>,
+    /// Ends the watcher when it is dropped, with the warden's last clone.
     _warden_lives: oneshot::Sender<()>,
 }
 
@@ -81,7 +91,8 @@ struct Watched {
 pub struct WardenBuilder {
     client: Client,
     locks: Vec<ZnodePath>,
-    removes: bool,
+    prefixes: Vec<LockPrefix>,
+    removal: Option<Removal>,
 }
 
 impl Warden {
@@ -90,7 +101,8 @@ impl Warden {
         WardenBuilder {
             client: client.clone(),
             locks: Vec::new(),
-            removes: false,
+            prefixes: Vec::new(),
+            removal: None,
         }
     }
 
@@ -117,24 +129,27 @@ impl Warden {
     pub fn overdue(&self, path: impl IntoLockPath) -> Result<Vec<Overdue>, Error> {
         let path = path.into_lock_path()?;
         let path = path.as_znode();
-        let Some(watched) = self.0.locks.get(path) else {
-            let refusal = format!("the lock {path}: this warden does not watch it");
-            return Err(Error::BadArguments(refusal));
-        };
-        Ok(self.overdue_at(path, watched))
+        let now = self.0.client.clock().now();
+        if let Some(watched) = self.0.locks.get(path) {
+            return Ok(watched.hold_times.lock().overdue(path, now));
+        }
+        let mut prefixes = self.0.prefixes.iter();
+        if let Some((_, watched)) = prefixes.find(|(prefix, _)| prefix.contains(path)) {
+            return Ok(watched.hold_times.lock().overdue(path, now));
+        }
+        let refusal = format!("the lock {path}: this warden does not watch it");
+        Err(Error::BadArguments(refusal))
     }
 
     /// Returns the overdue holders of all its locks. See [`overdue`](Self::overdue).
     pub fn overdue_all(&self) -> Vec<Overdue> {
-        let locks = self.0.locks.iter();
-        locks
-            .flat_map(|(path, watched)| self.overdue_at(path, watched))
-            .collect()
-    }
-
-    fn overdue_at(&self, path: &ZnodePath, watched: &Watched) -> Vec<Overdue> {
         let now = self.0.client.clock().now();
-        watched.hold_times.lock().overdue(path, now)
+        let locks = self.0.locks.iter();
+        let single = locks.flat_map(|(path, watched)| watched.hold_times.lock().overdue(path, now));
+        let prefixes = self.0.prefixes.iter();
+        single
+            .chain(prefixes.flat_map(|(_, watched)| watched.hold_times.lock().overdue_all(now)))
+            .collect()
     }
 }
 
@@ -149,53 +164,153 @@ impl WardenBuilder {
         Ok(self)
     }
 
+    /// Adds all locks at and below a prefix, also those that appear later. A lock that is also added by itself, or by
+    /// another prefix above it, is watched once.
+    ///
+    /// It reads all of them once, as [`list_locks`](crate::list_locks()) does, and from then on those that change, ten
+    /// times a second at most. ZooKeeper before 3.6 has no persistent watches: there it reads all of them every 10 s, or
+    /// less often where that takes long. A lock that may not be read is reported as
+    /// [`Failed`](WardenReport::Failed), and does not end the watch.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-warden-prefix").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockOptions, Mutex, Warden, WardenReport};
+    ///
+    /// let (_warden, mut reports) = Warden::builder(&client).watch_prefix("/lock")?.start();
+    /// let options = LockOptions::new().alert_after(Duration::from_millis(1));
+    /// let _guard = Mutex::new(&client, "/lock/orders/4711")?.lock_with(options).await?;
+    /// let Some(WardenReport::Overdue(overdue)) = reports.next().await else { panic!() };
+    /// assert_eq!(overdue.path.as_str(), "/lock/orders/4711");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn watch_prefix<P>(mut self, prefix: P) -> Result<Self, Error>
+    where
+        P: TryInto<LockPrefix>,
+        P::Error: Into<Error>,
+    {
+        self.prefixes.push(prefix.try_into().map_err(Into::into)?);
+        Ok(self)
+    }
+
     /// Removes holders whose `auto_unlock_after` has passed. The holder learns that its lock was
     /// [`Revoked`](crate::LostReason::Revoked) only after the next one may hold it, so the resource must check tokens.
     ///
     /// An entry is deleted at the version that the warden has read: a [`keep_alive`](crate::Guard::keep_alive) that the
     /// store carried out before wins.
     pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
-        self.removes = true;
+        self.removal = Some(Removal { only_while: None });
+        self
+    }
+
+    /// Removes overdue holders as [`remove_overdue`](Self::remove_overdue), as long as an entry exists: that of a lock
+    /// or an election by which several wardens agree on the one to remove. Each removal checks it in the same
+    /// transaction. So a warden that has lost its lock removes nothing more, also if it was paused and does not know it;
+    /// it goes on to report.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-warden-while").await?;
+    /// use lockkeeper::{Election, FencingEnforced, Warden};
+    ///
+    /// let leadership = Election::new(&client, "/wardens")?.campaign("host-1").await?;
+    /// let (_warden, mut reports) = Warden::builder(&client)
+    ///     .watch_prefix("/lock")?
+    ///     .remove_overdue_while(FencingEnforced, leadership.path())
+    ///     .start();
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn remove_overdue_while(mut self, _promise: FencingEnforced, entry: &ZnodePath) -> Self {
+        let only_while = Some(entry.clone());
+        self.removal = Some(Removal { only_while });
         self
     }
 
     /// Starts to watch. Returns the warden, which stops when it is dropped, and the stream of its reports.
     pub fn start(self) -> (Warden, WardenReports) {
         let (reporter, reports) = lossy();
+        // Two watchers of one lock would report, and remove, everything twice.
+        let mut prefixes: Vec<LockPrefix> = Vec::new();
+        for prefix in &self.prefixes {
+            if !prefixes.iter().any(|other| other.covers(prefix)) {
+                prefixes.retain(|other| !prefix.covers(other));
+                prefixes.push(prefix.clone());
+            }
+        }
         let mut locks = BTreeMap::new();
         for path in &self.locks {
-            // Two watchers of one lock would report, and remove, everything twice.
-            locks
-                .entry(path.clone())
-                .or_insert_with(|| self.begin_watching(path, &reporter));
+            if !prefixes.iter().any(|prefix| prefix.contains(path)) {
+                locks
+                    .entry(path.clone())
+                    .or_insert_with(|| self.watch_lock(path, &reporter));
+            }
         }
-        let client = self.client;
-        (
-            Warden(Arc::new(Inner { client, locks })),
-            WardenReports(reports),
-        )
+        let prefixes = prefixes.into_iter().map(|prefix| {
+            let watched = self.watch_all(&prefix, &reporter);
+            (prefix, watched)
+        });
+        let inner = Inner {
+            prefixes: prefixes.collect(),
+            client: self.client,
+            locks,
+        };
+        (Warden(Arc::new(inner)), WardenReports(reports))
     }
 
-    fn begin_watching(&self, path: &ZnodePath, reporter: &LossySender<WardenReport>) -> Watched {
-        let hold_times = Arc::new(Mutex::new(HoldTimes::default()));
-        let (warden_lives, warden_gone) = oneshot::channel::<()>();
-        let watcher = LockWatcher {
+    fn watch_lock(
+        &self,
+        path: &ZnodePath,
+        reporter: &LossySender<WardenReport>,
+    ) -> Watched<HoldTimes> {
+        begin(|hold_times| LockWatcher {
             client: self.client.clone(),
             path: path.clone(),
-            hold_times: hold_times.clone(),
-            reporter: reporter.clone(),
-            removes: self.removes,
-            unanswered: Vec::new(),
-        };
-        // No task of the user's (invariant 11): it runs on the threads of the store, until the sender is dropped.
-        spawn_detached(async move {
-            select(warden_gone, watcher.watch()).await;
-        });
-        Watched {
             hold_times,
-            _warden_lives: warden_lives,
-        }
+            reporter: reporter.clone(),
+            removal: self.removal.clone(),
+            unanswered: Vec::new(),
+        })
     }
+
+    fn watch_all(
+        &self,
+        prefix: &LockPrefix,
+        reporter: &LossySender<WardenReport>,
+    ) -> Watched<PrefixTimes> {
+        begin(|times| PrefixWatcher {
+            client: self.client.clone(),
+            prefix: prefix.clone(),
+            times,
+            reporter: reporter.clone(),
+            removal: self.removal.clone(),
+            unanswered: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+        })
+    }
+}
+
+/// Starts a watcher with a table of hold times, which it shares with the warden.
+fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watched<T> {
+    let hold_times = Arc::new(Mutex::new(T::default()));
+    let (warden_lives, warden_gone) = oneshot::channel::<()>();
+    let watcher = watcher(hold_times.clone());
+    // No task of the user's (invariant 11): it runs on the threads of the store, until the sender is dropped.
+    spawn_detached(async move {
+        select(warden_gone, watch(watcher)).await;
+    });
+    Watched {
+        hold_times,
+        _warden_lives: warden_lives,
+    }
+}
+
+/// Logs that a warden may not remove any more.
+fn removal_ended(path: &ZnodePath) {
+    tracing::warn!(%path, "this warden has lost its lock: it removes nothing any more");
 }
 
 impl fmt::Debug for Warden {
@@ -203,6 +318,7 @@ impl fmt::Debug for Warden {
         f.debug_struct("Warden")
             .field("client", &self.0.client)
             .field("locks", &self.0.locks.keys())
+            .field("prefixes", &self.0.prefixes.len())
             .finish()
     }
 }

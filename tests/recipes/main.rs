@@ -31,6 +31,7 @@ mod kill;
 mod killed;
 mod known_bugs;
 mod lease;
+mod list_locks;
 mod many;
 #[cfg(feature = "zookeeper")]
 mod mixed;

@@ -66,6 +66,12 @@ fn recipes_are_clone_and_shared_and_guards_own_their_state() {
     owned::<lockkeeper::Upgrade>();
     owned::<LockEvents>();
     owned::<Snapshots>();
+    shared::<lockkeeper::LockInfo>();
+    shared::<lockkeeper::LockList>();
+    shared::<lockkeeper::LockPrefix>();
+    shared::<lockkeeper::LockQueue>();
+    shared::<lockkeeper::LockChange>();
+    owned::<lockkeeper::LockChanges>();
 }
 
 #[test]

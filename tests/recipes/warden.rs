@@ -239,6 +239,207 @@ on_every_backend! {
     }
 }
 
+/// Watches all locks below a path, and removes.
+fn removing_below(client: &Client, prefix: &str) -> (Warden, WardenReports) {
+    let warden = Warden::builder(client).watch_prefix(prefix).unwrap();
+    warden.remove_overdue(FencingEnforced).start()
+}
+
+on_every_backend! {
+    async fn every_lock_below_a_prefix_is_watched_now_and_later(env: Env) {
+        let world = World::new(env).await;
+        let session = world.client().await.session().await.unwrap();
+        let early = entry_of(&session, "/l/early/_c_a-lock-".into()).await;
+        let elsewhere = entry_of(&session, "/elsewhere/_c_a-lock-".into()).await;
+        // `locks` of a semaphore holds waiters, and elsewhere a mutex.
+        let (warden, mut reports) = Warden::builder(&world.observer)
+            .watch_prefix("/l").unwrap()
+            .watch("/l/early").unwrap()
+            .watch_prefix("/l/early").unwrap()
+            .start();
+        assert_eq!(next(&mut reports).await, ("Alert".into(), early));
+        for (holds, waits) in [
+            ("/l/a/_c_a-lock-", "/l/a/_c_b-lock-"),
+            ("/l/a/nested/_c_a-__WRIT__", "/l/a/nested/_c_b-__READ__"),
+            ("/l/quota/leases/_c_a-lease-", "/l/quota/locks/_c_b-lock-"),
+            ("/l/app/locks/_c_a-lock-", "/l/app/locks/_c_b-lock-"),
+            ("/l/app/locks/deep/er/_c_a-latch-", "/l/app/locks/deep/er/_c_b-latch-"),
+        ] {
+            let holder = entry_of(&session, holds.into()).await;
+            let waiter = entry_of(&session, waits.into()).await;
+            assert_eq!(next(&mut reports).await, ("Alert".into(), holder.clone()));
+            let queue = holder.parent().unwrap();
+            let lock = if queue.name() == "leases" { queue.parent().unwrap() } else { queue };
+            let overdue = warden.overdue(&lock).unwrap();
+            assert_eq!(overdue.iter().map(|it| &it.entry.path).collect::<Vec<_>>(), [&holder]);
+            // The next is timed from its turn on.
+            session.delete(&holder, None).await.unwrap();
+            if lock.name() != "quota" {
+                assert_eq!(next(&mut reports).await, ("Alert".into(), waiter));
+            }
+        }
+        assert_eq!(warden.overdue("/l/none").unwrap(), []);
+        assert!(warden.overdue("/elsewhere").is_err());
+        let all = warden.overdue_all();
+        assert!(all.iter().all(|it| it.entry.path != elsewhere));
+        assert_eq!(all.len(), 5, "{all:?}");
+    }
+
+    async fn overdue_holders_below_a_prefix_are_removed(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = removing_below(&world.observer, "/");
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        for wanted in ["Expected", "Alert", "AutoUnlock", "Removed"] {
+            assert_eq!(next(&mut reports).await, (wanted.into(), guard.path().clone()));
+        }
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        assert!(warden.overdue_all().is_empty());
+        drop(warden);
+        assert!(reports.next().await.is_none(), "the stream ends with the warden");
+    }
+
+    async fn a_sign_of_life_below_a_prefix_counts(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = removing_below(&world.observer, "/");
+        let alive = world.mutex().await.lock_with(stating(200, 1_000_000, 1_000_000)).await.unwrap();
+        assert_eq!(next(&mut reports).await, ("Expected".into(), alive.path().clone()));
+        alive.keep_alive().await.unwrap();
+        // Reported again, since its time has begun again.
+        assert_eq!(next(&mut reports).await, ("Expected".into(), alive.path().clone()));
+        let version = warden.overdue(LOCK).unwrap()[0].entry.version;
+        assert_eq!(version, 1);
+        assert!(alive.is_held());
+    }
+
+    async fn a_prefix_is_watched_over_connections_and_sessions(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let (_warden, mut reports) = removing_below(&client, "/lock");
+        for round in 0..4 {
+            match round {
+                1 => world.disconnect(&client),
+                2 => {
+                    world.reconnect(&client);
+                    world.expire(&client).await.unwrap();
+                }
+                _ => {}
+            }
+            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+            if round == 1 {
+                world.reconnect(&client);
+            }
+            while next(&mut reports).await != ("Removed".into(), guard.path().clone()) {}
+            assert_eq!(guard.lost().await, LostReason::Revoked);
+        }
+    }
+
+    async fn a_removal_below_a_prefix_with_a_lost_answer_is_reported_once(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let (warden, mut reports) = removing_below(&client, "/");
+        world.lose_reply(&client, RequestKind::Delete);
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        while next(&mut reports).await.0 != "Removed" {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        assert_eq!(next(&mut reports).await, ("Expected".into(), guard.path().clone()));
+        drop(warden);
+    }
+
+    async fn a_lock_at_rest_below_a_prefix_costs_nothing(env: Env) {
+        let world = World::new(env).await;
+        let session = world.client().await.session().await.unwrap();
+        for number in 0..200 {
+            entry(&session, &format!("/l/{number}/_c_a-lock-"), r#"{"v":1}"#).await;
+        }
+        let client = world.client().await;
+        let (_warden, mut reports) = removing_below(&client, "/l");
+        // Once this is reported, all have been read.
+        let first = entry_of(&session, "/l/first/_c_a-lock-".into()).await;
+        assert_eq!(next(&mut reports).await.1, first);
+        let before = world.traffic_of(&client);
+        let second = entry_of(&session, "/l/second/_c_a-lock-".into()).await;
+        assert_eq!(next(&mut reports).await.1, second);
+        let cost = world.traffic_of(&client) - before;
+        // It is listed and read as it appears, and once more when its time has passed; twice more if its parent's
+        // creation is seen before it.
+        assert!(cost.requests(RequestKind::MultiRead) <= 8, "{cost:?}");
+        let watches = [RequestKind::AddWatch, RequestKind::GetChildren, RequestKind::GetData];
+        assert_eq!(watches.map(|kind| cost.requests(kind)), [0; 3], "{cost:?}");
+    }
+
+    async fn a_warden_that_has_lost_its_lock_removes_nothing(env: Env) {
+        let world = World::new(env).await;
+        for below in [false, true] {
+            let office = Mutex::new(&world.observer, format!("/wardens/{below}")).unwrap();
+            let own = office.lock().await.unwrap();
+            let builder = Warden::builder(&world.observer);
+            let builder = if below {
+                builder.watch_prefix("/lock").unwrap()
+            } else {
+                builder.watch(LOCK).unwrap()
+            };
+            let (warden, mut reports) = builder.remove_overdue_while(FencingEnforced, own.path()).start();
+            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+            while next(&mut reports).await.0 != "Removed" {}
+            assert_eq!(guard.lost().await, LostReason::Revoked);
+            // It does not know of the loss: another has removed its entry.
+            world.revoke(own.path()).await;
+            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+            let kept = world.mutex().await;
+            while next(&mut reports).await.0 != "AutoUnlock" {}
+            // Behind the removal that it may have tried: reports of another lock come after that.
+            let later = format!("{LOCK}/later");
+            let more = Mutex::new(kept.client(), later.as_str()).unwrap();
+            let more = more.lock_with(stating(5, 10, 20)).await.unwrap();
+            if below {
+                while next(&mut reports).await != ("AutoUnlock".into(), more.path().clone()) {}
+            } else {
+                guard.keep_alive().await.unwrap();
+                while next(&mut reports).await.0 != "AutoUnlock" {}
+            }
+            let queue = lockkeeper::queue(&world.observer, LOCK).await.unwrap();
+            assert_eq!(queue.len(), 1, "it is held");
+            drop(warden);
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+/// A server without persistent watches is asked from time to time.
+#[tokio::test]
+async fn without_persistent_watches_a_prefix_is_read_from_time_to_time() {
+    let store = TestStore::new();
+    let client = store.client().await.unwrap();
+    let what = "addWatch";
+    store.refuse(
+        &client,
+        RequestKind::AddWatch,
+        Error::Unimplemented { what },
+    );
+    let (_warden, mut reports) = removing_below(&client, "/");
+    store.advance(ms(1)).await;
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let guard = mutex
+        .lock_with(stating(1_000, 20_000, 30_000))
+        .await
+        .unwrap();
+    // Seen at 10 s, and due at 11 s.
+    store.advance(ms(10_000)).await;
+    assert_eq!(unread(&mut reports).await, [""; 0]);
+    store.advance(ms(1_000)).await;
+    assert_eq!(unread(&mut reports).await, ["Expected"]);
+    store.advance(ms(20_000)).await;
+    assert_eq!(unread(&mut reports).await, ["Alert"]);
+    // Seen at 40 s.
+    guard.keep_alive().await.unwrap();
+    store.advance(ms(35_000)).await;
+    assert_eq!(unread(&mut reports).await, ["Expected", "Alert"]);
+    store.advance(ms(10_000)).await;
+    assert_eq!(unread(&mut reports).await, ["AutoUnlock", "Removed"]);
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+}
+
 async fn entry_of(session: &Session, name: String) -> ZnodePath {
     entry(session, &name, PATIENT).await
 }

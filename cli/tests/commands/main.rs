@@ -5,12 +5,16 @@ mod config;
 mod digest;
 mod disk;
 mod docs;
+mod locks;
+mod revoke;
 mod serve;
 mod server;
 mod stops;
+mod stores;
 mod support;
 mod tls;
 mod unix;
+mod warden;
 
 use std::process::Command;
 

@@ -8,6 +8,7 @@ use lockkeeper_store::Error;
 
 use super::{Client, block_on, wait};
 use crate::error::Result;
+use crate::list_locks::{LockList, LockPrefix, LockQueue};
 use crate::observe::QueueEntry;
 use crate::path::IntoLockPath;
 
@@ -73,4 +74,51 @@ pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>
 /// ```
 pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
     crate::observe(client.as_async(), path).map(Iter)
+}
+
+/// The iterator of [`observe_locks`].
+pub type LockChanges = Iter<crate::LockChanges>;
+
+/// Lists all locks at and below a prefix. See [`list_locks`](crate::list_locks()).
+///
+/// # Errors
+/// [`Error::InvalidPath`], and those of the store.
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-list-locks")?;
+/// use lockkeeper::blocking::{Mutex, list_locks};
+///
+/// let _guard = Mutex::new(&client, "/lock/orders")?.lock()?;
+/// assert_eq!(list_locks(&client, "/")?.locks[0].path.as_str(), "/lock/orders");
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
+#[track_caller]
+pub fn list_locks<P>(client: &Client, prefix: P) -> Result<LockList, Error>
+where
+    P: TryInto<LockPrefix>,
+    P::Error: Into<Error>,
+{
+    block_on(crate::list_locks(client.as_async(), prefix))
+}
+
+/// Reads the whole queue of a lock of any recipe. See [`lock_queue`](crate::lock_queue()).
+///
+/// # Errors
+/// [`Error::InvalidPath`], and those of the store.
+#[track_caller]
+pub fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<LockQueue, Error> {
+    block_on(crate::lock_queue(client.as_async(), path))
+}
+
+/// Reads the locks at and below a prefix again as they change; the iterator blocks for the next change. See
+/// [`observe_locks`](crate::observe_locks()).
+///
+/// # Errors
+/// [`Error::InvalidPath`] at once; those of the store from the iterator.
+pub fn observe_locks<P>(client: &Client, prefix: P) -> Result<LockChanges, Error>
+where
+    P: TryInto<LockPrefix>,
+    P::Error: Into<Error>,
+{
+    crate::observe_locks(client.as_async(), prefix).map(Iter)
 }

@@ -53,6 +53,14 @@ impl HoldTimes {
         self.0.clear();
     }
 
+    /// Returns true if a holder states a duration.
+    pub(super) fn has_statements(&self) -> bool {
+        self.0.iter().any(|seen| {
+            let metadata = seen.metadata();
+            metadata.is_some_and(|it| OverdueLevel::ALL.iter().any(|at| at.after(it).is_some()))
+        })
+    }
+
     /// Returns the overdue holders, each on its highest level.
     pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
@@ -181,6 +189,8 @@ mod tests {
             fencing_token: FencingToken::new(Zxid(7)),
             owner: SessionId(3),
             version,
+            joined_at_ms: 0,
+            written_at_ms: 0,
             metadata: LockMetadata::parse(data),
             data: Bytes::from_static(data),
         }

@@ -10,18 +10,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath, sequence_of};
+use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath};
 use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
+use super::removal::{Removal, Removed};
 use super::report::WardenReport;
 use crate::holders::LEASES;
-use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::stream::LossySender;
-use crate::token::FencingToken;
 
 /// Watcher of one lock.
 pub(super) struct LockWatcher {
@@ -29,8 +28,8 @@ pub(super) struct LockWatcher {
     pub(super) path: ZnodePath,
     pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
-    /// True if overdue holders are removed, not only reported.
-    pub(super) removes: bool,
+    /// `None` if overdue holders are only reported.
+    pub(super) removal: Option<Removal>,
     /// Holders whose delete was sent and not answered. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
@@ -45,30 +44,64 @@ struct Look {
 /// Pause after a failed attempt to open a session: a refused connection fails at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl LockWatcher {
-    /// Watches until the client is closed, or the store refuses.
-    pub(super) async fn watch(mut self) {
-        let error = loop {
-            let session = match self.client.session().await {
-                Ok(session) => session,
-                Err(Error::ConnectFailed { .. }) => {
-                    self.client.clock().sleep(PAUSE).await;
-                    continue;
-                }
-                // The client was closed: the intended end, and no failure to report.
-                Err(error) if error.is_session_end() => return,
-                Err(error) => break error,
-            };
-            match self.watch_in(&session).await {
-                // Between two sessions no write was seen: a sign of life may have gone unnoticed.
-                error if error.is_session_end() => self.hold_times.lock().clear(),
-                error => break error,
+/// Watcher of one lock, or of many.
+pub(super) trait Watch: Send + 'static {
+    fn client(&self) -> &Client;
+
+    /// The place that is reported if it cannot be watched.
+    fn path(&self) -> &ZnodePath;
+
+    fn reporter(&self) -> &LossySender<WardenReport>;
+
+    /// Forgets all hold times.
+    fn clear(&self);
+
+    /// Watches in one session. Returns the error that ends that.
+    fn watch_in(&mut self, session: &Session) -> impl Future<Output = Error> + Send;
+}
+
+/// Watches until the client is closed, or the store refuses.
+pub(super) async fn watch(mut watcher: impl Watch) {
+    let error = loop {
+        let session = match watcher.client().session().await {
+            Ok(session) => session,
+            Err(Error::ConnectFailed { .. }) => {
+                watcher.client().clock().sleep(PAUSE).await;
+                continue;
             }
+            // The client was closed: the intended end, and no failure to report.
+            Err(error) if error.is_session_end() => return,
+            Err(error) => break error,
         };
-        tracing::warn!(path = %self.path, %error, "a lock is not watched any more");
+        match watcher.watch_in(&session).await {
+            // Between two sessions no write was seen: a sign of life may have gone unnoticed.
+            error if error.is_session_end() => watcher.clear(),
+            error => break error,
+        }
+    };
+    let path = watcher.path().clone();
+    tracing::warn!(%path, %error, "a lock is not watched any more");
+    watcher.clear();
+    watcher
+        .reporter()
+        .send(WardenReport::Failed { path, error });
+}
+
+impl Watch for LockWatcher {
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn path(&self) -> &ZnodePath {
+        &self.path
+    }
+
+    fn reporter(&self) -> &LossySender<WardenReport> {
+        &self.reporter
+    }
+
+    fn clear(&self) {
         self.hold_times.lock().clear();
-        let path = self.path;
-        self.reporter.send(WardenReport::Failed { path, error });
     }
 
     /// Reads the holders again at each change, and when one becomes overdue: a report is always based on a read after
@@ -104,7 +137,9 @@ impl LockWatcher {
             }
         }
     }
+}
 
+impl LockWatcher {
     /// Reports removals and overdue holders. Returns the time that counts as that of the read.
     fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
@@ -135,26 +170,28 @@ impl LockWatcher {
         session: &Session,
         now: BootInstant,
     ) -> Result<bool, Error> {
-        if !self.removes {
-            return Ok(false);
-        }
         let removable = self.hold_times.lock().removable(&self.path, now);
-        let any = !removable.is_empty();
+        let mut any = false;
         for entry in removable {
-            // At the version that was read: a sign of life since then makes the store refuse.
-            match session.delete(&entry.path, Some(entry.version)).await {
-                Ok(()) => {
-                    tracing::warn!(path = %entry.path, "an overdue lock was taken away");
+            let Some(removal) = self.removal.clone() else {
+                break;
+            };
+            any = true;
+            match removal.remove(session, &entry).await? {
+                Removed::Done => {
                     // Before it is reported, as in `report`.
                     self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
                 // It has written or left: the next read shows which.
-                Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                Removed::Refused => {}
                 // Reported as removed once a read shows that it is gone: one removal, one report.
-                Err(Error::ConnectionLoss) => self.unanswered.push(entry),
-                Err(error) => return Err(error),
+                Removed::Unanswered => self.unanswered.push(entry),
+                Removed::Forbidden => {
+                    super::removal_ended(&self.path);
+                    self.removal = None;
+                }
             }
         }
         Ok(any)
@@ -222,15 +259,7 @@ async fn look_past(
             return Ok(Seen::NotEphemeral(path));
         }
         look.watchers.push(watcher);
-        look.holders.push(QueueEntry {
-            sequence: sequence_of(path.name()).unwrap_or_default(),
-            path,
-            fencing_token: FencingToken::new(stat.czxid),
-            owner: stat.ephemeral_owner,
-            version: stat.version,
-            metadata: LockMetadata::parse(&data),
-            data,
-        });
+        look.holders.push(QueueEntry::read(path, data, &stat));
     }
     Ok(Seen::Holders(look))
 }

@@ -1,0 +1,129 @@
+//! `lockkeeper locks`: all locks below a prefix, with their holders.
+
+pub(crate) mod json;
+pub(crate) mod names;
+pub(crate) mod table;
+mod watch;
+
+use std::fmt::Write;
+
+use clap::Args;
+use lockkeeper::{
+    Client, Error, LockInfo, LockList, LockPrefix, QueueEntry, ZnodePath, list_locks,
+};
+
+use crate::exit::Failure;
+use crate::target::Target;
+
+use names::{escaped, lock_name, lock_prefix};
+use table::{Table, duration};
+
+/// The arguments of `locks`.
+#[derive(Args, Debug)]
+pub(crate) struct Locks {
+    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    prefix: Option<String>,
+    /// Prints one JSON object for each lock
+    #[arg(long)]
+    json: bool,
+    /// Shows them again as they change: on a terminal all, otherwise a line for each that has changed
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Locks {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let prefix = lock_prefix(self.prefix.as_deref())?;
+        let client = self.target.connect().await?;
+        if self.watch {
+            return watch::run(&client, prefix, self.json).await;
+        }
+        let list = listed(&client, &prefix).await?;
+        let now_ms = client.clock().unix_ms();
+        let text = if self.json {
+            let lines = list.locks.iter().map(|lock| json::lock(lock, now_ms));
+            lines.fold(String::new(), |mut text, line| {
+                let _ = writeln!(text, "{line}");
+                text
+            })
+        } else {
+            shown(&list.locks, now_ms).to_string()
+        };
+        crate::print(&text)?;
+        Ok(())
+    }
+}
+
+/// Lists the locks, and warns of those that may not be read.
+async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failure> {
+    let list = list_locks(client, prefix.clone()).await?;
+    warn_of(&list.unreadable);
+    Ok(list)
+}
+
+/// Warns of locks that are missing in a list.
+fn warn_of(unreadable: &[(ZnodePath, Error)]) {
+    if let Some((path, why)) = unreadable.first() {
+        eprintln!(
+            "lockkeeper: locks may be missing: {} znodes cannot be read, as {}: {}",
+            unreadable.len(),
+            escaped(path.as_str()),
+            escaped(&why.to_string())
+        );
+    }
+}
+
+/// Returns the table of locks: a row for each holder.
+fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Table<11> {
+    let mut table = Table::new([
+        "LOCK", "KIND", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "WAITERS", "SESSION", "HOST",
+        "PID", "LABEL",
+    ]);
+    for lock in locks {
+        let row = |cells: [String; 8]| {
+            let [token, held, expected, overdue, session, host, pid, label] = cells;
+            let (name, kind) = (lock_name(&lock.path), lock.kind.to_string());
+            let waiters = lock.waiters.to_string();
+            [
+                name, kind, token, held, expected, overdue, waiters, session, host, pid, label,
+            ]
+        };
+        for holder in &lock.holders {
+            table.push(row(cells(holder, now_ms)));
+        }
+        if lock.holders.is_empty() {
+            table.push(row(Default::default()));
+        }
+    }
+    table
+}
+
+/// Returns what is known of an entry: token, time, expected and overdue time, session, host, process and label.
+pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    [
+        entry.fencing_token.to_string(),
+        duration(entry.age(now_ms)),
+        metadata.expected_hold().map(duration).unwrap_or_default(),
+        entry.overdue_by(now_ms).map(duration).unwrap_or_default(),
+        entry.owner.to_string(),
+        metadata.host.unwrap_or_default(),
+        metadata.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+        metadata.label.unwrap_or_default(),
+    ]
+}
+
+/// Returns a holder in words: its token, and what it says of itself.
+pub(crate) fn described(entry: &QueueEntry) -> String {
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    let parts = [
+        Some(format!("token {}", entry.fencing_token)),
+        metadata.label,
+        metadata.host.map(|host| format!("host {host}")),
+        metadata.pid.map(|pid| format!("pid {pid}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    escaped(&parts.join(", "))
+}

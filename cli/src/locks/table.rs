@@ -1,0 +1,90 @@
+//! Tables for people: columns as wide as they need to be, and durations.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::names::escaped;
+
+/// A table: a title for each column, and rows of texts that are shown escaped.
+pub(crate) struct Table<const N: usize> {
+    rows: Vec<[String; N]>,
+}
+
+/// Shown where nothing is known.
+pub(crate) const NONE: &str = "-";
+
+impl<const N: usize> Table<N> {
+    pub(crate) fn new(titles: [&str; N]) -> Self {
+        let titles = titles.map(str::to_owned);
+        Self { rows: vec![titles] }
+    }
+
+    pub(crate) fn push(&mut self, row: [String; N]) {
+        self.rows.push(row.map(|cell| match &*cell {
+            "" => NONE.to_owned(),
+            cell => escaped(cell),
+        }));
+    }
+
+    /// Returns the lines. Columns are two blanks apart, and the last is not filled.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
+        };
+        let widths: [usize; N] = std::array::from_fn(width);
+        self.rows.iter().map(move |row| {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(widths) {
+                let _ = write!(line, "{cell:width$}  ");
+            }
+            line.truncate(line.trim_end().len());
+            line
+        })
+    }
+}
+
+impl<const N: usize> std::fmt::Display for Table<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.lines().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Formats a duration for people, in its two largest units: `1m 5s`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let s = duration.as_secs();
+    match s {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{s}s"),
+        60..3_600 => format!("{}m {}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h {}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d {}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_has_its_two_largest_units() {
+        let shown = |ms| duration(Duration::from_millis(ms));
+        assert_eq!(shown(0), "0ms");
+        assert_eq!(shown(999), "999ms");
+        assert_eq!(shown(59_999), "59s");
+        assert_eq!(shown(65_000), "1m 5s");
+        assert_eq!(shown(7_260_000), "2h 1m");
+        assert_eq!(shown(90_000_000), "1d 1h");
+    }
+
+    #[test]
+    fn each_row_is_one_line_of_aligned_cells() {
+        let mut table = Table::new(["A", "B", "C"]);
+        table.push(["x\ny".into(), String::new(), "z".into()]);
+        table.push(["ä".into(), "long".into(), String::new()]);
+        assert_eq!(
+            table.to_string(),
+            "A     B     C\nx\\ny  -     z\nä     long  -\n"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! `lockkeeper warden`: reports overdue locks, and removes those whose time is up.
+//!
+//! One of several wardens acts, by an election. A removal checks in its own transaction that the election's entry still
+//! exists: a warden that has lost it, and does not know yet, removes nothing.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::{
+    Client, Election, Error, FencingEnforced, Leadership, LockError, LockPath, LockPrefix, Overdue,
+    OverdueLevel, QueueEntry, WardenReport, WardenReports, ZnodePath,
+};
+use serde_json::{Map, Value};
+
+use crate::exit::Failure;
+use crate::locks::names::{escaped, lock_name, lock_prefix};
+use crate::locks::table::duration;
+use crate::locks::{described, json};
+use crate::serve::{logs, signals::Signals};
+use crate::target::{Target, lock_path};
+
+/// The arguments of `warden`.
+#[derive(Args, Debug)]
+pub(crate) struct Warden {
+    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    prefix: Option<String>,
+    /// Removes holders that have held for longer than they allowed: safe only if every resource that the locks protect
+    /// checks fencing tokens
+    #[arg(long)]
+    auto_unlock: bool,
+    /// Prints one JSON object for each report
+    #[arg(long)]
+    json: bool,
+    /// Election by which several wardens agree on the one that acts; by default one for each prefix
+    #[arg(long, value_name = "NAME")]
+    election: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Level of the log: the command's own lines, and no second line for what is on stdout.
+const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
+
+/// Pause before the next attempt, while the store cannot be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Reason for which a term of office ended.
+enum End {
+    /// SIGTERM, SIGINT or SIGHUP.
+    Signal,
+    /// Nobody reads the reports any more.
+    NoReader,
+    /// Another warden may lead.
+    Lost,
+}
+
+impl Warden {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let prefix = lock_prefix(self.prefix.as_deref())?;
+        let election = self.election()?;
+        let level = std::env::var("LOCKKEEPER_LOG").unwrap_or_else(|_| LOG.into());
+        logs::start(
+            logs::Format::Text,
+            &logs::level(&level).map_err(Failure::Usage)?,
+        );
+        let mut signals = Signals::listen()?;
+        let client = tokio::select! {
+            client = self.target.connect() => client?,
+            _ = signals.next() => return Ok(()),
+        };
+        let election = Election::new(&client, election)?;
+        let me = format!("{} pid {}", host(), std::process::id());
+        loop {
+            tracing::info!(target: "lockkeeper_warden", election = %election.path(), "waits for its turn");
+            let leadership = tokio::select! {
+                leadership = election.campaign(&*me) => leadership,
+                _ = signals.next() => return Ok(()),
+            };
+            let leadership = match leadership {
+                Ok(leadership) => leadership,
+                // In the next session it is a candidate again.
+                Err(LockError::Store(Error::SessionExpired { .. })) => continue,
+                Err(error) if may_pass(&error) => {
+                    tracing::warn!(target: "lockkeeper_warden", %error, "the store cannot be reached: still trying");
+                    tokio::select! {
+                        () = tokio::time::sleep(PAUSE) => continue,
+                        _ = signals.next() => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match self
+                .act(&client, &prefix, &leadership, &mut signals)
+                .await?
+            {
+                End::Signal | End::NoReader => {
+                    // Nothing more is lost if the store is away: the session ends by itself.
+                    let released = leadership.release();
+                    let _ = tokio::time::timeout(PAUSE, released).await;
+                    return Ok(());
+                }
+                End::Lost => {
+                    tracing::warn!(target: "lockkeeper_warden", "another warden may act now");
+                }
+            }
+        }
+    }
+
+    /// Returns the path of the election. Wardens that only report must not keep out one that removes.
+    fn election(&self) -> Result<LockPath, Failure> {
+        if let Some(name) = &self.election {
+            return lock_path(name);
+        }
+        let prefix = self.prefix.as_deref().unwrap_or("/");
+        let task = if self.auto_unlock { "unlock" } else { "report" };
+        Ok(LockPath::new("/lockkeeper/wardens")?.key(&format!("{task} {prefix}")))
+    }
+
+    /// Watches for as long as it leads.
+    async fn act(
+        &self,
+        client: &Client,
+        prefix: &LockPrefix,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> Result<End, Failure> {
+        tracing::info!(target: "lockkeeper_warden", %prefix, auto_unlock = self.auto_unlock, "leads");
+        let builder = lockkeeper::Warden::builder(client).watch_prefix(prefix)?;
+        let builder = match self.auto_unlock {
+            true => builder.remove_overdue_while(FencingEnforced, leadership.path()),
+            false => builder,
+        };
+        // It ends as it is dropped, with every return from here.
+        let (_warden, mut reports) = builder.start();
+        tokio::select! {
+            // In this order: a warden that has lost its election reports nothing more.
+            biased;
+            _ = leadership.lost() => Ok(End::Lost),
+            _ = signals.next() => Ok(End::Signal),
+            end = self.print_all(&mut reports) => end,
+        }
+    }
+
+    /// Prints reports until nobody reads them, or the locks cannot be watched.
+    async fn print_all(&self, reports: &mut WardenReports) -> Result<End, Failure> {
+        let mut failure = None;
+        while let Some(report) = reports.next().await {
+            if let WardenReport::Removed { path, entry } = &report {
+                let lock = escaped(&lock_name(path));
+                let holder = described(entry);
+                tracing::warn!(target: "lockkeeper_warden", %lock, %holder, "an overdue lock was taken away");
+            }
+            let line = match self.json {
+                true => object(&report).to_string(),
+                false => shown(&report),
+            };
+            match writeln!(io::stdout().lock(), "{line}") {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Ok(End::NoReader);
+                }
+                written => written?,
+            }
+            if let WardenReport::Failed { .. } = &report {
+                failure = Some(line);
+            }
+        }
+        // The last report of all tells why.
+        let why = failure.unwrap_or_else(|| "the client was closed".into());
+        Err(Failure::Other(format!(
+            "the locks are not watched any more: {why}"
+        )))
+    }
+}
+
+/// Returns true if the store may be reached again.
+fn may_pass(error: &LockError) -> bool {
+    use Error::{ConnectFailed, ConnectionLoss};
+    // An entry is deleted by an operator.
+    matches!(
+        error,
+        LockError::Store(ConnectFailed { .. } | ConnectionLoss) | LockError::EntryDeleted { .. }
+    )
+}
+
+fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Returns a report as a line for people.
+fn shown(report: &WardenReport) -> String {
+    match report {
+        WardenReport::Overdue(overdue) => {
+            let lock = escaped(&lock_name(&overdue.path));
+            let seen_for = duration(overdue.seen_for);
+            let (level, over_by) = (overdue.level, duration(overdue.over_by));
+            let holder = described(&overdue.entry);
+            format!(
+                "overdue {lock}: held for {seen_for} or longer, {level}, by {over_by}: {holder}"
+            )
+        }
+        WardenReport::Removed { path, entry } => {
+            let lock = escaped(&lock_name(path));
+            format!("removed {lock}: {}", described(entry))
+        }
+        WardenReport::Failed { path, error } => {
+            let error = escaped(&error.to_string());
+            format!("unwatched {}: {error}", escaped(path.as_str()))
+        }
+        WardenReport::Missed { count } => format!("missed {count} reports: stdout was too slow"),
+        other => escaped(&format!("{other:?}")),
+    }
+}
+
+/// Returns a report as JSON. docs/commands/warden.md documents each field.
+fn object(report: &WardenReport) -> Value {
+    let mut object = Map::new();
+    match report {
+        WardenReport::Overdue(overdue) => {
+            about(&mut object, "overdue", &overdue.path, &overdue.entry);
+            object.insert("level".into(), level(overdue).into());
+            object.insert("seen_ms".into(), json::ms(overdue.seen_for).into());
+            object.insert("over_ms".into(), json::ms(overdue.over_by).into());
+        }
+        WardenReport::Removed { path, entry } => about(&mut object, "removed", path, entry),
+        WardenReport::Failed { path, error } => {
+            object.insert("event".into(), "unwatched".into());
+            object.insert("path".into(), path.as_str().into());
+            object.insert("error".into(), error.to_string().into());
+        }
+        WardenReport::Missed { count } => {
+            object.insert("event".into(), "missed".into());
+            object.insert("count".into(), (*count).into());
+        }
+        other => drop(object.insert("event".into(), format!("{other:?}").into())),
+    }
+    object.into()
+}
+
+/// Writes the fields that tell a holder.
+fn about(object: &mut Map<String, Value>, event: &str, path: &ZnodePath, entry: &QueueEntry) {
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    object.insert("event".into(), event.into());
+    object.insert("lock".into(), lock_name(path).into());
+    object.insert("path".into(), path.as_str().into());
+    object.insert("entry".into(), entry.path.as_str().into());
+    object.insert("token".into(), entry.fencing_token.to_string().into());
+    object.insert("session".into(), entry.owner.to_string().into());
+    object.insert("host".into(), metadata.host.into());
+    object.insert("pid".into(), metadata.pid.into());
+    object.insert("label".into(), metadata.label.into());
+}
+
+fn level(overdue: &Overdue) -> &'static str {
+    match overdue.level {
+        OverdueLevel::Expected => "expected",
+        OverdueLevel::Alert => "alert",
+        OverdueLevel::AutoUnlock => "auto_unlock",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,177 @@
+//! `lockkeeper warden`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lockkeeper::{Client, Guard, LockOptions, LostReason, Mutex};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::locks::named;
+use super::stores::*;
+use super::support::*;
+
+/// A warden that runs. Dropping it kills it.
+struct Running {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    log: Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(store: &StoreAt, arguments: &[&str]) -> Self {
+        let arguments = [&["warden", "--session-timeout", "2s"], arguments].concat();
+        let mut command = store.command(&arguments);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (tell, log) = channel();
+        std::thread::spawn(move || {
+            let lines = stderr.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(tell.send(line)));
+        });
+        Self {
+            stdout: child.stdout.take().map(BufReader::new),
+            child,
+            log,
+        }
+    }
+
+    /// The same, once it acts.
+    fn acting(store: &StoreAt, arguments: &[&str]) -> Self {
+        let warden = Self::start(store, arguments);
+        warden.logs(" leads ");
+        warden
+    }
+
+    /// Waits until it logs a line with this text.
+    fn logs(&self, text: &str) -> String {
+        let line = self.log.iter().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("it ended, and never logged {text:?}"))
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "it has ended");
+        line.trim_end().into()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends a signal, and returns the exit status and the rest of stdout.
+    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        self.signal(signal);
+        let mut rest = String::new();
+        let mut stdout = self.stdout.take().unwrap();
+        stdout.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+/// A holder that is overdue at once.
+async fn overdue(client: &Client, name: &str) -> Guard {
+    let options = LockOptions::new().label("billing\u{1b}");
+    let options = options.alert_after(Duration::from_millis(1));
+    let options = options.auto_unlock_after(Duration::from_millis(2));
+    let mutex = Mutex::new(client, named(name)).unwrap();
+    mutex.lock_with(options).await.unwrap()
+}
+
+on_each_store! {
+    async fn overdue_locks_are_reported_and_stay(store: StoreAt) {
+        let client = store.connect().await;
+        let early = overdue(&client, "jobs/early").await;
+        let _other = overdue(&client, "other").await;
+        let mut warden = Running::acting(&store, &["jobs/", "--json"]);
+        let mut json = Running::acting(&store, &["/"]);
+        let first: Value = serde_json::from_str(&warden.line()).unwrap();
+        assert_eq!(first["event"], "overdue");
+        assert_eq!(first["level"], "alert");
+        assert_eq!((&first["lock"], &first["path"]), (&"jobs/early".into(), &"/locks/jobs%2Fearly".into()));
+        assert_eq!(first["token"], early.fencing_token().to_string());
+        assert_eq!(first["label"], "billing\u{1b}");
+        assert!(first["seen_ms"].is_u64() && first["over_ms"].is_u64(), "{first}");
+        let second: Value = serde_json::from_str(&warden.line()).unwrap();
+        assert_eq!(second["level"], "auto_unlock");
+        let late = overdue(&client, "jobs/late").await;
+        let third: Value = serde_json::from_str(&warden.line()).unwrap();
+        assert_eq!(third["token"], late.fencing_token().to_string());
+        assert!(early.is_held() && late.is_held());
+        assert_eq!(lockkeeper::queue(&client, named("jobs/early")).await.unwrap().len(), 1);
+        let shown = json.line();
+        assert!(shown.starts_with("overdue ") && shown.contains(r"billing\u{1b}, host "), "{shown}");
+        for (signal, warden) in [(Signal::TERM, warden), (Signal::INT, json)] {
+            assert_eq!(warden.end(signal).0, Some(0));
+        }
+        // Nothing is left of their elections.
+        let seen = success(&store.run(&["locks", "/lockkeeper", "--json"]));
+        assert_eq!(seen, "");
+    }
+
+    async fn overdue_locks_are_removed_and_logged(store: StoreAt) {
+        let client = store.connect().await;
+        let mut warden = Running::acting(&store, &["--auto-unlock", "/locks"]);
+        let guard = overdue(&client, "a").await;
+        let lines = [warden.line(), warden.line(), warden.line()];
+        let token = format!("token {}", guard.fencing_token());
+        assert!(lines.iter().all(|line| line.contains(&token)), "{lines:?}");
+        assert!(lines[0].starts_with("overdue a: ") && lines[2].starts_with("removed a: "), "{lines:?}");
+        let logged = warden.logs("an overdue lock was taken away");
+        assert!(logged.contains("WARN") && logged.contains(&token), "{logged}");
+        assert!(!logged.contains('\u{1b}'), "{logged:?}");
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        assert_eq!(warden.end(Signal::TERM), (Some(0), String::new()));
+    }
+
+    async fn another_warden_takes_the_place_of_one_that_was_killed(store: StoreAt) {
+        let client = store.connect().await;
+        let mut first = Running::acting(&store, &["--auto-unlock"]);
+        let mut second = Running::start(&store, &["--auto-unlock"]);
+        second.logs("waits for its turn");
+        let guard = overdue(&client, "a").await;
+        while !first.line().starts_with("removed a") {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        first.child.kill().unwrap();
+        second.logs(" leads ");
+        let guard = overdue(&client, "b").await;
+        // It has said nothing of the one before.
+        assert!(second.line().starts_with("overdue b"));
+        while !second.line().starts_with("removed b") {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+    }
+
+    async fn a_warden_that_was_stopped_knows_that_another_acts(store: StoreAt) {
+        let client = store.connect().await;
+        let first = Running::acting(&store, &["--auto-unlock"]);
+        first.signal(Signal::STOP);
+        let mut second = Running::acting(&store, &["--auto-unlock"]);
+        first.signal(Signal::CONT);
+        first.logs("another warden may act now");
+        let guard = overdue(&client, "a").await;
+        while !second.line().starts_with("removed a") {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        // The first waits again: it has removed and said nothing, and ends in order.
+        first.logs("waits for its turn");
+        assert_eq!(first.end(Signal::TERM), (Some(0), String::new()));
+    }
+
+    async fn a_warden_ends_when_nobody_reads_it(store: StoreAt) {
+        let client = store.connect().await;
+        let mut warden = Running::acting(&store, &[]);
+        drop(warden.stdout.take());
+        let _guard = overdue(&client, "a").await;
+        assert_eq!(warden.child.wait().unwrap().code(), Some(0));
+    }
+}

@@ -1,0 +1,129 @@
+//! [`observe_locks`]: all locks below a prefix, as they change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockkeeper_store::{Client, Error, Session, ZnodePath};
+
+use super::{Changes, LockInfo, LockPrefix, Root, Walk};
+use crate::stream::named_stream;
+
+/// Changes of the locks below a prefix, since the item before.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct LockChange {
+    /// The locks that have other holders or waiters now, or other data of a holder; at first all that have any. Ordered
+    /// by path.
+    pub changed: Vec<LockInfo>,
+    /// The locks without a contender now.
+    pub freed: Vec<ZnodePath>,
+    /// The znodes that could not be read this time.
+    pub unreadable: Vec<(ZnodePath, Error)>,
+}
+
+/// Reads the locks at and below a prefix again as they change. See [`list_locks`](crate::list_locks()).
+///
+/// The first item comes at once, with all locks. From then on one persistent recursive watch tells which locks to read
+/// again, ten times a second at most: a lock at rest costs nothing. (ZooKeeper before 3.6 has no such watches: there all
+/// locks are read every 10 s, or less often where that takes long.) Changes in quick succession are seen as one, and the
+/// latest is never missed, also over reconnections and expired sessions.
+///
+/// # Errors
+/// [`Error::InvalidPath`] at once. In the stream, and as its last item: [`Error::SessionClosed`] when the client is
+/// closed, and the refusals of the store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let client = lockkeeper::connect("memory:example-observe-locks").await?;
+/// let mut changes = lockkeeper::observe_locks(&client, "/lock")?;
+/// assert!(changes.next().await.expect("the stream continues")?.changed.is_empty());
+/// let guard = lockkeeper::Mutex::new(&client, "/lock/orders")?.lock().await?;
+/// let change = changes.next().await.expect("the stream continues")?;
+/// assert_eq!(change.changed[0].holders[0].path, *guard.path());
+/// guard.release().await?;
+/// let change = changes.next().await.expect("the stream continues")?;
+/// assert_eq!(change.freed[0].as_str(), "/lock/orders");
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn observe_locks<P>(client: &Client, prefix: P) -> Result<LockChanges, Error>
+where
+    P: TryInto<LockPrefix>,
+    P::Error: Into<Error>,
+{
+    let prefix = prefix.try_into().map_err(Into::into)?;
+    let client = client.clone();
+    let changes = Box::pin(async_stream::stream! {
+        let mut known = BTreeMap::new();
+        let mut is_first = true;
+        loop {
+            let failed = match client.session().await {
+                Ok(session) => match Changes::watch(&session, &prefix).await {
+                    Ok(mut changes) => loop {
+                        match read(&session, &prefix, &mut changes, &mut known).await {
+                            Ok(change) if is_first || change != LockChange::default() => {
+                                is_first = false;
+                                yield Ok(change);
+                            }
+                            Ok(_) => {}
+                            Err(error) => break error,
+                        }
+                        if let Err(error) = changes.wait().await {
+                            break error;
+                        }
+                    },
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            // Both wait for the next connection, or session, at the next read.
+            if !matches!(failed, Error::ConnectionLoss | Error::SessionExpired { .. }) {
+                yield Err(failed);
+                return;
+            }
+        }
+    });
+    Ok(LockChanges(changes))
+}
+
+/// Reads the locks that may have changed, and compares them with those that are known.
+async fn read(
+    session: &Session,
+    prefix: &LockPrefix,
+    changes: &mut Changes<'_>,
+    known: &mut BTreeMap<ZnodePath, LockInfo>,
+) -> Result<LockChange, Error> {
+    let mut change = LockChange::default();
+    let mut walk = Walk::new(session, prefix);
+    let mut unseen: BTreeSet<ZnodePath> = match changes.take() {
+        None => {
+            walk.add(Root::tree(prefix.top().clone()));
+            known.keys().cloned().collect()
+        }
+        Some(changed) => {
+            let locks = changed.iter().flat_map(Root::locks).collect();
+            changed.into_iter().for_each(|root| walk.add(root));
+            locks
+        }
+    };
+    while let Some(lock) = changes.during(walk.next()).await?? {
+        unseen.remove(&lock.path);
+        if known.get(&lock.path) != Some(&lock) {
+            known.insert(lock.path.clone(), lock.clone());
+            change.changed.push(lock);
+        }
+    }
+    unseen.retain(|path| known.remove(path).is_some());
+    change.freed = unseen.into_iter().collect();
+    change.unreadable = walk.into_unreadable();
+    change
+        .changed
+        .sort_unstable_by(|one, other| one.path.cmp(&other.path));
+    Ok(change)
+}
+
+named_stream! {
+    /// The stream of [`observe_locks`].
+    LockChanges of Result<LockChange, Error>;
+    /// Waits for the next change; `None` after an error.
+    ///
+    /// Cancel safe: no change is lost.
+}

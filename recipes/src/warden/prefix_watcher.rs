@@ -1,0 +1,263 @@
+//! [`PrefixWatcher`]: the loop of a warden over all locks below a prefix.
+//!
+//! [`Changes`] tells which locks to read again, and [`Walk`] reads them together. Only locks whose holders state
+//! durations are remembered; an idle lock costs no memory, task, watch or request. As for a single lock, an overdue
+//! holder is read again after its time has passed, reported, and only then removed, at the version that was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use lockkeeper_store::{BootInstant, Client, Error, Session, ZnodePath};
+use parking_lot::Mutex;
+
+use super::hold_times::{HoldTimes, is_same};
+use super::lock_watcher::Watch;
+use super::removal::{Removal, Removed};
+use super::report::{Overdue, OverdueLevel, WardenReport};
+use crate::list_locks::{Changes, LockPrefix, Root, Walk};
+use crate::observe::QueueEntry;
+use crate::select::{Either, select};
+use crate::stream::LossySender;
+
+/// Number of unreadable znodes that are remembered. Entries have new names each time: beyond this they are reported again.
+const MAX_UNREADABLE: usize = 1_024;
+
+/// Watcher of all locks below a prefix.
+pub(super) struct PrefixWatcher {
+    pub(super) client: Client,
+    pub(super) prefix: LockPrefix,
+    pub(super) times: Arc<Mutex<PrefixTimes>>,
+    pub(super) reporter: LossySender<WardenReport>,
+    pub(super) removal: Option<Removal>,
+    /// Holders whose delete was sent and not answered, by lock.
+    pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
+    /// Znodes of which it was reported that they cannot be read.
+    pub(super) unreadable: BTreeSet<ZnodePath>,
+}
+
+/// The hold times of the locks below a prefix whose holders state durations.
+#[derive(Debug, Default)]
+pub(super) struct PrefixTimes {
+    locks: BTreeMap<ZnodePath, LockTimes>,
+    /// The locks by the moment at which their next holder becomes overdue.
+    due: BTreeSet<(BootInstant, ZnodePath)>,
+}
+
+#[derive(Debug, Default)]
+struct LockTimes {
+    hold_times: HoldTimes,
+    due: Option<BootInstant>,
+}
+
+impl PrefixTimes {
+    /// Returns the overdue holders of one lock.
+    pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
+        let times = self.locks.get(lock);
+        times.map_or_else(Vec::new, |times| times.hold_times.overdue(lock, now))
+    }
+
+    /// Returns the overdue holders of all locks.
+    pub(super) fn overdue_all(&self, now: BootInstant) -> Vec<Overdue> {
+        let locks = self.locks.iter();
+        locks
+            .flat_map(|(path, times)| times.hold_times.overdue(path, now))
+            .collect()
+    }
+
+    /// Replaces the holders of a lock. Returns those that have become overdue, and those that may be removed.
+    fn update(
+        &mut self,
+        lock: &ZnodePath,
+        holders: Vec<QueueEntry>,
+        now: BootInstant,
+    ) -> (Vec<Overdue>, Vec<QueueEntry>) {
+        let states = |holder: &QueueEntry| {
+            let metadata = holder.metadata.as_ref();
+            metadata.is_some_and(|it| OverdueLevel::ALL.iter().any(|at| at.after(it).is_some()))
+        };
+        if !self.locks.contains_key(lock) && !holders.iter().any(states) {
+            return Default::default();
+        }
+        let times = self.locks.entry(lock.clone()).or_default();
+        times.hold_times.update(holders, now);
+        let newly_overdue = times.hold_times.newly_overdue(lock, now);
+        let removable = times.hold_times.removable(lock, now);
+        self.schedule(lock);
+        (newly_overdue, removable)
+    }
+
+    /// Forgets a holder that has been removed.
+    fn remove(&mut self, lock: &ZnodePath, holder: &QueueEntry) {
+        if let Some(times) = self.locks.get_mut(lock) {
+            times.hold_times.remove(holder);
+            self.schedule(lock);
+        }
+    }
+
+    /// Notes when a lock is due next, and forgets one without anything to time.
+    fn schedule(&mut self, lock: &ZnodePath) {
+        let Some(times) = self.locks.get_mut(lock) else {
+            return;
+        };
+        let due = times.hold_times.next_due();
+        if let Some(before) = std::mem::replace(&mut times.due, due) {
+            self.due.remove(&(before, lock.clone()));
+        }
+        match due {
+            Some(due) => drop(self.due.insert((due, lock.clone()))),
+            None if !times.hold_times.has_statements() => drop(self.locks.remove(lock)),
+            None => {}
+        }
+    }
+
+    fn next_due(&self) -> Option<BootInstant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    fn due(&self, now: BootInstant) -> Vec<ZnodePath> {
+        let due = self.due.iter().take_while(|(due, _)| *due <= now);
+        due.map(|(_, lock)| lock.clone()).collect()
+    }
+}
+
+impl Watch for PrefixWatcher {
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn path(&self) -> &ZnodePath {
+        self.prefix.top()
+    }
+
+    fn reporter(&self) -> &LossySender<WardenReport> {
+        &self.reporter
+    }
+
+    fn clear(&self) {
+        *self.times.lock() = PrefixTimes::default();
+    }
+
+    async fn watch_in(&mut self, session: &Session) -> Error {
+        match self.try_watch_in(session).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+}
+
+impl PrefixWatcher {
+    async fn try_watch_in(&mut self, session: &Session) -> Result<Infallible, Error> {
+        let prefix = self.prefix.clone();
+        let mut changes = Changes::watch(session, &prefix).await?;
+        loop {
+            self.read_changed(session, &mut changes).await?;
+            let next_due = self.times.lock().next_due();
+            let due = async {
+                match next_due {
+                    Some(due) => session.clock().sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            if let Either::Left(end) = select(changes.wait(), due).await {
+                end?;
+            }
+            let now = session.clock().now();
+            let due = self.times.lock().due(now);
+            for lock in due {
+                changes.add(&lock);
+            }
+        }
+    }
+
+    /// Reads the locks that have changed or are due, reports and removes.
+    async fn read_changed(
+        &mut self,
+        session: &Session,
+        changes: &mut Changes<'_>,
+    ) -> Result<(), Error> {
+        let prefix = self.prefix.clone();
+        let mut walk = Walk::new(session, &prefix);
+        // Locks that are remembered, and without a holder if the walk does not find them.
+        let mut unseen: BTreeSet<ZnodePath>;
+        match changes.take() {
+            None => {
+                unseen = self.times.lock().locks.keys().cloned().collect();
+                unseen.extend(self.unanswered.keys().cloned());
+                walk.add(Root::tree(prefix.top().clone()));
+            }
+            Some(changed) => {
+                unseen = changed.iter().flat_map(Root::locks).collect();
+                changed.into_iter().for_each(|root| walk.add(root));
+            }
+        }
+        while let Some(lock) = changes.during(walk.next()).await?? {
+            unseen.remove(&lock.path);
+            self.seen(session, changes, &lock.path, lock.holders)
+                .await?;
+        }
+        for lock in unseen {
+            self.seen(session, changes, &lock, Vec::new()).await?;
+        }
+        for (path, error) in walk.into_unreadable() {
+            if self.unreadable.len() >= MAX_UNREADABLE {
+                self.unreadable.clear();
+            }
+            if self.unreadable.insert(path.clone()) {
+                tracing::warn!(%path, %error, "a lock is not watched");
+                self.reporter.send(WardenReport::Failed { path, error });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the holders of a lock.
+    async fn seen(
+        &mut self,
+        session: &Session,
+        changes: &mut Changes<'_>,
+        lock: &ZnodePath,
+        holders: Vec<QueueEntry>,
+    ) -> Result<(), Error> {
+        let mut removed = self.unanswered.remove(lock).unwrap_or_default();
+        removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
+        // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
+        let now = self.client.clock().now();
+        let (newly_overdue, removable) = self.times.lock().update(lock, holders, now);
+        for entry in removed {
+            let path = lock.clone();
+            self.reporter.send(WardenReport::Removed { path, entry });
+        }
+        for overdue in newly_overdue {
+            tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
+            self.reporter.send(WardenReport::Overdue(overdue));
+        }
+        for holder in removable {
+            let Some(removal) = self.removal.clone() else {
+                break;
+            };
+            match changes.during(removal.remove(session, &holder)).await?? {
+                Removed::Done => {
+                    // Before it is reported: `Warden::overdue` agrees with a report that has been received.
+                    self.times.lock().remove(lock, &holder);
+                    let path = lock.clone();
+                    let entry = holder;
+                    self.reporter.send(WardenReport::Removed { path, entry });
+                }
+                Removed::Refused => {}
+                Removed::Unanswered => {
+                    let entries = self.unanswered.entry(lock.clone()).or_default();
+                    entries.push(holder);
+                }
+                Removed::Forbidden => {
+                    super::removal_ended(lock);
+                    self.removal = None;
+                    break;
+                }
+            }
+            // The next may hold now, or the holder has written.
+            changes.add(lock);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! [`Removal`]: the delete of an overdue holder.
+
+use lockkeeper_store::{Error, Op, Session, ZnodePath};
+
+use crate::observe::QueueEntry;
+
+/// The permission to remove overdue holders.
+#[derive(Clone, Debug)]
+pub(super) struct Removal {
+    /// Entry that must exist at each removal: the guard of the warden's own lock.
+    pub(super) only_while: Option<ZnodePath>,
+}
+
+/// Outcome of a removal.
+#[derive(Debug, PartialEq)]
+pub(super) enum Removed {
+    Done,
+    /// The holder has written or left since it was read.
+    Refused,
+    /// The answer was lost: the next read shows whether it is gone.
+    Unanswered,
+    /// The entry that must exist is gone: nothing may be removed any more.
+    Forbidden,
+}
+
+impl Removal {
+    /// Deletes a holder at the version that was read: a sign of life since then makes the store refuse.
+    pub(super) async fn remove(
+        &self,
+        session: &Session,
+        holder: &QueueEntry,
+    ) -> Result<Removed, Error> {
+        let (path, version) = (holder.path.clone(), Some(holder.version));
+        let deleted = match &self.only_while {
+            None => session.delete(&path, version).await,
+            // In one transaction with the check: a warden that was paused, and has lost its lock meanwhile, must not
+            // remove beside its successor, whatever it believes.
+            Some(own) => {
+                let check = Op::Check {
+                    path: own.clone(),
+                    version: None,
+                };
+                let delete = Op::Delete { path, version };
+                match session.multi([check, delete]).await {
+                    Ok(_) => Ok(()),
+                    Err(Error::MultiFailed { index: 0, source })
+                        if matches!(*source, Error::NoNode { .. }) =>
+                    {
+                        return Ok(Removed::Forbidden);
+                    }
+                    Err(Error::MultiFailed { source, .. }) => Err(*source),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match deleted {
+            Ok(()) => {
+                tracing::warn!(path = %holder.path, "an overdue lock was taken away");
+                Ok(Removed::Done)
+            }
+            Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(Removed::Refused),
+            Err(Error::ConnectionLoss) => Ok(Removed::Unanswered),
+            Err(error) => Err(error),
+        }
+    }
+}
