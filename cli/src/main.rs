@@ -5,13 +5,16 @@
 
 mod digest;
 mod exit;
+mod hold;
 mod inspect;
+mod local;
 mod serve;
 mod target;
 mod values;
 mod who;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,6 +81,20 @@ enum Command {
     },
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
+    /// Holds a lock, whose token it prints, until stdin ends.
+    #[command(hide = true)]
+    Hold(hold::Hold),
+    /// Shows this user's own store on this machine, which commands use without --url, and stops its server.
+    ///
+    /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
+    /// client, or the time of LOCKKEEPER_LOCAL_IDLE; locks and sessions are kept on the disk.
+    Local(local::Local),
+    /// Runs this program in the background, with these arguments.
+    #[command(hide = true)]
+    Detach {
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -135,6 +152,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Who(who) => return Ok(in_a_store(who.run())),
+        Command::Hold(hold) => return Ok(in_a_store(hold.run())),
+        Command::Local(local) => return Ok(ended(local.run())),
+        Command::Detach { arguments } => return Ok(ended(local::detach(&arguments))),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -148,6 +168,10 @@ fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
     let done = runtime
         .map_err(Failure::from)
         .and_then(|it| it.block_on(command));
+    ended(done)
+}
+
+fn ended(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
