@@ -48,11 +48,12 @@ pub(crate) struct LocalStore {
     folder: Arc<Folder>,
 }
 
-/// The server at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
+/// The server at the other end of a connection. While this lives, the server is not idle.
+#[derive(Debug)]
 struct Peer {
     /// `None` where the system does not tell.
     pid: Option<i32>,
+    _connection: Option<UnixStream>,
 }
 
 impl LocalStore {
@@ -76,17 +77,17 @@ impl LocalStore {
         timeout: Duration,
     ) -> Result<Client, Failure> {
         let started = tokio::time::timeout(timeout, self.started()).await;
-        started
+        let _peer = started
             .unwrap_or_else(|_| Err(self.too_late(timeout)))
             .map_err(Failure::Unreachable)?;
         let connector = LocalConnector::new(self.clone());
         Ok(Client::open(Arc::new(connector), self.url(), options).await?)
     }
 
-    /// Waits until a server listens. The work goes on when this is dropped.
-    async fn started(&self) -> Result<(), String> {
-        if self.peer()?.is_some() {
-            return Ok(());
+    /// Waits until a server listens, and returns it. The work goes on when this is dropped.
+    async fn started(&self) -> Result<Peer, String> {
+        if let Some(peer) = self.peer()? {
+            return Ok(peer);
         }
         let (store, (tell, told)) = (self.clone(), tokio::sync::oneshot::channel());
         // No blocking task: a runtime that shuts down would wait for it.
@@ -119,18 +120,21 @@ impl LocalStore {
 fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
     match UnixStream::connect(path) {
-        Ok(stream) => peer(&stream, path).map(Some),
+        Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
         // Its queue of connections is full: it is there.
-        Err(error) if error.kind() == WouldBlock => Ok(Some(Peer { pid: None })),
+        Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
+            pid: None,
+            _connection: None,
+        })),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
 /// Checks the user at the other end of a connection: another user's server could grant any lock.
 #[cfg(target_os = "linux")]
-fn peer(stream: &UnixStream, path: &Path) -> Result<Peer, String> {
-    let credentials = rustix::net::sockopt::socket_peercred(stream)
+fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
+    let credentials = rustix::net::sockopt::socket_peercred(&stream)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     if credentials.uid != rustix::process::geteuid() {
         return Err(format!(
@@ -142,11 +146,15 @@ fn peer(stream: &UnixStream, path: &Path) -> Result<Peer, String> {
     }
     Ok(Peer {
         pid: Some(credentials.pid.as_raw_nonzero().get()),
+        _connection: Some(stream),
     })
 }
 
 /// The folders' owner and mode vouch for the server's user.
 #[cfg(not(target_os = "linux"))]
-fn peer(_stream: &UnixStream, _path: &Path) -> Result<Peer, String> {
-    Ok(Peer { pid: None })
+fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
+    Ok(Peer {
+        pid: None,
+        _connection: Some(stream),
+    })
 }

@@ -27,19 +27,19 @@ impl Local {
             return stop(&store, peer);
         }
         let text = match self.json {
-            true => format!("{}\n", shown_as_json(&store, peer)),
-            false => shown(&store, peer),
+            true => format!("{}\n", shown_as_json(&store, peer.as_ref())),
+            false => shown(&store, peer.as_ref()),
         };
         Ok(crate::print(&text)?)
     }
 }
 
-fn shown(store: &LocalStore, peer: Option<Peer>) -> String {
+fn shown(store: &LocalStore, peer: Option<&Peer>) -> String {
     let mut text = String::new();
     let server = match peer {
         None => "not running; the first command that needs it starts it".to_owned(),
-        Some(Peer { pid: None }) => "running".to_owned(),
-        Some(Peer { pid: Some(pid) }) => format!("pid {pid}"),
+        Some(Peer { pid: None, .. }) => "running".to_owned(),
+        Some(Peer { pid: Some(pid), .. }) => format!("pid {pid}"),
     };
     for (name, value) in [
         ("url", store.url()),
@@ -52,7 +52,7 @@ fn shown(store: &LocalStore, peer: Option<Peer>) -> String {
     text
 }
 
-fn shown_as_json(store: &LocalStore, peer: Option<Peer>) -> serde_json::Value {
+fn shown_as_json(store: &LocalStore, peer: Option<&Peer>) -> serde_json::Value {
     json!({
         "url": store.url(),
         "is_running": peer.is_some(),
@@ -67,14 +67,14 @@ fn stop(store: &LocalStore, peer: Option<Peer>) -> Result<(), Failure> {
         crate::print("not running\n")?;
         return Ok(());
     };
-    let pid = end(store, peer)?;
+    let pid = end(store, &peer)?;
     crate::print(&format!("stopped the server, pid {pid}\n"))?;
     Ok(())
 }
 
 /// Ends the server with SIGTERM, and waits for its end.
 #[cfg(target_os = "linux")]
-fn end(store: &LocalStore, peer: Peer) -> Result<i32, Failure> {
+fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -94,7 +94,7 @@ fn end(store: &LocalStore, peer: Peer) -> Result<i32, Failure> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn end(store: &LocalStore, _peer: Peer) -> Result<i32, Failure> {
+fn end(store: &LocalStore, _peer: &Peer) -> Result<i32, Failure> {
     let lock = store.folder.store().join("LOCK");
     let lock = lock.display();
     Err(Failure::Other(format!(

@@ -34,10 +34,12 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may end while the client connects: at its idle time, or killed.
+                // The server may be killed while the client connects. It does not end as idle: one connection is kept
+                // until the client has its own.
+                let mut _kept = None;
                 loop {
+                    _kept = store.started().await.ok();
                     clock.sleep(RETRY).await;
-                    let _ = store.started().await;
                 }
             };
             let client = tokio::select! {
@@ -73,11 +75,13 @@ async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionSta
 }
 
 fn restart(store: &LocalStore, status: &SessionStatus) {
+    let mut _kept = None;
     while status.state() == SessionState::Suspended {
         // A reason not to start may pass, as a full disk does; the session says when it is too late.
-        if !matches!(store.peer(), Ok(Some(_))) {
-            let _ = store.start();
-        }
+        _kept = match store.peer() {
+            Ok(Some(peer)) => Some(peer),
+            _ => store.start().ok(),
+        };
         std::thread::sleep(RETRY);
     }
 }

@@ -18,8 +18,6 @@ const MAX_SOCKET_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 }
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The user's folder for sockets, where there is a usable one.
-    runtime: Option<PathBuf>,
 }
 
 impl Folder {
@@ -43,10 +41,7 @@ impl Folder {
         }
         check_private(&state.join("lockkeeper"))?;
         check_private(&path)?;
-        let folder = Self {
-            path,
-            runtime: env("XDG_RUNTIME_DIR").and_then(runtime),
-        };
+        let folder = Self { path };
         let is_text = folder.path.to_str().is_some_and(|path| !path.contains('?'));
         if !is_text {
             return Err(format!(
@@ -89,9 +84,10 @@ impl Folder {
         self.path.join("server.log")
     }
 
-    /// The places for the socket, the best first.
+    /// The places for the socket, the best first. Looked up each time: the folder of `$XDG_RUNTIME_DIR` goes with the
+    /// user's last login, while a command goes on.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
-        let runtime = self.runtime.as_deref().map(|runtime| {
+        let runtime = env("XDG_RUNTIME_DIR").and_then(runtime).map(|runtime| {
             // Named by the data folder: another one, by another XDG_STATE_HOME, is another store.
             let name = &hash(self.path.as_os_str().as_bytes())[..16];
             runtime.join(format!("{name}.sock"))

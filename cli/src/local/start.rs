@@ -7,29 +7,32 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{LocalStore, peer_at};
+use super::{LocalStore, Peer, peer_at};
 
-/// Attempts to start a server that ends without an error of its own: somebody kills it.
-const ATTEMPTS: usize = 3;
+/// Attempts to start a server that ends at once without an error of its own: somebody kills it.
+const ATTEMPTS: usize = 10;
 
 impl LocalStore {
     /// Starts the server, unless one listens. Blocks until it does.
     ///
     /// # Errors
     /// A sentence for the user, with the server's own reason.
-    pub(super) fn start(&self) -> Result<(), String> {
+    pub(super) fn start(&self) -> Result<Peer, String> {
         for _ in 0..ATTEMPTS {
             let lock = self.lock_start()?;
             // Under the lock: where another process has just started the server, this one must not start a second.
-            if self.peer()?.is_some() || self.find_server()? {
-                return Ok(());
+            if let Some(peer) = self.peer()? {
+                return Ok(peer);
             }
-            if self.run_server(lock)? {
-                return Ok(());
+            if !self.find_server()? {
+                self.run_server(lock)?;
+            }
+            if let Some(peer) = self.peer()? {
+                return Ok(peer);
             }
         }
         Err(format!(
-            "the server of {} is killed before it listens: see {}",
+            "the server of {} ends as soon as it is started: see {}",
             self.folder.path().display(),
             self.folder.log().display()
         ))
@@ -77,8 +80,8 @@ impl LocalStore {
         lead().map_err(|error| format!("{} cannot be written: {error}", link.display()))
     }
 
-    /// Runs a server in the background, and waits until it listens. Returns false if it ended without a reason.
-    fn run_server(&self, lock: File) -> Result<bool, String> {
+    /// Runs a server in the background, and waits until it listens, or is killed.
+    fn run_server(&self, lock: File) -> Result<(), String> {
         let [socket, ..] = &self.folder.sockets()[..] else {
             unreachable!("the data folder has a place for the socket");
         };
@@ -102,7 +105,7 @@ impl LocalStore {
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
         if read.is_ok() && line.starts_with("lockkeeper ready") {
-            return Ok(true);
+            return Ok(());
         }
         match log.reason() {
             Some(reason) => Err(format!(
@@ -110,7 +113,7 @@ impl LocalStore {
                 self.folder.path().display(),
                 self.folder.log().display()
             )),
-            None => Ok(false),
+            None => Ok(()),
         }
     }
 

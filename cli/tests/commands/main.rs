@@ -6,6 +6,8 @@ mod digest;
 mod disk;
 mod docs;
 mod idle;
+#[cfg(target_os = "linux")]
+mod local;
 mod serve;
 mod server;
 mod stops;
