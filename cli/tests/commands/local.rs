@@ -33,8 +33,8 @@ enum Shell {
 
 impl Home {
     fn new() -> Self {
-        // Longer than any test, since a server must not end in between; the drop kills it.
-        Self::idle_after("10m")
+        // Longer than a test is without a client; the drop kills the server, and this ends one whose test was killed.
+        Self::idle_after("1m")
     }
 
     fn idle_after(idle: &'static str) -> Self {
