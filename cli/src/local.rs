@@ -14,7 +14,7 @@
 //!   server, which drops it when it listens: none of the processes in between can be killed so that two servers start at
 //!   once. No decision relies on a stored pid.
 //!
-//! The data folder, and the one in `$XDG_RUNTIME_DIR`, belong to the user and are open to nobody else; anything else is
+//! The data folder, and the one in `$XDG_RUNTIME_DIR`, must belong to the user and be closed to others; anything else is
 //! refused ([`folder`]). A client talks to a server of its own user alone.
 //!
 //! Each process may be killed at any moment. A client's locks are free at once, since the server watches its process. A
@@ -122,7 +122,7 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     match UnixStream::connect(path) {
         Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
-        // Its queue of connections is full: it is there.
+        // Its queue of connections is full, so it listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
             _connection: None,

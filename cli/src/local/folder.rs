@@ -1,6 +1,6 @@
 //! [`Folder`]: the places of the user's own store, checked for owner and mode.
 //!
-//! Nobody but the user may write where the store, its lock or the link to its socket are: whoever can replace one of them
+//! Only the user may write where the store, its lock and the link to its socket are: a program that can replace one of them
 //! decides who holds a lock.
 
 use std::ffi::OsString;
