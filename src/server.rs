@@ -167,6 +167,29 @@ impl Server {
         self.unix.as_ref().map(SocketFile::path)
     }
 
+    /// Waits until the server has had no connection for `time`, and its store has no session: it is not in use then,
+    /// and a server that was started on demand can be shut down. A client that connects just then has to expect that, and to
+    /// start the next server.
+    ///
+    /// Cancel safe, and without polling.
+    pub async fn idle(&self, time: Duration) {
+        let Shared { table, store, .. } = &*self.shared;
+        loop {
+            // Before the check: a connection that has come by now and is gone at the check delays the end no further; any
+            // later one is seen in this number.
+            let arrivals = table.arrivals();
+            if table.connections() > 0 {
+                table.emptied().await;
+                continue;
+            }
+            store.clock().sleep(time).await;
+            // A session without a connection may still hold locks; it ends at its timeout.
+            if table.arrivals() == arrivals && store.counts().sessions == 0 {
+                return;
+            }
+        }
+    }
+
     /// Stops the server: accepts no more connections, answers the requests that have arrived, and closes all
     /// connections, those of clients that do not read after 5 s. The sessions stay in the store: their clients
     /// reconnect, or they expire.

@@ -5,7 +5,9 @@
 
 mod digest;
 mod exit;
+mod hold;
 mod inspect;
+mod local;
 mod locks;
 mod revoke;
 mod serve;
@@ -15,6 +17,7 @@ mod warden;
 mod who;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -99,6 +102,20 @@ enum Command {
     /// late at times, and never early. stdout has a line for each report, stderr the log (its level is in
     /// LOCKKEEPER_LOG). Of several wardens with the same prefix one acts, and the others wait to take its place.
     Warden(warden::Warden),
+    /// Holds a lock, whose token it prints, until stdin ends.
+    #[command(hide = true)]
+    Hold(hold::Hold),
+    /// Shows this user's own store on this machine, which commands use without --url, and stops its server.
+    ///
+    /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
+    /// client, or the time of LOCKKEEPER_LOCAL_IDLE; locks and sessions are kept on the disk.
+    Local(local::Local),
+    /// Runs this program in the background, with these arguments.
+    #[command(hide = true)]
+    Detach {
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -159,6 +176,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),
         Command::Who(who) => return Ok(in_a_store(who.run())),
+        Command::Hold(hold) => return Ok(in_a_store(hold.run())),
+        Command::Local(local) => return Ok(ended(local.run())),
+        Command::Detach { arguments } => return Ok(ended(local::detach(&arguments))),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,6 +192,10 @@ fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
     let done = runtime
         .map_err(Failure::from)
         .and_then(|it| it.block_on(command));
+    ended(done)
+}
+
+fn ended(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

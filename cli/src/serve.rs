@@ -11,12 +11,15 @@ mod memory;
 mod notify;
 mod plan;
 pub(crate) mod signals;
+#[cfg_attr(not(target_os = "linux"), path = "serve/no_socket_watch.rs")]
+mod socket_watch;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::ArgMatches;
-use lockkeeper_store::{Server, ServerError, Store};
+use lockkeeper_store::{Error as StoreError, Server, ServerError, Store};
 use tracing::{error, info, warn};
 
 use self::config::Config;
@@ -91,16 +94,19 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
         }
     };
     ready(&server, plan)?;
+    let mut unused = Box::pin(unused(&server, plan));
     let signal = loop {
         let action = tokio::select! {
             action = signals.next() => action,
             failure = store.failed() => return Err(failure.into()),
+            reason = &mut unused => break reason,
         };
         match action {
             Action::End(signal) => break signal,
             Action::HangUp => renew(&server, plan),
         }
     };
+    drop(unused);
     notify::stopping();
     info!(signal, "draining; a second signal stops the server at once");
     let drained = async {
@@ -123,15 +129,44 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// Waits for the end of a server that nobody uses, where `--idle-exit` asks for one. Returns the reason.
+async fn unused(server: &Server, plan: &Plan) -> &'static str {
+    let Some(time) = plan.idle_exit else {
+        return std::future::pending().await;
+    };
+    let removed = async {
+        match server.unix_path() {
+            Some(path) => socket_watch::removed(path).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = server.idle(time) => "idle",
+        () = removed => "its socket's file is gone",
+    }
+}
+
 /// Opens the store on a blocking thread: a large store takes long, and signals are handled meanwhile.
 async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
-    let options = plan.store.clone();
-    let Data::Folder(path) = plan.data.clone() else {
-        return Ok(Store::memory_with(options));
+    let Data::Folder(path) = &plan.data else {
+        return Ok(Store::memory_with(plan.store.clone()));
     };
-    let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
-    Ok(store.await??)
+    let until = plan.open_timeout.map(|limit| Instant::now() + limit);
+    loop {
+        let (path, options) = (path.clone(), plan.store.clone());
+        let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
+        match store.await? {
+            // A process that ends has the directory for some milliseconds more, and nothing tells when it lets go.
+            Err(StoreError::StoreInUse { .. }) if until.is_some_and(|it| Instant::now() < it) => {
+                tokio::time::sleep(OPEN_RETRY).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
 }
+
+/// Pause between attempts to open a store that another process has open.
+const OPEN_RETRY: Duration = Duration::from_millis(10);
 
 /// Closes the store by dropping its last handle: its log is written, and marked as closed in order.
 async fn close(store: Store) {
@@ -200,5 +235,9 @@ fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     // After the server listens: a script or systemd that sees this may connect at once.
     crate::print(&line)?;
     notify::ready();
+    // The server reads nothing: a starter's lock, which it has had as its stdin, is free from here on.
+    if let Ok(nothing) = std::fs::File::open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(nothing);
+    }
     Ok(())
 }

@@ -6,13 +6,14 @@ use clap::Args;
 use lockkeeper::{Client, ConnectOptions, LockPath};
 
 use crate::exit::Failure;
+use crate::local::LocalStore;
 use crate::values;
 
 /// Options of every command that uses a store.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
     /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, or file:DIR, which no
-    /// other process may have open
+    /// other process may have open [default: this user's own store on this machine, see `lockkeeper local`]
     #[arg(
         long,
         value_name = "URL",
@@ -51,14 +52,14 @@ impl Target {
         if let Some(secret) = &self.auth {
             options = options.auth("digest", secret.as_bytes());
         }
-        Ok(lockkeeper::connect_with(&self.url()?, options).await?)
-    }
-
-    fn url(&self) -> Result<String, Failure> {
-        let url = self.url.clone().filter(|url| !url.is_empty());
-        url.ok_or_else(|| {
-            Failure::Usage("which store? Give its URL with --url or in LOCKKEEPER_URL".into())
-        })
+        match self.url.as_deref().filter(|url| !url.is_empty()) {
+            Some(url) => Ok(lockkeeper::connect_with(url, options).await?),
+            None => {
+                LocalStore::find()?
+                    .connect(options, self.connect_timeout)
+                    .await
+            }
+        }
     }
 }
 

@@ -194,6 +194,11 @@ impl ConnectionTable {
         self.state.lock().entries.len()
     }
 
+    /// Returns the number of connections that were ever entered.
+    pub(super) fn arrivals(&self) -> u64 {
+        self.state.lock().arrivals
+    }
+
     /// Returns the limit of connections from one address.
     pub(super) fn max_per_address(&self) -> usize {
         self.limits.per_address

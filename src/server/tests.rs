@@ -715,3 +715,39 @@ async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() 
     // The events of one turn leave in one write, and its answers follow.
     assert_eq!(written[..2], ["event", "answer"]);
 }
+
+async fn is_over(future: Pin<&mut impl Future>) -> bool {
+    let mut future = future;
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
+}
+
+#[tokio::test]
+async fn a_server_is_idle_after_its_time_without_connections_when_all_sessions_are_over() {
+    let (server, clock) = timeless(ServerOptions::new()).await;
+    // Shorter than the session outlives its connection.
+    let time = Duration::from_secs(2);
+    let mut idle = std::pin::pin!(server.idle(time));
+    assert!(!is_over(idle.as_mut()).await);
+    clock.advance(Duration::from_secs(1));
+    assert!(!is_over(idle.as_mut()).await);
+
+    // A session of 10 s, in the middle of the time.
+    let client = session_opened(&server).await;
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(2));
+        assert!(!is_over(idle.as_mut()).await, "a client is connected");
+    }
+    drop(client);
+    while server.shared.table.connections() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!is_over(idle.as_mut()).await);
+    let mut seconds = 0;
+    while !is_over(idle.as_mut()).await {
+        clock.advance(Duration::from_secs(1));
+        seconds += 1;
+        assert!(seconds < 60, "it is idle");
+    }
+    assert!(seconds >= 2, "{seconds}");
+    assert_eq!(server.shared.store.counts().sessions, 0);
+}

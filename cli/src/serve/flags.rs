@@ -55,6 +55,9 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) data: Data,
+    /// Time to wait for a store that another process still has open, as a server that is ending [default: not at all]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
+    pub(crate) open_timeout: Option<Duration>,
     /// Durability class: the moment at which a write is acknowledged
     #[arg(
         long,
@@ -141,6 +144,10 @@ pub(crate) struct Flags {
     /// 0 on a single core]
     #[arg(long, value_name = "DURATION", value_parser = values::busy_poll, help_heading = "Running")]
     pub(crate) busy_poll: Option<Duration>,
+    /// Ends in order after this time without a connection or session, or when the file of its Unix socket is gone: for a
+    /// server that is started on demand [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Running")]
+    pub(crate) idle_exit: Option<Duration>,
     /// Format of the log lines on stderr
     #[arg(
         long,

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     /// Number of files that connections may have open.
     pub(crate) open_files: usize,
     pub(crate) threads: usize,
+    pub(crate) open_timeout: Option<Duration>,
+    pub(crate) idle_exit: Option<Duration>,
     /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
 }
@@ -55,6 +57,8 @@ impl Plan {
                 false => memory.connections,
             },
             threads: threads(flags),
+            open_timeout: flags.open_timeout,
+            idle_exit: flags.idle_exit,
             warnings: warnings(flags),
         })
     }

@@ -5,6 +5,9 @@ mod config;
 mod digest;
 mod disk;
 mod docs;
+mod idle;
+#[cfg(target_os = "linux")]
+mod local;
 mod locks;
 mod revoke;
 mod serve;

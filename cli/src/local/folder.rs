@@ -1,0 +1,259 @@
+//! [`Folder`]: the places of the user's own store, checked for owner and mode.
+//!
+//! Only the user may write where the store, its lock and the link to its socket are: a program that can replace one of them
+//! decides who holds a lock.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use sha1::{Digest, Sha1};
+
+/// Longest path of a socket, in bytes, on this system.
+const MAX_SOCKET_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// The data folder of the user's own store.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Finds the data folder, creates it if it is missing, and checks it.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn find() -> Result<Self, String> {
+        let state = state_home(env("XDG_STATE_HOME"), home()?)?;
+        let path = state.join("lockkeeper").join(machine());
+        // Before anything is created: root with another user's environment must not leave folders of root's there.
+        check_above(&path)?;
+        for folder in [&state, &state.join("lockkeeper"), &path] {
+            create(folder).map_err(|why| {
+                format!(
+                    "the folder {} cannot be created: {why}; set XDG_STATE_HOME to one that can, or name a store with \
+                     --url",
+                    folder.display()
+                )
+            })?;
+        }
+        check_private(&state.join("lockkeeper"))?;
+        check_private(&path)?;
+        let folder = Self { path };
+        let is_text = folder.path.to_str().is_some_and(|path| !path.contains('?'));
+        if !is_text {
+            return Err(format!(
+                "{} cannot stand in a URL (it is no UTF-8, or has a question mark): set XDG_STATE_HOME to another folder",
+                folder.path.display()
+            ));
+        }
+        let bytes = folder.private_socket().as_os_str().len();
+        if bytes > MAX_SOCKET_PATH {
+            return Err(format!(
+                "{} has {bytes} bytes, more than a socket's path can have ({MAX_SOCKET_PATH}): set XDG_STATE_HOME to a \
+                 shorter folder, the same in every environment, or name a store with --url",
+                folder.private_socket().display(),
+            ));
+        }
+        Ok(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of the store.
+    pub(super) fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// The link to the socket.
+    pub(super) fn link(&self) -> PathBuf {
+        self.path.join("socket")
+    }
+
+    /// The file that is locked while a server is being started.
+    pub(super) fn start_lock(&self) -> PathBuf {
+        self.path.join("start")
+    }
+
+    /// The log of the server.
+    pub(super) fn log(&self) -> PathBuf {
+        self.path.join("server.log")
+    }
+
+    /// The places for the socket, the best first. Looked up each time: the folder of `$XDG_RUNTIME_DIR` goes with the
+    /// user's last login, while a command goes on.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        let runtime = env("XDG_RUNTIME_DIR").and_then(runtime).map(|runtime| {
+            // Named by the data folder: another one, by another XDG_STATE_HOME, is another store.
+            let name = &hash(self.path.as_os_str().as_bytes())[..16];
+            runtime.join(format!("{name}.sock"))
+        });
+        let fits = |path: &PathBuf| path.as_os_str().len() <= MAX_SOCKET_PATH;
+        let runtime = runtime.filter(fits);
+        runtime.into_iter().chain([self.private_socket()]).collect()
+    }
+
+    fn private_socket(&self) -> PathBuf {
+        self.path.join("server.sock")
+    }
+}
+
+/// Returns an environment variable that is not empty.
+fn env(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Returns the user's home: cron and service managers may leave `$HOME` out.
+fn home() -> Result<PathBuf, String> {
+    if let Some(home) = env("HOME") {
+        return Ok(home.into());
+    }
+    let uid = nix::unistd::geteuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => Ok(user.dir),
+        _ => Err(format!(
+            "HOME is not set, and user {uid} has no home: set HOME, or name a store with --url"
+        )),
+    }
+}
+
+/// Returns the folder for state that outlives a restart. A relative `$XDG_STATE_HOME` is ignored, as the XDG Base Directory
+/// Specification asks.
+fn state_home(variable: Option<OsString>, home: PathBuf) -> Result<PathBuf, String> {
+    let state = variable.map(PathBuf::from).filter(|it| it.is_absolute());
+    match state {
+        Some(state) => Ok(state),
+        None if home.is_absolute() => Ok(home.join(".local/state")),
+        None => Err(format!(
+            "HOME is {}, which is no absolute path: set HOME, or name a store with --url",
+            home.display()
+        )),
+    }
+}
+
+/// Returns the name of this machine's folder. A hash, as machine-id(5) asks of all that may be read by others.
+fn machine() -> String {
+    let files = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+    let mut ids = files.iter().filter_map(|file| fs::read(file).ok());
+    // An image of a container may have an empty file, or the word `uninitialized`.
+    let id = ids.find_map(|id| Some(id.trim_ascii().to_owned()).filter(|id| id.len() == 32));
+    let id = id.unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_owned());
+    hash(&[b"lockkeeper ", id.as_slice()].concat())[..16].to_owned()
+}
+
+fn hash(bytes: &[u8]) -> String {
+    let digits = Sha1::digest(bytes);
+    digits.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the folder for sockets in `$XDG_RUNTIME_DIR`; `None` if that is missing, as after a logout, another user's, or
+/// open to others: the data folder takes the socket then, and all clients find it there.
+fn runtime(variable: OsString) -> Option<PathBuf> {
+    let runtime = PathBuf::from(variable);
+    if !runtime.is_absolute() || check_private(&runtime).is_err() {
+        return None;
+    }
+    let own = runtime.join("lockkeeper");
+    create(&own).ok()?;
+    check_private(&own).ok()?;
+    Some(own)
+}
+
+/// Creates a folder for this user alone, with those above it.
+fn create(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Permissions of users beside the owner.
+const OTHERS: u32 = 0o077;
+
+/// Checks that a folder is this user's, and nobody else's.
+fn check_private(folder: &Path) -> Result<(), String> {
+    let (shown, found) = (folder.display(), metadata(folder)?);
+    check_owner(folder, &found)?;
+    if found.mode() & OTHERS != 0 {
+        return Err(format!(
+            "{shown} is open to other users (mode {:03o}), who could decide who holds a lock: `chmod 700 {shown}`",
+            found.mode() & 0o777
+        ));
+    }
+    Ok(())
+}
+
+fn check_owner(folder: &Path, found: &Metadata) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() == own {
+        return Ok(());
+    }
+    Err(format!(
+        "{} belongs to user {}, and this process to user {own}: an environment of another user, as of `sudo -E`? Set HOME \
+         and XDG_STATE_HOME, or name a store with --url",
+        folder.display(),
+        found.uid()
+    ))
+}
+
+/// Checks the folders above the data folder: the nearest that exists is this user's, and none can be written by everybody,
+/// who could put another one in its place.
+fn check_above(folder: &Path) -> Result<(), String> {
+    let mut existing = folder
+        .ancestors()
+        .filter(|it| it.exists())
+        .map(|it| it.canonicalize().map_err(|error| refused(it, &error)));
+    let nearest = existing.next().unwrap_or_else(|| Ok("/".into()))?;
+    check_owner(&nearest, &metadata(&nearest)?)?;
+    for folder in nearest.ancestors() {
+        let mode = metadata(folder)?.mode();
+        let (is_open, is_sticky) = (mode & 0o002 != 0, mode & 0o1000 != 0);
+        if is_open && !is_sticky {
+            let shown = folder.display();
+            return Err(format!(
+                "{shown} can be written by every user, who could replace the store in it: `chmod o-w {shown}`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn metadata(folder: &Path) -> Result<Metadata, String> {
+    let found = fs::metadata(folder).map_err(|error| refused(folder, &error))?;
+    match found.is_dir() {
+        true => Ok(found),
+        false => Err(format!("{} is no folder", folder.display())),
+    }
+}
+
+fn refused(folder: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_state_home_is_ignored_and_a_relative_home_refused() {
+        let state =
+            |variable: Option<&str>, home: &str| state_home(variable.map(Into::into), home.into());
+        let default = Ok("/home/ann/.local/state".into());
+        assert_eq!(state(None, "/home/ann"), default);
+        assert_eq!(state(Some("state"), "/home/ann"), default);
+        assert_eq!(state(Some("/var/state"), "ann"), Ok("/var/state".into()));
+        assert!(state(None, "ann").unwrap_err().contains("HOME is ann"));
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let root = metadata(Path::new("/")).unwrap();
+        // This process may be root's: the owner of the metadata is compared, so any other number stands for another user.
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(
+            check_owner(Path::new("/"), &root).is_ok(),
+            root.uid() == own
+        );
+    }
+}

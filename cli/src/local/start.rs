@@ -1,0 +1,206 @@
+//! Starting the server of the user's own store: one at a time, whoever starts it, and whichever process is killed.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{LocalStore, Peer, peer_at};
+
+/// Attempts to start a server that ends at once without an error of its own: somebody kills it.
+const ATTEMPTS: usize = 10;
+
+impl LocalStore {
+    /// Starts the server, unless one listens. Blocks until it does.
+    ///
+    /// # Errors
+    /// A sentence for the user, with the server's own reason.
+    pub(super) fn start(&self) -> Result<Peer, String> {
+        for _ in 0..ATTEMPTS {
+            let lock = self.lock_start()?;
+            // Under the lock: where another process has just started the server, this one must not start a second.
+            if let Some(peer) = self.peer()? {
+                return Ok(peer);
+            }
+            if !self.find_server()? {
+                self.run_server(lock)?;
+            }
+            if let Some(peer) = self.peer()? {
+                return Ok(peer);
+            }
+        }
+        Err(format!(
+            "the server of {} ends as soon as it is started: see {}",
+            self.folder.path().display(),
+            self.folder.log().display()
+        ))
+    }
+
+    /// Waits until no other process starts the server. The lock ends with the last process that has the file open.
+    fn lock_start(&self) -> Result<File, String> {
+        let path = self.folder.start_lock();
+        let lock = || {
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(false).write(true).mode(0o600);
+            let file = options.open(&path)?;
+            loop {
+                match file.lock() {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    locked => return locked.map(|()| file),
+                }
+            }
+        };
+        lock().map_err(|error| format!("{} cannot be locked: {error}", path.display()))
+    }
+
+    /// Looks for a server whose link is lost. Returns true if there is one, and has the link lead to it.
+    fn find_server(&self) -> Result<bool, String> {
+        for socket in self.folder.sockets() {
+            if peer_at(&socket)?.is_some() {
+                self.lead_to(&socket)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replaces the link to the socket, in one step: clients find the old place or the new one.
+    fn lead_to(&self, socket: &Path) -> Result<(), String> {
+        let (link, new) = (self.folder.link(), self.folder.path().join("socket.new"));
+        let lead = || {
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            symlink(socket, &new)?;
+            fs::rename(&new, &link)
+        };
+        lead().map_err(|error| format!("{} cannot be written: {error}", link.display()))
+    }
+
+    /// Runs a server in the background, and waits until it listens, or is killed.
+    fn run_server(&self, lock: File) -> Result<(), String> {
+        let [socket, ..] = &self.folder.sockets()[..] else {
+            unreachable!("the data folder has a place for the socket");
+        };
+        self.lead_to(socket)?;
+        let failed = |what: &str, error: &io::Error| {
+            let folder = self.folder.path().display();
+            format!("the server of {folder} cannot be started: {what}{error}")
+        };
+        let log = Log::open(self.folder.log()).map_err(|error| failed("its log: ", &error))?;
+        let executable = executable().map_err(|error| failed("this executable: ", &error))?;
+        let mut command = Command::new(&executable);
+        command.args(["detach", "--"]).args(self.arguments(socket));
+        // The server's stdin is the lock, until it listens.
+        command.stdin(lock).stdout(Stdio::piped());
+        command.stderr(log.writer().map_err(|error| failed("its log: ", &error))?);
+        let what = format!("{}: ", executable.display());
+        let mut child = command.spawn().map_err(|error| failed(&what, &error))?;
+        let stdout = child.stdout.take().expect("it is a pipe");
+        // It ends as soon as it has started the server. Where children are not waited for (SIGCHLD is ignored), this fails.
+        let _ = child.wait();
+        let mut line = String::new();
+        let read = BufReader::new(stdout).read_line(&mut line);
+        if read.is_ok() && line.starts_with("lockkeeper ready") {
+            return Ok(());
+        }
+        match log.reason() {
+            Some(reason) => Err(format!(
+                "the server of {} cannot be started: {reason}; its log is {}",
+                self.folder.path().display(),
+                self.folder.log().display()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the arguments of the server.
+    fn arguments(&self, socket: &Path) -> Vec<OsString> {
+        let mut listen = OsString::from("--listen=unix:");
+        listen.push(socket);
+        let idle = std::env::var_os("LOCKKEEPER_LOCAL_IDLE").filter(|it| !it.is_empty());
+        let mut arguments = vec!["serve".into(), listen, "--data".into()];
+        arguments.push(self.folder.store().into());
+        arguments.extend(["--idle-exit".into(), idle.unwrap_or_else(|| "10m".into())]);
+        let fixed = [
+            // A predecessor that is ending, or that was killed just now, has the store open for a moment more.
+            "--open-timeout=1m",
+            "--tick=1s",
+            "--max-session-timeout=10m",
+            // A guest on the user's machine: small, and silent when it has nothing to do.
+            "--threads=1",
+            "--busy-poll=0",
+            "--max-memory=256M",
+            // All clients are one user's.
+            "--max-connections-per-address=16384",
+        ];
+        arguments.extend(fixed.map(Into::into));
+        arguments
+    }
+}
+
+/// Returns the path of this program, by which it can be started also after an upgrade has replaced or removed its file.
+pub(super) fn executable() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    if cfg!(not(target_os = "linux")) {
+        return Ok(path);
+    }
+    let running = PathBuf::from("/proc/self/exe");
+    let id = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    // By its own path where that is still this program: the process is listed under its name then.
+    match id(&path).is_some() && id(&path) == id(&running) {
+        true => Ok(path),
+        false => Ok(running),
+    }
+}
+
+/// The log of the servers of a store, and the end of it when the present one is started.
+struct Log {
+    path: PathBuf,
+    start: u64,
+}
+
+/// Size from which on a log makes way for a new one.
+const MAX_LOG: u64 = 1 << 20;
+
+/// Longest part of a log that is searched for a reason.
+const MAX_REASON: u64 = 64 << 10;
+
+impl Log {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        if fs::metadata(&path).is_ok_and(|found| found.len() > MAX_LOG) {
+            fs::rename(&path, path.with_extension("log.old"))?;
+        }
+        let mut log = Self { path, start: 0 };
+        log.start = log.writer()?.metadata()?.len();
+        Ok(log)
+    }
+
+    fn writer(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        options.open(&self.path)
+    }
+
+    /// Returns the reason for which a server has ended; `None` for one that was killed.
+    fn reason(&self) -> Option<String> {
+        let mut file = File::open(&self.path).ok()?;
+        file.seek(SeekFrom::Start(self.start)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(MAX_REASON).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let reason = |line: &str| line.strip_prefix("lockkeeper: ").map(str::to_owned);
+        let mut lines = text.lines().rev();
+        lines.find_map(|line| {
+            let panicked = || line.contains("internal error").then(|| line.to_owned());
+            reason(line).or_else(panicked)
+        })
+    }
+}

@@ -1,0 +1,437 @@
+//! The user's own store, without a URL: one server for all environments of a user, whoever starts it, and whatever is
+//! killed.
+
+mod refusals;
+mod stress;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getsid, kill_process};
+
+use super::support::*;
+
+/// A user of the store: a home of a test's own, whose server ends with it.
+struct Home {
+    folder: Folder,
+    idle: &'static str,
+}
+
+/// The environment of a command.
+#[derive(Clone, Copy)]
+enum Shell {
+    /// With `$XDG_RUNTIME_DIR`.
+    Login,
+    /// Without it.
+    Cron,
+}
+
+impl Home {
+    fn new() -> Self {
+        // Longer than a test is without a client; the drop kills the server, and this ends one whose test was killed.
+        Self::idle_after("1m")
+    }
+
+    fn idle_after(idle: &'static str) -> Self {
+        let folder = Folder::new();
+        for name in ["home", "run"] {
+            let mut builder = fs::DirBuilder::new();
+            builder.mode(0o700).create(folder.at(name)).unwrap();
+        }
+        Self { folder, idle }
+    }
+
+    fn command(&self, shell: Shell, arguments: &[&str]) -> Command {
+        self.command_of(
+            Path::new(env!("CARGO_BIN_EXE_lockkeeper")),
+            shell,
+            arguments,
+        )
+    }
+
+    fn command_of(&self, program: &Path, shell: Shell, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear();
+        command.env("HOME", self.folder.at("home"));
+        command.env("LOCKKEEPER_LOCAL_IDLE", self.idle);
+        if matches!(shell, Shell::Login) {
+            command.env("XDG_RUNTIME_DIR", self.folder.at("run"));
+        }
+        command
+    }
+
+    fn run(&self, shell: Shell, arguments: &[&str]) -> Output {
+        self.command(shell, arguments).output().unwrap()
+    }
+
+    /// Takes the lock, in a process that has it until it is released. Returns before it is granted.
+    fn queue(&self, shell: Shell, lock: &str) -> Holder {
+        Holder::spawn(self.command(shell, &["hold", lock, "--connect-timeout=2m"]))
+    }
+
+    /// Takes the lock, and returns when it is granted.
+    fn hold(&self, shell: Shell, lock: &str) -> Holder {
+        let mut holder = self.queue(shell, lock);
+        holder.granted();
+        holder
+    }
+
+    /// The data folder, of this machine.
+    fn data(&self) -> Option<PathBuf> {
+        let machines = self.folder.at("home/.local/state/lockkeeper");
+        let mut machines = fs::read_dir(machines).ok()?;
+        let machine = machines.next()?.unwrap().path();
+        assert!(machines.next().is_none(), "one store for the machine");
+        Some(machine)
+    }
+
+    /// The process that listens; `None` if there is none.
+    fn server(&self) -> Option<Pid> {
+        let stream = UnixStream::connect(self.data()?.join("socket")).ok()?;
+        Some(rustix::net::sockopt::socket_peercred(stream).unwrap().pid)
+    }
+
+    fn log(&self) -> String {
+        let log = self.data().map(|data| data.join("server.log"));
+        log.and_then(|log| fs::read_to_string(log).ok())
+            .unwrap_or_default()
+    }
+
+    /// The number of servers that have listened.
+    fn servers(&self) -> usize {
+        self.log().matches(" ready address=").count()
+    }
+
+    /// Waits for a state that another process brings about.
+    fn until<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = found(self) {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The tokens of the queue, as a process in this environment sees it.
+    fn queued(&self, shell: Shell, lock: &str) -> Vec<u64> {
+        let text = success(&self.run(shell, &["who", lock]));
+        let token = |line: &str| {
+            let (_, rest) = line.split_once(" token ").unwrap();
+            rest.split_once(',').unwrap().0.parse().unwrap()
+        };
+        text.lines().map(token).collect()
+    }
+
+    /// The processes that serve this home or start a server of it.
+    fn processes(&self) -> Vec<Pid> {
+        let home = self.folder.at("home");
+        let of_home = home.to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
+        let serves = |pid: &i32| {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+            arguments.contains(" serve ") && arguments.contains(of_home)
+        };
+        pids.filter(serves).filter_map(Pid::from_raw).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let last: Vec<_> = log.lines().rev().take(40).collect();
+            eprintln!(
+                "the end of the server's log, last line first:\n{}",
+                last.join("\n")
+            );
+        }
+        // Commands of the test have ended. Those that they have started are in the list, until none can start another.
+        loop {
+            let processes = self.processes();
+            if processes.is_empty() {
+                return;
+            }
+            for process in processes {
+                let _ = kill_process(process, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// A process that takes a lock. Dropping it kills the process.
+struct Holder {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    token: Option<u64>,
+}
+
+impl Holder {
+    fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self {
+            child,
+            stdout,
+            token: None,
+        }
+    }
+
+    /// Waits for the grant, and returns the token; `None` if the process has ended before.
+    fn try_granted(&mut self) -> Option<u64> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        self.token = line.trim_end().parse().ok();
+        self.token
+    }
+
+    fn granted(&mut self) -> u64 {
+        let token = self.try_granted();
+        token.unwrap_or_else(|| panic!("it ended: {:?}", self.child.wait()))
+    }
+
+    fn token(&self) -> u64 {
+        self.token.expect("it was granted")
+    }
+
+    /// Releases the lock, and returns when the process has ended.
+    fn release(mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_hundred_commands_at_once_start_one_server_and_take_turns() {
+    let home = Home::new();
+    let command = |number: usize| match number % 2 {
+        0 => home.queue(Shell::Login, "a"),
+        _ => home.queue(Shell::Cron, "a"),
+    };
+    let mut holders: Vec<_> = (0..100).map(command).collect();
+    // None of them has to wait for another one's release: they end as they are granted.
+    for holder in &mut holders {
+        drop(holder.child.stdin.take());
+    }
+    let mut tokens: Vec<_> = holders.iter_mut().map(Holder::granted).collect();
+    holders.into_iter().for_each(Holder::release);
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 100);
+    assert_eq!(home.servers(), 1, "{}", home.log());
+    assert_eq!(home.processes(), [home.server().unwrap()]);
+}
+
+#[test]
+fn a_login_shell_and_cron_exclude_each_other() {
+    for (first, second) in [(Shell::Login, Shell::Cron), (Shell::Cron, Shell::Login)] {
+        let home = Home::new();
+        let holder = home.hold(first, "backup");
+        let mut waiter = home.queue(second, "backup");
+        for shell in [first, second] {
+            let queued = home.until(|home| {
+                let queued = home.queued(shell, "backup");
+                (queued.len() == 2).then_some(queued)
+            });
+            assert_eq!(queued[0], holder.token());
+        }
+        let former = holder.token();
+        holder.release();
+        assert!(waiter.granted() > former);
+        waiter.release();
+        assert_eq!(home.servers(), 1, "{}", home.log());
+    }
+}
+
+#[test]
+fn the_socket_is_in_the_runtime_folder_where_there_is_one() {
+    let home = Home::new();
+    home.hold(Shell::Login, "a").release();
+    let link = fs::read_link(home.data().unwrap().join("socket")).unwrap();
+    assert_eq!(link.parent().unwrap(), home.folder.at("run/lockkeeper"));
+    for folder in [link.parent().unwrap(), &home.data().unwrap()] {
+        assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+    }
+}
+
+/// As systemd does when the user has logged out.
+#[test]
+fn the_end_of_the_runtime_folder_costs_no_lock() {
+    let home = Home::new();
+    let holder = home.hold(Shell::Login, "a");
+    let first = home.server().unwrap();
+    fs::remove_dir_all(home.folder.at("run")).unwrap();
+    // Nobody but the holder is there to start the next server.
+    home.until(|home| home.server().filter(|server| *server != first));
+    assert_eq!(home.queued(Shell::Cron, "a"), [holder.token()]);
+    let data = home.data().unwrap();
+    let link = fs::read_link(data.join("socket")).unwrap();
+    assert_eq!(link, data.join("server.sock"));
+    holder.release();
+}
+
+#[test]
+fn a_holder_starts_the_server_that_was_killed_and_keeps_its_lock() {
+    let home = Home::new();
+    let holder = home.hold(Shell::Login, "a");
+    let mut waiter = home.queue(Shell::Cron, "a");
+    home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
+    for _ in 0..3 {
+        let server = home.server().unwrap();
+        kill_process(server, Signal::KILL).unwrap();
+        home.until(|home| home.server().filter(|next| *next != server));
+        let queued = home.queued(Shell::Cron, "a");
+        assert_eq!((queued.len(), queued[0]), (2, holder.token()));
+    }
+    let former = holder.token();
+    holder.release();
+    assert!(waiter.granted() > former);
+    waiter.release();
+}
+
+#[test]
+fn the_lock_of_a_killed_process_is_free_at_once() {
+    let home = Home::new();
+    let arguments = ["hold", "a", "--session-timeout=10m"];
+    let mut holder = Holder::spawn(home.command(Shell::Login, &arguments));
+    let former = holder.granted();
+    let mut waiter = home.queue(Shell::Cron, "a");
+    home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
+    drop(holder);
+    assert!(waiter.granted() > former);
+    waiter.release();
+}
+
+#[test]
+fn an_idle_server_ends_and_the_next_one_has_higher_tokens() {
+    let home = Home::idle_after("100ms");
+    let mut former = 0;
+    for round in 1..=3 {
+        let holder = home.hold(Shell::Login, "a");
+        assert!(holder.token() > former);
+        former = holder.token();
+        holder.release();
+        home.until(|home| (home.log().matches("closed in order").count() == round).then_some(()));
+        home.until(|home| home.processes().is_empty().then_some(()));
+    }
+    assert_eq!(home.servers(), 3);
+}
+
+/// Clients come at all moments around the end of the server: none of them may fail.
+#[test]
+fn a_client_that_comes_as_the_server_ends_starts_the_next() {
+    let home = Home::idle_after("25ms");
+    let mut former = 0;
+    for round in 0..25 {
+        let shell = [Shell::Login, Shell::Cron][round % 2];
+        let holder = home.hold(shell, "a");
+        assert!(holder.token() > former);
+        former = holder.token();
+        holder.release();
+        // The moment itself is what is tested: there is no event to wait for.
+        std::thread::sleep(Duration::from_millis(10 + round as u64));
+    }
+    assert!(home.servers() > 1);
+}
+
+#[test]
+fn the_server_is_apart_from_the_command_that_starts_it() {
+    let home = Home::new();
+    let mut command = home.command(Shell::Login, &["who", "a"]);
+    command.env("LOCKKEEPER_AUTH", "ann:secret");
+    success(&command.output().unwrap());
+    let server = home.server().unwrap();
+    assert_ne!(getsid(Some(server)).unwrap(), getsid(None).unwrap());
+    // Nor is it the leader of its session, who could get a terminal.
+    assert_ne!(getsid(Some(server)).unwrap(), server);
+    let of_server = |file: &str| format!("/proc/{}/{file}", server.as_raw_nonzero());
+    let environment = fs::read_to_string(of_server("environ")).unwrap();
+    assert!(!environment.contains("secret"), "{environment}");
+    assert_eq!(fs::read_link(of_server("cwd")).unwrap(), Path::new("/"));
+}
+
+/// A script that reads a command's output, or has a lock of its own, must not wait for the server's end.
+#[test]
+fn the_server_holds_no_file_of_its_starters_open() {
+    let home = Home::new();
+    let script = "exec 9>&1; \"$0\" who a >/dev/null";
+    let mut shell = home.command_of(Path::new("/bin/sh"), Shell::Login, &["-c", script]);
+    shell.arg(env!("CARGO_BIN_EXE_lockkeeper"));
+    // Returns when nobody has the pipe open any more.
+    success(&shell.output().unwrap());
+    assert!(home.server().is_some());
+}
+
+#[test]
+fn an_executable_that_was_replaced_starts_the_server_again() {
+    let home = Home::new();
+    let program = home.folder.at("lockkeeper");
+    fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
+    let mut holder = Holder::spawn(home.command_of(&program, Shell::Login, &["hold", "a"]));
+    holder.granted();
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "not a program").unwrap();
+    let server = home.server().unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    home.until(|home| home.server().filter(|next| *next != server));
+    assert_eq!(home.queued(Shell::Cron, "a"), [holder.token()]);
+    holder.release();
+}
+
+#[test]
+fn a_link_that_was_removed_is_made_again_for_the_server_that_runs() {
+    let home = Home::new();
+    let holder = home.hold(Shell::Login, "a");
+    let data = home.data().unwrap();
+    fs::remove_file(data.join("socket")).unwrap();
+    assert_eq!(home.queued(Shell::Login, "a"), [holder.token()]);
+    holder.release();
+    assert_eq!(home.servers(), 1, "{}", home.log());
+}
+
+#[test]
+fn local_shows_the_server_and_stops_it() {
+    let home = Home::new();
+    let shown = || -> serde_json::Value {
+        let text = success(&home.run(Shell::Cron, &["local", "--json"]));
+        serde_json::from_str(&text).unwrap()
+    };
+    assert_eq!(shown()["is_running"], false);
+    assert_eq!(home.servers(), 0, "it starts nothing");
+    success(&home.run(Shell::Login, &["who", "a"]));
+    let server = home.server().unwrap().as_raw_nonzero().get();
+    assert_eq!(shown()["pid"], server);
+    let url = format!(
+        "lockkeeper+unix://{}",
+        home.data().unwrap().join("socket").display()
+    );
+    assert_eq!(shown()["url"], url);
+    success(&home.run(Shell::Cron, &["who", "a", "--url", &url]));
+    let text = success(&home.run(Shell::Login, &["local"]));
+    assert!(text.contains(&format!("server  pid {server}\n")), "{text}");
+    let stopped = success(&home.run(Shell::Cron, &["local", "--stop"]));
+    assert_eq!(stopped, format!("stopped the server, pid {server}\n"));
+    assert_eq!(home.server(), None);
+    assert!(home.log().contains("closed in order"));
+    assert_eq!(
+        success(&home.run(Shell::Cron, &["local", "--stop"])),
+        "not running\n"
+    );
+    success(&home.run(Shell::Login, &["who", "a"]));
+}

@@ -1,0 +1,142 @@
+//! Clients, servers and starters of servers are killed at random, while clients take turns at a lock.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+
+/// Work of all clients: the grants after which a run ends.
+const GRANTS: usize = 80;
+
+const CLIENTS: usize = 6;
+
+/// A resource that checks tokens, and whether it is used by one holder at a time.
+#[derive(Default)]
+struct Resource {
+    is_used: AtomicBool,
+    last: Mutex<u64>,
+    grants: AtomicUsize,
+}
+
+impl Resource {
+    fn enter(&self, token: u64) {
+        assert!(!self.is_used.swap(true, Ordering::SeqCst), "two holders");
+        let mut last = self.last.lock().unwrap();
+        assert!(token > *last, "{token} after {last}");
+        *last = token;
+        self.grants.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        assert!(self.is_used.swap(false, Ordering::SeqCst));
+    }
+
+    fn is_done(&self) -> bool {
+        self.grants.load(Ordering::SeqCst) >= GRANTS
+    }
+}
+
+/// Ends the work of all when one of them has failed.
+struct EndOnPanic<'a>(&'a Resource);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.grants.store(GRANTS, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A small generator of random numbers (xorshift), from a seed that is printed with a failure.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn client(home: &Home, resource: &Resource, mut dice: Dice) {
+    let _end = EndOnPanic(resource);
+    let shell = match dice.below(2) {
+        0 => Shell::Login,
+        _ => Shell::Cron,
+    };
+    while !resource.is_done() {
+        // A client that is killed while no server runs is missed at its timeout.
+        let arguments = [
+            "hold",
+            "turns",
+            "--connect-timeout=2m",
+            "--session-timeout=4s",
+        ];
+        let mut holder = Holder::spawn(home.command(shell, &arguments));
+        if dice.below(4) == 0 {
+            // Killed somewhere between its start and its grant, a starter of a server among others.
+            std::thread::sleep(Duration::from_millis(dice.below(60)));
+            drop(holder);
+            continue;
+        }
+        // A session may end under so many kills; what counts is that nobody else believes in its lock.
+        let Some(token) = holder.try_granted() else {
+            continue;
+        };
+        resource.enter(token);
+        if dice.below(2) == 0 {
+            // So that servers are killed under a holder, too.
+            std::thread::sleep(Duration::from_millis(dice.below(20)));
+        }
+        resource.leave();
+        if dice.below(3) > 0 {
+            drop(holder.child.stdin.take());
+            let _ = holder.child.wait();
+        }
+    }
+}
+
+/// Kills servers, and processes that are about to become servers.
+fn killer(home: &Home, resource: &Resource, mut dice: Dice) -> usize {
+    let mut kills = 0;
+    while !resource.is_done() {
+        // Each restart gives all sessions their full timeout, those of killed clients as well: without a pause until
+        // the next grant the lock would never be free.
+        let grants = resource.grants.load(Ordering::SeqCst);
+        while resource.grants.load(Ordering::SeqCst) == grants && !resource.is_done() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(dice.below(300)));
+        let processes = home.processes();
+        if let Some(process) = processes.get(dice.below(4) as usize % processes.len().max(1)) {
+            // It may have ended by itself.
+            kills += usize::from(kill_process(*process, Signal::KILL).is_ok());
+        }
+    }
+    kills
+}
+
+#[test]
+fn random_kills_make_no_second_holder_and_no_token_goes_back() {
+    let seed = u64::from(std::process::id()) << 20 | 1;
+    eprintln!("seed {seed}");
+    let home = Home::new();
+    let resource = Resource::default();
+    let kills = std::thread::scope(|scope| {
+        let (home, resource) = (&home, &resource);
+        for number in 0..CLIENTS as u64 {
+            let dice = Dice(seed + 2 * number);
+            scope.spawn(move || client(home, resource, dice));
+        }
+        let killer = scope.spawn(move || killer(home, resource, Dice(seed + 1_001)));
+        killer.join().unwrap()
+    });
+    assert!(kills > 0);
+    assert!(home.servers() > 1, "{kills} kills");
+    // All is well afterwards: one server, and higher tokens still.
+    let holder = home.hold(Shell::Cron, "turns");
+    assert!(holder.token() > *resource.last.lock().unwrap());
+    holder.release();
+    assert_eq!(home.processes().len(), 1);
+}
