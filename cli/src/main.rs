@@ -1,4 +1,4 @@
-//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection.
+//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection, salvage.
 //!
 //! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
 //! a store, also those of [`exit`].
@@ -6,6 +6,7 @@
 mod digest;
 mod exit;
 mod inspect;
+mod salvage;
 mod serve;
 mod target;
 mod values;
@@ -76,6 +77,13 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Salvages what can be read of the damaged store in DIR, up to the first damage, into NEW.
+    ///
+    /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It holds the store as it was right
+    /// before the first write that cannot be read, and the report says what is lost after it. The salvaged store goes on
+    /// with higher fencing tokens than the original can have given out, in the lost part, too. The exit code is 0 if NEW
+    /// was written, whatever is lost.
+    Salvage(salvage::Arguments),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
 }
@@ -134,6 +142,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Salvage(salvage) => return Ok(salvage.run()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ mod config;
 mod digest;
 mod disk;
 mod docs;
+mod salvage;
 mod serve;
 mod server;
 mod stops;

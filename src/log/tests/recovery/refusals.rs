@@ -27,6 +27,7 @@ fn the_message_says_where_the_damage_is_and_what_to_do() {
         "frame 4 is missing here, and was synced",
         "lockkeeper inspect DIR",
         "lockkeeper restore FILE DIR",
+        "lockkeeper salvage DIR NEW",
     ] {
         assert!(message.contains(part), "{part:?} in {message:?}");
     }
