@@ -121,10 +121,12 @@ fn nothing_is_written_over_anything_nor_into_the_original() {
     let folder = Folder::new();
     let dir = folder.at("data");
     fill(&dir, 3);
-    let said = failure(&lockkeeper(&[&"salvage", &dir, &dir]));
-    assert!(said.contains("is inside"), "{said}");
-    let said = failure(&lockkeeper(&[&"salvage", &dir, &folder.0]));
-    assert!(said.contains("not empty"), "{said}");
+    for (new, reason) in [(&dir, "is inside"), (&folder.0, "not empty")] {
+        let output = lockkeeper(&[&"salvage", &dir, new]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(reason), "{said}");
+    }
     let said = failure(&lockkeeper(&[
         &"salvage",
         &folder.at("none"),
