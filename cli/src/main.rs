@@ -3,9 +3,11 @@
 //! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
 //! a store, also those of [`exit`].
 
+mod completions;
 mod digest;
 mod exit;
 mod inspect;
+mod man;
 mod salvage;
 mod serve;
 mod target;
@@ -84,6 +86,14 @@ enum Command {
     /// with higher fencing tokens than the original can have given out, in the lost part, too. The exit code is 0 if NEW
     /// was written, whatever is lost.
     Salvage(salvage::Arguments),
+    /// Prints the completions of this command for a shell.
+    ///
+    /// Load them where the shell starts, as with `source <(lockkeeper completions bash)` in ~/.bashrc.
+    Completions(completions::Arguments),
+    /// Prints a manual page, or writes all of them.
+    ///
+    /// Read it with `lockkeeper man | man -l -`.
+    Man(man::Arguments),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
 }
@@ -142,6 +152,8 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
+        Command::Man(man) => man.run(Arguments::command())?,
         Command::Salvage(salvage) => return Ok(salvage.run()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }

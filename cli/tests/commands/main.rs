@@ -1,6 +1,7 @@
 //! Runs the real command.
 
 mod access;
+mod completions;
 mod config;
 mod digest;
 mod disk;
