@@ -86,7 +86,8 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         drop(begun(&job(&client, HOUR)).await);
-        world.until_count(0).await;
+        let session = world.observing().await;
+        until(&session, LOCK, |names| names.iter().all(|name| name == ":last-run")).await;
         begun(&job(&world.client().await, HOUR)).await.finish().await.unwrap();
         assert!(is_not_due(&job(&client, HOUR)).await);
     }
