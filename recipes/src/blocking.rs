@@ -42,6 +42,7 @@ mod guard;
 mod many;
 mod mutex;
 mod observe;
+mod once_per;
 mod reentrant;
 mod revocation;
 mod rwlock;
@@ -59,6 +60,7 @@ pub use many::{
 };
 pub use mutex::Mutex;
 pub use observe::{Iter, Snapshots, iter, observe, queue};
+pub use once_per::{OncePer, Run, Turn};
 pub use reentrant::{Owner, ReentrantMutex};
 pub use revocation::Revoker;
 pub use rwlock::RwLock;

@@ -4,6 +4,7 @@
 //! continue above those of the lost part, too (invariant 5), and its sessions end when it is opened.
 
 mod lost;
+mod sectors;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use self::lost::Seen;
+use self::sectors::{Sectors, Unreadable};
 use super::backup::{self, Summary, check_empty, create_store, now_ms, summary};
 use super::disk::{Disk, View, damaged, failed};
 use super::inspect::Problem;
@@ -74,7 +76,7 @@ pub struct LostPlace {
 /// is created if it is missing and must be empty otherwise. `dir` is only read.
 ///
 /// The content begins with the newest snapshot that can be read and goes on with the log, up to the first frame that
-/// is damaged or missing. Frames behind it are left out, even if they can be read: they may depend on the missing one.
+/// is damaged or missing. Places that the disk fails to read are damage. Frames behind it are left out, even if they can be read: they may depend on the missing one.
 ///
 /// The store that is opened in `new` continues above all zxids that the original can have assigned, also in the lost
 /// part, and ends the sessions of other processes, as after a [`restore`](crate::disk::restore).
@@ -108,7 +110,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     // Before the directory is read, which may take long, and again under the lock.
     check_empty(new, "")?;
     let is_whole = |read: &Result<Reading>| matches!(read, Ok(read) if read.damage.is_none());
-    let read = recovery::read_in_use(&view, is_whole, || Reading::of(&view))?;
+    let read = recovery::read_in_use(&view, is_whole, || Reading::of(&Sectors::new(view.clone())))?;
     let facts = read.facts_of_copy(latest_ms(&view));
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
@@ -141,18 +143,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(view: &View) -> Result<Self> {
+    fn of<D: Disk>(disk: &Sectors<D>) -> Result<Self> {
         let mut problems = Vec::new();
-        let store = store_of(view, &mut problems)?;
-        let (mut core, loaded) = newest_snapshot(view, store, &mut problems)?;
+        let store = store_of(disk, &mut problems)?;
+        let (mut core, loaded) = newest_snapshot(disk, store, &mut problems)?;
         let start = loaded
             .as_ref()
             .map_or_else(Start::default, |(_, loaded)| loaded.head.start);
-        let source = Source {
-            disk: view,
-            store,
-            start,
-        };
+        let source = Source { disk, store, start };
         let Undamaged {
             facts,
             tail,
@@ -164,7 +162,7 @@ impl Reading {
             // Read again up to the last good frame: the core may have the beginning of a damaged one.
             core = bare_core();
             if let Some(name) = &snapshot {
-                load(view, name, &mut core)?;
+                load(disk, name, &mut core)?;
             }
             recovery::recover_undamaged(&source, &mut |txn| match txn.zxid > facts.zxid {
                 true => Err(Damage("it is beyond the damage".into())),
@@ -175,9 +173,18 @@ impl Reading {
             segment: start.segment,
             offset: super::segment::HEADER_BYTES,
         });
-        let seen = Seen::behind(view, &store, tail, facts.chain)?;
-        let damage = damage.or_else(|| short_of_a_snapshot(view, &facts, tail));
+        let seen = Seen::behind(disk, &store, tail, facts.chain)?;
+        let unreadable = disk.unreadable();
+        let damage = damage
+            .or_else(|| short_of_a_snapshot(disk, &facts, tail))
+            .or_else(|| unreadable_behind(disk, tail, &unreadable));
         problems.extend(damage.clone());
+        for place in &unreadable {
+            let problem = place.problem(disk);
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
         Ok(Self {
             store,
             core,
@@ -217,11 +224,11 @@ impl Reading {
         }
     }
 
-    fn loss(&self, view: &View) -> Option<Loss> {
+    fn loss(&self, disk: &dyn Disk) -> Option<Loss> {
         let damage = self.damage.clone()?;
         let last = self.seen.facts.zxid;
         Some(Loss {
-            places: self.seen.places(view, self.tail, &damage),
+            places: self.seen.places(disk, self.tail, &damage),
             last_zxid: (last > self.facts.zxid).then_some(last),
             transactions: self.seen.txns,
             damage,
@@ -275,17 +282,17 @@ fn check_outside(dir: &Path, new: &Path) -> Result<()> {
 }
 
 /// Returns the id of the store: that of its file `STORE` or, where that cannot be read, of most other files.
-fn store_of(view: &View, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
-    match identity::read(view) {
+fn store_of(disk: &dyn Disk, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
+    match identity::read(disk) {
         Ok(Some(identity)) => return Ok(identity.store),
         Ok(None) => {}
         Err(error) => problems.push(damage_of(error)?),
     }
-    let names = view.list().unwrap_or_default();
+    let names = disk.list().unwrap_or_default();
     let ids: Vec<_> = names
         .iter()
         .filter_map(|name| {
-            let file = view.open(name).ok()?;
+            let file = disk.open(name).ok()?;
             if log_number(name).is_some() {
                 return Some(Header::read(&*file).ok()?.ok()?.store);
             }
@@ -296,12 +303,12 @@ fn store_of(view: &View, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
     let count = |id: &[u8; 16]| ids.iter().filter(|other| *other == id).count();
     let store = ids.iter().max_by_key(|id| count(id)).copied();
     let store = store.ok_or_else(|| Error::NotAStore {
-        path: view.path(""),
+        path: disk.path(""),
         reason: "no file in it tells the id of a store".into(),
     })?;
     if problems.is_empty() {
         problems.push(Problem {
-            file: view.path(identity::NAME),
+            file: disk.path(identity::NAME),
             offset: 0,
             reason: "the file is missing".into(),
         });
@@ -309,35 +316,35 @@ fn store_of(view: &View, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
     Ok(store)
 }
 
-fn load(view: &View, name: &str, core: &mut Core) -> Result<Loaded> {
-    let opened = view.open(name).map_err(snapshot::Unreadable::from);
+fn load(disk: &dyn Disk, name: &str, core: &mut Core) -> Result<Loaded> {
+    let opened = disk.open(name).map_err(snapshot::Unreadable::from);
     opened
         .and_then(|file| snapshot::load(&*file, Form::Snapshot, core, &mut || Ok(())))
-        .map_err(|unreadable| unreadable.of(view.path(name)))
+        .map_err(|unreadable| unreadable.of(disk.path(name)))
 }
 
 /// Loads the newest snapshot that can be read. Without any the log must reach back to the store's beginning.
 fn newest_snapshot(
-    view: &View,
+    disk: &dyn Disk,
     store: [u8; 16],
     problems: &mut Vec<Problem>,
 ) -> Result<(Core, Option<(String, Loaded)>)> {
     let mut newest_trouble = None;
-    for name in recovery::snapshot_names(view)? {
+    for name in recovery::snapshot_names(disk)? {
         let mut core = bare_core();
-        let error = match load(view, &name, &mut core) {
+        let error = match load(disk, &name, &mut core) {
             Ok(loaded) if loaded.head.store == store => return Ok((core, Some((name, loaded)))),
-            Ok(_) => damaged(view, &name, 16, "it is a snapshot of another store"),
+            Ok(_) => damaged(disk, &name, 16, "it is a snapshot of another store"),
             Err(error) => error,
         };
         problems.push(damage_of(error.clone())?);
         newest_trouble.get_or_insert(error);
     }
-    let begins = view.open(&log_name(0)).is_ok();
+    let begins = disk.open(&log_name(0)).is_ok();
     match newest_trouble {
         Some(trouble) if !begins => Err(trouble),
         None if !begins => Err(damaged(
-            view,
+            disk,
             &log_name(0),
             0,
             "the file is missing, and there is no snapshot",
@@ -347,18 +354,27 @@ fn newest_snapshot(
 }
 
 /// Returns the damage of a log that ends before a snapshot that cannot be read.
-fn short_of_a_snapshot(view: &View, facts: &Facts, tail: Tail) -> Option<Problem> {
-    let names = recovery::snapshot_names(view).unwrap_or_default();
+fn short_of_a_snapshot(disk: &dyn Disk, facts: &Facts, tail: Tail) -> Option<Problem> {
+    let names = recovery::snapshot_names(disk).unwrap_or_default();
     let newest = names.first().and_then(|name| snapshot_zxid(name))?;
     let reason = format!(
         "the log ends at zxid {}, and a snapshot that cannot be read goes up to {newest}",
         facts.zxid
     );
     (newest > facts.zxid).then(|| Problem {
-        file: view.path(&log_name(tail.segment)),
+        file: disk.path(&log_name(tail.segment)),
         offset: tail.offset,
         reason,
     })
+}
+
+/// Returns the damage of a log with a place behind its end that cannot be read: it may hide frames.
+fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> Option<Problem> {
+    let is_behind = |place: &&Unreadable| {
+        let number = log_number(&place.name);
+        number > Some(tail.segment) || number == Some(tail.segment) && place.end() > tail.offset
+    };
+    Some(unreadable.iter().find(is_behind)?.problem(disk))
 }
 
 /// A file that was changed later than this from now on tells nothing about a clock.

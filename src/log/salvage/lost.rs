@@ -2,12 +2,11 @@
 //! which zxids and timeouts the original has given out.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::LostPlace;
 use crate::error::Result;
 use crate::log::codec::Record;
-use crate::log::disk::{Disk, View};
+use crate::log::disk::Disk;
 use crate::log::epoch;
 use crate::log::frame::Scanner;
 use crate::log::inspect::Problem;
@@ -31,10 +30,15 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Looks behind the end of a log, whose last good frame is number `chain`.
-    pub(super) fn behind(view: &View, store: &[u8; 16], tail: Tail, chain: u64) -> Result<Self> {
+    pub(super) fn behind(
+        disk: &dyn Disk,
+        store: &[u8; 16],
+        tail: Tail,
+        chain: u64,
+    ) -> Result<Self> {
         let mut seen = Self::default();
-        seen.snapshots(view)?;
-        let names = view.list().unwrap_or_default();
+        seen.snapshots(disk)?;
+        let names = disk.list().unwrap_or_default();
         let numbers = names.iter().filter_map(|name| log_number(name));
         for number in numbers.filter(|number| *number >= tail.segment) {
             let from = match number == tail.segment {
@@ -42,8 +46,8 @@ impl Seen {
                 false => Scanner::FIRST,
             };
             // A place that cannot be read at all tells nothing, and hides nothing from the others.
-            let end = seen.segment(view, number, store, from, chain);
-            let end = end.unwrap_or_else(|_| last_byte(view, number));
+            let end = seen.segment(disk, number, store, from, chain);
+            let end = end.unwrap_or_else(|_| last_byte(disk, number));
             if end > from {
                 seen.ends.insert(number, end);
             }
@@ -52,11 +56,11 @@ impl Seen {
     }
 
     /// Takes the facts in the headers of the snapshots; a damaged one may have a good header.
-    fn snapshots(&mut self, view: &View) -> Result<()> {
-        for name in recovery::snapshot_names(view)? {
+    fn snapshots(&mut self, disk: &dyn Disk) -> Result<()> {
+        for name in recovery::snapshot_names(disk)? {
             let zxid = snapshot_zxid(&name).unwrap_or_default();
             self.facts.zxid = self.facts.zxid.max(zxid);
-            let file = view.open(&name).ok();
+            let file = disk.open(&name).ok();
             if let Some(head) = file.and_then(|file| Head::read(&*file, Form::Snapshot).ok()) {
                 self.facts.epoch = self.facts.epoch.max(head.start.facts.epoch);
             }
@@ -67,16 +71,16 @@ impl Seen {
     /// Looks for frames in a segment from `from` on. Returns the end of what was written there.
     fn segment(
         &mut self,
-        view: &View,
+        disk: &dyn Disk,
         number: u64,
         store: &[u8; 16],
         from: u64,
         chain: u64,
     ) -> Result<u64> {
-        let mut segment = match Scanner::open_any_length(view, number, store) {
+        let mut segment = match Scanner::open_any_length(disk, number, store) {
             Ok(segment) => segment,
             Err(error) => {
-                let by_frame = Scanner::open_by_first_frame(view, number, store)?;
+                let by_frame = Scanner::open_by_first_frame(disk, number, store)?;
                 by_frame.ok_or(error)?
             }
         };
@@ -84,7 +88,7 @@ impl Seen {
         let torn = segment.head_at(from)?.filter(|head| !head.is_mark());
         let mut end = torn.map_or(from, |head| from + head.frame_bytes() as u64);
         if torn.is_none() && !segment.is_free(from)? {
-            end = last_byte(view, number);
+            end = last_byte(disk, number);
         }
         let mut places = Vec::new();
         segment.survey(from, |offset, head, is_whole| {
@@ -130,20 +134,21 @@ impl Seen {
     }
 
     /// Returns the lost places of a log that ends at `tail`.
-    pub(super) fn places(&self, view: &View, tail: Tail, damage: &Problem) -> Vec<LostPlace> {
+    pub(super) fn places(&self, disk: &dyn Disk, tail: Tail, damage: &Problem) -> Vec<LostPlace> {
         let place = |(number, end): (&u64, &u64)| {
             let offset = match *number == tail.segment {
                 true => tail.offset,
                 false => 0,
             };
             LostPlace {
-                file: view.path(&log_name(*number)),
+                file: disk.path(&log_name(*number)),
                 offset,
                 bytes: Some(end - offset),
             }
         };
         let mut places: Vec<_> = self.ends.iter().map(place).collect();
-        if !Path::new(&damage.file).exists() {
+        let name = damage.file.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| disk.open(name).is_err()) {
             places.push(LostPlace {
                 file: damage.file.clone(),
                 offset: 0,
@@ -156,8 +161,8 @@ impl Seen {
 }
 
 /// Returns the end of the last byte of a segment that is not zero; 0 where it cannot be read.
-fn last_byte(view: &View, number: u64) -> u64 {
-    let Ok(file) = view.open(&log_name(number)) else {
+fn last_byte(disk: &dyn Disk, number: u64) -> u64 {
+    let Ok(file) = disk.open(&log_name(number)) else {
         return 0;
     };
     let mut window = vec![0; WINDOW_BYTES];

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
-use super::super::disk::Folder;
+use super::super::disk::{DiskFile, Folder};
 use super::super::lock::Lock;
 use super::super::segment::HEADER_BYTES;
 use super::super::snapshotter::{self, SnapshotJob};
@@ -419,6 +420,123 @@ fn the_salvaged_store_opens_and_its_sessions_end() {
     let seen = crate::disk::inspect(to.path()).unwrap();
     assert!(seen.problems.is_empty() && seen.sessions.is_empty());
     assert!(seen.epoch > epoch::of(salvaged.summary.zxid) || seen.zxid > salvaged.summary.zxid);
+}
+
+/// A disk that fails to read a range of a file.
+struct BadDisk {
+    view: View,
+    name: String,
+    bad: Range<u64>,
+}
+
+impl Disk for BadDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.view.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.view.open(name)?;
+        let bad = match name == self.name {
+            true => self.bad.clone(),
+            false => 0..0,
+        };
+        Ok(Box::new(BadFile { file, bad }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.view.create(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.view.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.view.remove(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.view.sync_folder()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.view.path(name)
+    }
+}
+
+struct BadFile {
+    file: Box<dyn DiskFile>,
+    bad: Range<u64>,
+}
+
+impl DiskFile for BadFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        if at < self.bad.end && at + into.len() as u64 > self.bad.start {
+            return Err(io::Error::other("a bad sector"));
+        }
+        self.file.read_at(at, into)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn identity(&self) -> io::Result<super::super::disk::FileIdentity> {
+        self.file.identity()
+    }
+}
+
+/// Reads the directory from a disk that fails to read a sector of a file.
+fn read_with_bad_sector(recorded: &Recorded, file: &Path) -> Reading {
+    Reading::of(&Sectors::new(BadDisk {
+        view: View::new(recorded.dir.path()),
+        name: file.file_name().unwrap().to_str().unwrap().to_owned(),
+        bad: 5_000..5_512,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_frames_around_a_bad_sector_are_seen() {
+    let recorded = Recorded::new();
+    let log = recorded.segment(1);
+    let read = read_with_bad_sector(&recorded, &log);
+    assert_eq!(content(&read.core), recorded.history[&read.facts.zxid]);
+    // The frames of the segment before the sector were read, and those behind it were seen.
+    assert_eq!(
+        (read.tail.segment, &read.damage.as_ref().unwrap().file),
+        (1, &log)
+    );
+    assert!(read.tail.offset > 3_500, "{}", read.tail.offset);
+    assert_eq!(read.seen.facts.zxid, recorded.last());
+    let is_sector = |problem: &&Problem| problem.reason.contains("a bad sector");
+    assert_eq!(read.problems.iter().filter(is_sector).count(), 1);
+}
+
+/// Without the error the sector would be taken for the free rest of the log.
+#[test]
+fn a_bad_sector_at_the_end_of_the_log_is_a_loss() {
+    let mut recorded = Recorded::begin();
+    recorded.go_on_to(1);
+    let read = read_with_bad_sector(&recorded, &recorded.segment(1));
+    assert_eq!(read.facts.zxid, recorded.last());
+    assert!(read.damage.unwrap().reason.contains("a bad sector"));
+}
+
+#[test]
+fn a_snapshot_with_a_bad_sector_makes_way_for_the_one_before() {
+    let recorded = Recorded::with_snapshots();
+    let read = read_with_bad_sector(&recorded, &recorded.snapshots()[0]);
+    assert_eq!((read.facts.zxid, read.damage), (recorded.last(), None));
+    assert!(recorded.snapshots()[1].ends_with(read.snapshot.unwrap()));
 }
 
 /// Damage of one file.
