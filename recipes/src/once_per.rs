@@ -246,8 +246,7 @@ impl Run {
             mode: CreateMode::Persistent,
             acl: self.guard.session().acl().clone(),
         });
-        let mut writes = [set, create].into_iter().cycle();
-        while let Some(write) = writes.next() {
+        for write in [set, create].into_iter().cycle() {
             let check = Op::Check {
                 path: self.guard.path().clone(),
                 version: None,
