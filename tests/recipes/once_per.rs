@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{Client, LockError, LockOptions, LostReason, Mutex, OncePer, Run, Turn};
+#[cfg(feature = "file")]
+use lockkeeper::{Clock, Store, StoreOptions};
 
 use crate::common::*;
+#[cfg(feature = "file")]
+use crate::support::TempFolder;
 use crate::support::on_every_backend;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -192,4 +196,36 @@ async fn a_long_wait_counts_for_the_period() {
     holder.release().await.unwrap();
     let turn = waiter.await.unwrap().unwrap();
     turn.due().expect("it is due").finish().await.unwrap();
+}
+
+/// Opens the store in a folder with a clock that is this far from its beginning.
+#[cfg(feature = "file")]
+async fn opened(folder: &TempFolder, elapsed: Duration) -> (Client, Clock) {
+    let clock = Clock::new_virtual();
+    clock.advance(elapsed);
+    let options = StoreOptions::new().clock(clock.clone());
+    let store = Store::file_with(folder.path(), options).unwrap();
+    (store.connect().await.unwrap(), clock)
+}
+
+/// The record says "in a week": without a new beginning the job would not run for that long.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn a_clock_that_was_set_back_delays_a_job_by_one_period() {
+    let folder = TempFolder::new("once-per");
+    let (client, _) = opened(&folder, 7 * 24 * HOUR).await;
+    begun(&job(&client, HOUR)).await.finish().await.unwrap();
+    client.close().await.unwrap();
+    drop(client);
+    let (client, clock) = opened(&folder, Duration::ZERO).await;
+    let job = job(&client, HOUR);
+    let Turn::NotDue { since_end, due_in } = job.try_begin().await.unwrap() else {
+        panic!("it is not due");
+    };
+    assert_eq!((since_end, due_in), (Duration::ZERO, HOUR));
+    clock.advance(HOUR - Duration::from_millis(1));
+    assert!(is_not_due(&job).await);
+    clock.advance(Duration::from_millis(1));
+    begun(&job).await.finish().await.unwrap();
+    assert!(is_not_due(&job).await);
 }
