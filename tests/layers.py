@@ -30,7 +30,7 @@ LAYERS = {
         error retry synced stream futures_unordered names path select token deadline events
         queue+metadata+revocation+holders+observe
         options guard queue_lock
-        mutex rwlock reentrant semaphore many election warden
+        mutex rwlock reentrant semaphore many election warden once_per
         lock_guard blocking guides
     """,
 }
