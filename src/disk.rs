@@ -1,4 +1,4 @@
-//! Data directories of [`Store::file`](crate::Store::file), from outside: backup, restore and inspection. The command
+//! Data directories of [`Store::file`](crate::Store::file), from outside: backup, restore, inspection and salvage. The command
 //! `lockkeeper` (package `lockkeeper-cli`) offers the same.
 //!
 //! In the repository, `docs/durability.md` has the formats by byte and the guarantees for each kind of stop, and
@@ -9,3 +9,4 @@ pub use crate::log::inspect::{
     Inspection, Problem, SegmentInfo, SegmentState, SessionInfo, SnapshotInfo, Subtree, inspect,
     inspect_top,
 };
+pub use crate::log::salvage::{Loss, LostPlace, Salvage, salvage};

@@ -187,7 +187,8 @@ pub enum Error {
     /// and acknowledged writes would be lost silently.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
-         look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`",
+         look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`, or take \
+         what can be read of it with `lockkeeper salvage DIR NEW`",
         .file.display()
     )]
     StoreDamaged {

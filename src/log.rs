@@ -22,6 +22,7 @@ pub(crate) mod inspect;
 mod lock;
 mod open;
 mod recovery;
+pub(crate) mod salvage;
 mod segment;
 mod segment_allocator;
 #[cfg(any(test, feature = "test-util"))]

@@ -28,9 +28,9 @@ LAYERS = {
     """,
     "recipes/src": """
         error retry synced stream futures_unordered names path select token deadline events
-        queue+metadata+revocation+holders+observe
+        queue+metadata+revocation+holders+observe list_locks
         options guard queue_lock
-        mutex rwlock reentrant semaphore many election warden
+        mutex rwlock reentrant semaphore many election warden once_per
         lock_guard blocking guides
     """,
 }

@@ -73,7 +73,7 @@ fn session(of: &SessionInfo) -> Value {
     })
 }
 
-fn problem(of: &Problem) -> Value {
+pub(crate) fn problem(of: &Problem) -> Value {
     json!({
         "file": of.file.display().to_string(),
         "offset": of.offset,

@@ -1,15 +1,18 @@
-//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection.
+//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection, salvage.
 //!
 //! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
 //! a store, also those of [`exit`].
 
+mod completions;
 mod digest;
 mod exit;
 mod hold;
 mod inspect;
 mod local;
 mod locks;
+mod man;
 mod revoke;
+mod salvage;
 mod serve;
 mod target;
 mod values;
@@ -88,6 +91,21 @@ enum Command {
     /// wait has held for less. OVERDUE is the excess over the time that the holder expected, counted likewise from its
     /// joining or its last sign of life. A name without a slash in front stands below /locks.
     Locks(locks::Locks),
+    /// Salvages what can be read of the damaged store in DIR, up to the first damage, into NEW.
+    ///
+    /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It holds the store as it was right
+    /// before the first write that cannot be read, and the report says what is lost after it. The salvaged store goes on
+    /// with higher fencing tokens than the original can have given out, in the lost part, too. The exit code is 0 if NEW
+    /// was written, whatever is lost.
+    Salvage(salvage::Arguments),
+    /// Prints the completions of this command for a shell.
+    ///
+    /// Load them where the shell starts, as with `source <(lockkeeper completions bash)` in ~/.bashrc.
+    Completions(completions::Arguments),
+    /// Prints a manual page, or writes all of them.
+    ///
+    /// Read it with `lockkeeper man | man -l -`.
+    Man(man::Arguments),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
     /// Asks the holders of a lock to release it, or takes it away with --force.
@@ -175,6 +193,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),
+        Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
+        Command::Man(man) => man.run(Arguments::command())?,
+        Command::Salvage(salvage) => return Ok(salvage.run()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
         Command::Hold(hold) => return Ok(in_a_store(hold.run())),
         Command::Local(local) => return Ok(ended(local.run())),

@@ -42,6 +42,7 @@ mod guard;
 mod many;
 mod mutex;
 mod observe;
+mod once_per;
 mod reentrant;
 mod revocation;
 mod rwlock;
@@ -61,6 +62,7 @@ pub use mutex::Mutex;
 pub use observe::{
     Iter, LockChanges, Snapshots, iter, list_locks, lock_queue, observe, observe_locks, queue,
 };
+pub use once_per::{OncePer, Run, Turn};
 pub use reentrant::{Owner, ReentrantMutex};
 pub use revocation::Revoker;
 pub use rwlock::RwLock;

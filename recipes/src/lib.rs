@@ -43,8 +43,9 @@
 //! znode is a [`Guard`], one of several is a [`GuardSet`].
 //!
 //! The same recipes for threads without async are in [`blocking`]. Others see a lock with [`queue()`] and
-//! [`observe()`], all locks below a prefix with [`list_locks()`] and [`observe_locks()`], follow one contender with [`lock_events`], ask for a lock with a [`Revoker`], and watch for overdue
-//! holders with a [`Warden`].
+//! [`observe()`], all locks below a prefix with [`list_locks()`] and [`observe_locks()`], follow one contender with
+//! [`lock_events`], ask for a lock with a [`Revoker`], and watch for overdue holders with a [`Warden`]. A job that a whole
+//! fleet starts at the same moment runs once a period with [`OncePer`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -65,6 +66,7 @@ mod metadata;
 mod mutex;
 mod names;
 mod observe;
+mod once_per;
 mod options;
 mod path;
 mod queue;
@@ -111,6 +113,7 @@ pub use many::{
 pub use metadata::LockMetadata;
 pub use mutex::Mutex;
 pub use observe::{QueueEntry, Snapshots, observe, queue};
+pub use once_per::{OncePer, Run, Turn};
 pub use options::LockOptions;
 pub use path::{IntoLockPath, LockPath};
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};

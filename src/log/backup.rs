@@ -31,7 +31,7 @@ pub struct Summary {
     /// Number of sessions, which a restore ends. Those of the process that has the store open are not among
     /// them.
     pub sessions: u64,
-    /// The size of the backup file, in bytes.
+    /// The size of the backup file, in bytes; after a salvage, that of the new directory's snapshot.
     pub bytes: u64,
 }
 
@@ -127,13 +127,13 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
 }
 
 /// Returns the date to the millisecond, by which two restores differ: a store's own clock may be coarser.
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
 }
 
 /// Returns the header of content that stands in no log yet.
-fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
+pub(super) fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
     let facts = Facts { chain: 0, ..facts };
     Head {
         store,
@@ -142,7 +142,7 @@ fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
     }
 }
 
-fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
+pub(super) fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
     Summary {
         store_id: hex(head.store),
         zxid: head.start.facts.zxid,
@@ -187,7 +187,8 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
     })
 }
 
-fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<()> {
+/// Creates a data directory with this content, in one step. Returns the size of its snapshot.
+pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     let is_new = !dir.exists();
     make_folder(dir).map_err(failed_here)?;
@@ -206,15 +207,18 @@ fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     // The name of the directory itself is data of its parent.
     let whole = dir.canonicalize().map_err(failed_here)?;
     let parent = whole.parent().unwrap_or(&whole);
-    Folder::new(parent).sync_folder().map_err(failed_here)
+    Folder::new(parent).sync_folder().map_err(failed_here)?;
+    filled
 }
 
-/// Writes a new data directory. The file `STORE` comes last: without it the directory is no store, so an interrupted
+/// Writes a new data directory. Returns the size of its snapshot. The file `STORE` comes last: without it the directory is no store, so an interrupted
 /// restore is never opened as a smaller one.
-fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
+fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
-    write(disk, &name, Form::Snapshot, head, core)?;
-    identity::write(disk, head.store).map_err(|error| no_room(disk, &error))
+    let bytes = write(disk, &name, Form::Snapshot, head, core)?;
+    let written = identity::write(disk, head.store);
+    written.map_err(|error| no_room(disk, &error))?;
+    Ok(bytes)
 }
 
 /// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose
@@ -228,7 +232,7 @@ fn remove_parts(dir: &Path, head: &Head) {
 }
 
 /// Checks that a directory is empty. One that is missing is; so is one that holds nothing but `ours`.
-fn check_empty(dir: &Path, ours: &str) -> Result<()> {
+pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         read => read.map_err(|error| failed(dir.to_owned(), "cannot be listed", &error))?,
@@ -240,7 +244,7 @@ fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     };
     let entry = entry.map_err(|error| failed(dir.to_owned(), "cannot be listed", &error))?;
     Err(Error::BadArguments(format!(
-        "{} is not empty (it holds {:?}): a backup is restored into a new or an empty directory only",
+        "{} is not empty (it holds {:?}): give a new or an empty directory",
         dir.display(),
         entry.file_name()
     )))

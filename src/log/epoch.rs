@@ -9,6 +9,10 @@ use crate::types::Zxid;
 /// the clock's in the meantime, by openings more frequent than one in 4.096 s.
 const LEAP: u64 = 4096;
 
+/// The further epochs by which a salvaged store leaps ahead. The damage may hide epochs that were reserved: those of
+/// openings, and of up to fifteen copies and restores that leapt ahead themselves.
+const LEAP_BEYOND_DAMAGE: u32 = 15 * LEAP as u32;
+
 /// Length of an epoch of the clock, 2^12 ms: at 2^20 zxids in a millisecond it holds 2^32.
 const MS_BITS: u32 = 12;
 
@@ -42,6 +46,13 @@ pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     Zxid(i64::try_from(floor).unwrap_or(i64::MAX))
 }
 
+/// Returns a zxid below all that a salvaged store will assign. `reserved` is the last epoch that can be read.
+pub(crate) fn beyond_damage(reserved: u32, now_ms: i64) -> Zxid {
+    let clock = of_clock(now_ms);
+    let hidden = reserved.max(clock).saturating_add(LEAP_BEYOND_DAMAGE);
+    beyond(hidden, clock, now_ms)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,8 +80,20 @@ mod tests {
     }
 
     #[test]
+    fn a_salvaged_store_is_above_all_that_the_damage_can_hide() {
+        let clock = of_clock(NOW_MS);
+        for reserved in [0, clock - 1_000_000, clock, clock + 100_000] {
+            let one = beyond_damage(reserved, NOW_MS);
+            let hidden = reserved.max(clock) + 15 * 4096;
+            assert!(of(one) >= hidden + 4096, "{reserved}");
+            assert!(one < beyond_damage(reserved, NOW_MS + 1));
+        }
+    }
+
+    #[test]
     fn the_end_of_numbers_is_no_panic() {
         assert_eq!(beyond(u32::MAX, 0, i64::MAX), Zxid(i64::MAX));
+        assert_eq!(beyond_damage(u32::MAX, i64::MAX), Zxid(i64::MAX));
         assert_eq!(of_clock(i64::MIN), 0);
         assert_eq!(of_clock(i64::MAX), u32::MAX);
     }

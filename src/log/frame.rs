@@ -191,6 +191,8 @@ pub(crate) struct Scanner<'a> {
     name: String,
     file: Box<dyn DiskFile>,
     header: Header,
+    /// The length of the file, which is less than the header says if it was truncated.
+    length: u64,
     /// The bytes from `from` on.
     window: Vec<u8>,
     from: u64,
@@ -203,10 +205,24 @@ impl<'a> Scanner<'a> {
     /// `StoreDamaged` where the file is too short or its header not that of this segment,
     /// `StoreTooNew`, and `StoreFailed` where it cannot be read.
     pub(crate) fn open(disk: &'a dyn Disk, number: u64, store: &[u8; 16]) -> Result<Self> {
+        let segment = Self::open_any_length(disk, number, store)?;
+        segment.check_length()?;
+        Ok(segment)
+    }
+
+    /// Opens a segment as [`open`](Self::open) does, even if its file was truncated.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub(crate) fn open_any_length(
+        disk: &'a dyn Disk,
+        number: u64,
+        store: &[u8; 16],
+    ) -> Result<Self> {
         let name = log_name(number);
         let fail = |error| failed(disk.path(&name), "cannot be read", &error);
         let file = disk.open(&name).map_err(fail)?;
-        let len = file.len().map_err(fail)?;
+        let length = file.len().map_err(fail)?;
         let header = Header::read(&*file).map_err(fail)?;
         let header =
             header.map_err(|bad| bad.error(disk.path(&name), "a segment", FORMAT_VERSION))?;
@@ -218,18 +234,63 @@ impl<'a> Scanner<'a> {
         if header.store != *store {
             return damage(0, "it belongs to another store".into());
         }
-        if len < header.size {
-            let reason = format!("it is truncated: it should have {} bytes", header.size);
-            return damage(len, reason);
-        }
         Ok(Self {
             disk,
             name,
             file,
             header,
+            length,
             window: Vec::new(),
             from: 0,
         })
+    }
+
+    /// Opens a segment whose header cannot be read, with the salt of its first frame. `None` if that frame is not whole.
+    ///
+    /// # Errors
+    /// `StoreFailed` where it cannot be read.
+    pub(crate) fn open_by_first_frame(
+        disk: &'a dyn Disk,
+        number: u64,
+        store: &[u8; 16],
+    ) -> Result<Option<Self>> {
+        let name = log_name(number);
+        let fail = |error| failed(disk.path(&name), "cannot be read", &error);
+        let file = disk.open(&name).map_err(fail)?;
+        let length = file.len().map_err(fail)?;
+        let mut salt = [0; 8];
+        // The salt is 8 bytes into a head.
+        file.read_at(Self::FIRST + 8, &mut salt).map_err(fail)?;
+        let header = Header {
+            salt: u64::from_le_bytes(salt),
+            number,
+            size: length,
+            store: *store,
+        };
+        let mut segment = Self {
+            disk,
+            name: name.clone(),
+            file,
+            header,
+            length,
+            window: Vec::new(),
+            from: 0,
+        };
+        let is_whole = segment.frame_at(Self::FIRST)?.is_some();
+        Ok(is_whole.then_some(segment))
+    }
+
+    /// Checks that the file has the length that its header says.
+    ///
+    /// # Errors
+    /// `StoreDamaged` if it was truncated.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        if self.length >= self.header.size {
+            return Ok(());
+        }
+        let size = self.header.size;
+        let reason = format!("it is truncated: it should have {size} bytes");
+        Err(self.damaged(self.length, reason))
     }
 
     pub(crate) fn header(&self) -> &Header {

@@ -4,9 +4,11 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(super) use self::show::Bytes;
 pub use self::show::Subtree;
 use super::disk::{Disk, View};
 use super::frame::Scanner;
@@ -76,6 +78,42 @@ pub struct Problem {
     pub offset: u64,
     /// The expected content, and the actual one.
     pub reason: String,
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let (file, offset, reason) = match error {
+            Error::StoreDamaged {
+                file,
+                offset,
+                reason,
+            } => (file, offset, reason),
+            Error::StoreTooNew {
+                file,
+                version,
+                known,
+            } => {
+                let reason = format!(
+                    "it is of format {version}, and this build knows formats up to {known}"
+                );
+                (file, 8, reason)
+            }
+            Error::StoreFailed { path, reason } => (path, 0, reason),
+            other => (PathBuf::new(), 0, other.to_string()),
+        };
+        Self {
+            file,
+            offset,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, offset) = (self.file.display(), self.offset);
+        write!(f, "{file} at byte {offset}: {}", self.reason)
+    }
 }
 
 /// A session that is kept on the disk.
@@ -255,30 +293,7 @@ impl<'a> Inspector<'a> {
 
     /// Adds a problem, once for each place.
     fn report(&mut self, error: Error) {
-        let (file, offset, reason) = match error {
-            Error::StoreDamaged {
-                file,
-                offset,
-                reason,
-            } => (file, offset, reason),
-            Error::StoreTooNew {
-                file,
-                version,
-                known,
-            } => {
-                let reason = format!(
-                    "it is of format {version}, and this build knows formats up to {known}"
-                );
-                (file, 8, reason)
-            }
-            Error::StoreFailed { path, reason } => (path, 0, reason),
-            other => (self.dir.to_owned(), 0, other.to_string()),
-        };
-        let problem = Problem {
-            file,
-            offset,
-            reason,
-        };
+        let problem = Problem::from(error);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

@@ -113,39 +113,40 @@ pub(crate) fn recover(
     source: &Source<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Recovered> {
-    let numbers = segments_from(source.disk, source.start.segment)?;
+    let (numbers, gap) = segments_from(source.disk, &source.start)?;
+    match gap {
+        Some(gap) => Err(gap),
+        None => LogReader::new(source, each).read_all(source, numbers),
+    }
+}
+
+/// A log that was read up to the first damage.
+pub(crate) struct Undamaged {
+    /// Facts known at the end of what was read.
+    pub(crate) facts: Facts,
+    /// The end of the last frame that was read; `None` if there is no segment to begin with.
+    pub(crate) tail: Option<Tail>,
+    /// The first damage; `None` if the whole log was read.
+    pub(crate) damage: Option<Error>,
+}
+
+/// Reads the log up to the first damage. `each` may have got transactions of the frame in which the damage is: they are
+/// beyond [`facts`](Undamaged::facts), and the rest of their frame is missing.
+///
+/// # Errors
+/// `StoreFailed` where the folder cannot be listed.
+pub(crate) fn recover_undamaged(
+    source: &Source<'_>,
+    each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
+) -> Result<Undamaged> {
+    let (numbers, gap) = segments_from(source.disk, &source.start)?;
     let mut reader = LogReader::new(source, each);
-    let mut tail = None;
-    let mut numbers = numbers.into_iter();
-    for number in numbers.by_ref() {
-        let mut segment = source.open(number)?;
-        // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
-        let is_next = tail.is_none() || segment_goes_on(&mut segment, reader.facts.chain)?;
-        reader.segments.push(*segment.header());
-        if !is_next {
-            break;
-        }
-        let offset = reader.read(&mut segment, u64::MAX)?;
-        tail = Some(Tail {
-            segment: number,
-            offset,
-        });
-    }
-    // The headers of prepared segments are checked as well: the writer will rely on them.
-    for number in numbers {
-        reader.segments.push(*source.open(number)?.header());
-    }
-    let mut recovered = Recovered {
+    let read = reader.read_all(source, numbers);
+    Ok(Undamaged {
         facts: reader.facts,
-        tail,
-        segments: reader.segments,
-        stale_frames: Vec::new(),
-        synced: reader.synced,
-        frames: reader.frames,
-        txns: reader.txns,
-    };
-    recovered.stale_frames = stale_frames(source, &recovered)?;
-    Ok(recovered)
+        tail: reader.tail,
+        damage: read.err().or(gap),
+    })
 }
 
 /// Reads the frames up to number `last`, all of which are known to be written.
@@ -177,6 +178,10 @@ impl<'a> Source<'a> {
     fn open(&self, number: u64) -> Result<Scanner<'a>> {
         Scanner::open(self.disk, number, &self.store)
     }
+
+    fn open_any_length(&self, number: u64) -> Result<Scanner<'a>> {
+        Scanner::open_any_length(self.disk, number, &self.store)
+    }
 }
 
 /// Returns true if the frame after `chain` is the first of this segment.
@@ -185,8 +190,9 @@ fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// Returns the numbers of the segments in use, from `first` on.
-fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
+/// Returns the numbers of the segments in use from `start` on, up to the first gap, and the gap.
+fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Error>)> {
+    let first = start.segment;
     let names = disk
         .list()
         .map_err(|error| failed(disk.path(""), "cannot be listed", &error))?;
@@ -194,19 +200,26 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
     // A gap is damage: segments are created in order, and removed from either end alone.
-    for (number, expected) in numbers.iter().zip(first..) {
-        if *number != expected {
-            let name = super::segment::log_name(expected);
-            let reason = format!("the file is missing, although segment {number} exists");
-            return Err(damaged(disk, &name, 0, reason));
-        }
+    if numbers.is_empty() && start.facts.chain > 0 {
+        // The log had entered this segment when the snapshot was made.
+        let reason = "the file is missing, although the log goes on in it after the snapshot";
+        let gap = damaged(disk, &log_name(first), 0, reason);
+        return Ok((numbers, Some(gap)));
     }
-    Ok(numbers)
+    let mut pairs = numbers.iter().zip(first..);
+    let Some((number, expected)) = pairs.find(|(number, expected)| *number != expected) else {
+        return Ok((numbers, None));
+    };
+    let reason = format!("the file is missing, although segment {number} exists");
+    let gap = damaged(disk, &log_name(expected), 0, reason);
+    numbers.truncate((expected - first) as usize);
+    Ok((numbers, Some(gap)))
 }
 
 /// A log that is being read.
 struct LogReader<'a> {
     facts: Facts,
+    tail: Option<Tail>,
     segments: Vec<Header>,
     synced: u64,
     frames: u64,
@@ -218,6 +231,7 @@ impl<'a> LogReader<'a> {
     fn new(source: &Source<'_>, each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>) -> Self {
         Self {
             facts: source.start.facts,
+            tail: None,
             segments: Vec::new(),
             synced: 0,
             frames: 0,
@@ -226,10 +240,49 @@ impl<'a> LogReader<'a> {
         }
     }
 
+    /// Reads the segments of these numbers. After an error the facts and the tail are those before the damage.
+    fn read_all(&mut self, source: &Source<'_>, numbers: Vec<u64>) -> Result<Recovered> {
+        let mut numbers = numbers.into_iter();
+        for number in numbers.by_ref() {
+            let mut segment = source.open_any_length(number)?;
+            // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
+            let is_next = self.tail.is_none() || segment_goes_on(&mut segment, self.facts.chain)?;
+            self.segments.push(*segment.header());
+            if is_next {
+                self.read(&mut segment, u64::MAX)?;
+            }
+            // After the reading: the frames before the end of a truncated file are good.
+            segment.check_length()?;
+            if !is_next {
+                break;
+            }
+        }
+        // The headers of prepared segments are checked as well: the writer will rely on them.
+        for number in numbers {
+            self.segments.push(*source.open(number)?.header());
+        }
+        let mut recovered = Recovered {
+            facts: self.facts,
+            tail: self.tail,
+            segments: std::mem::take(&mut self.segments),
+            stale_frames: Vec::new(),
+            synced: self.synced,
+            frames: self.frames,
+            txns: self.txns,
+        };
+        recovered.stale_frames = stale_frames(source, &recovered)?;
+        Ok(recovered)
+    }
+
     /// Reads the frames of a segment that follow, up to number `last`; the offset of their end.
     fn read(&mut self, segment: &mut Scanner<'_>, last: u64) -> Result<u64> {
+        let number = segment.header().number;
         let mut at = Scanner::FIRST;
         while self.facts.chain < last {
+            self.tail = Some(Tail {
+                segment: number,
+                offset: at,
+            });
             let Some((head, frame)) = segment.frame_at(at)? else {
                 break;
             };

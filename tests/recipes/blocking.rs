@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper::blocking::{
-    Client, Election, Mutex, ReentrantMutex, Revoker, RwLock, Semaphore, Upgrade, connect,
-    connect_with, iter, lock_all, lock_all_timeout, lock_each, observe, queue, try_lock_all,
-    try_lock_many,
+    Client, Election, Mutex, OncePer, ReentrantMutex, Revoker, RwLock, Semaphore, Turn, Upgrade,
+    connect, connect_with, iter, lock_all, lock_all_timeout, lock_each, observe, queue,
+    try_lock_all, try_lock_many,
 };
 use lockkeeper::{
     ConnectOptions, Error, FencingEnforced, FencingToken, LeaderChange, LockError, LockEvent,
@@ -119,6 +119,18 @@ on_every_store! {
         for thread in threads {
             thread.join().unwrap();
         }
+    }
+
+    fn a_job_of_threads_runs_once_a_period(store: Place) {
+        let period = Duration::from_secs(3600);
+        let job = || OncePer::new(&store.client(), LOCK, period).unwrap();
+        drop(job().begin().unwrap().due().expect("it is due"));
+        let run = job().begin().unwrap().due().expect("a run that was dropped does not count");
+        assert!(run.is_held());
+        assert!(matches!(job().try_begin().unwrap(), Turn::Running));
+        run.finish().unwrap();
+        assert!(matches!(job().begin().unwrap(), Turn::NotDue { .. }));
+        assert!(job().try_begin().unwrap().due().is_none());
     }
 
     fn a_held_lock_is_not_to_be_had_and_a_wait_ends_in_time(store: Place) {

@@ -38,6 +38,7 @@ mod mixed;
 mod mutex;
 mod nested;
 mod observe;
+mod once_per;
 #[cfg(feature = "zookeeper")]
 mod peer;
 #[cfg(all(feature = "file", feature = "server", feature = "client"))]

@@ -1,6 +1,7 @@
 //! Runs the real command.
 
 mod access;
+mod completions;
 mod config;
 mod digest;
 mod disk;
@@ -10,6 +11,7 @@ mod idle;
 mod local;
 mod locks;
 mod revoke;
+mod salvage;
 mod serve;
 mod server;
 mod stops;

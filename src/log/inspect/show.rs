@@ -125,15 +125,14 @@ impl Inspection {
         }
         write!(f, "\nDAMAGED")?;
         for problem in &self.problems {
-            let (file, offset) = (problem.file.display(), problem.offset);
-            write!(f, "\n  {file} at byte {offset}: {}", problem.reason)?;
+            write!(f, "\n  {problem}")?;
         }
         Ok(())
     }
 }
 
 /// A size in the unit that suits it.
-struct Bytes(u64);
+pub(in crate::log) struct Bytes(pub(in crate::log) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

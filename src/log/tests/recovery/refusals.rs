@@ -4,7 +4,7 @@ use super::*;
 use crate::core::Damage;
 use crate::log::frame::Batch;
 use crate::log::header::header_crc;
-use crate::log::recovery::{Source, Start, read_up_to, recover};
+use crate::log::recovery::{Facts, Source, Start, read_up_to, recover};
 use crate::log::segment::FORMAT_VERSION;
 
 fn message(disk: &SimDisk) -> String {
@@ -27,6 +27,7 @@ fn the_message_says_where_the_damage_is_and_what_to_do() {
         "frame 4 is missing here, and was synced",
         "lockkeeper inspect DIR",
         "lockkeeper restore FILE DIR",
+        "lockkeeper salvage DIR NEW",
     ] {
         assert!(message.contains(part), "{part:?} in {message:?}");
     }
@@ -41,6 +42,31 @@ fn a_missing_segment_is_named() {
         disk.remove(&log_name(number)).unwrap();
         assert_eq!(refused(&disk, "missing"), (log_name(number), 0));
     }
+}
+
+/// A snapshot is made when the log has entered the next segment: that one exists.
+#[test]
+fn a_missing_segment_right_after_a_snapshot_is_named() {
+    let disk = fresh(false);
+    recorded(&disk);
+    let after_snapshot = |chain| Source {
+        disk: &disk,
+        store: STORE,
+        start: Start {
+            segment: 1_000,
+            facts: Facts {
+                chain,
+                ..Facts::default()
+            },
+        },
+    };
+    let refused = recover(&after_snapshot(7), &mut |_| Ok(())).unwrap_err();
+    let Error::StoreDamaged { file, offset, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!((file, offset), (disk.path(&log_name(1_000)), 0));
+    // The snapshot of a restored store has no frame before it, and no log yet.
+    recover(&after_snapshot(0), &mut |_| Ok(())).unwrap();
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! [`OncePer`]: a job that runs once a period.
+
+use std::time::Duration;
+
+use lockkeeper_store::{Error, ZnodePath};
+
+use super::{Client, wait};
+use crate::error::Result;
+use crate::options::LockOptions;
+use crate::path::IntoLockPath;
+use crate::token::FencingToken;
+
+/// A job that runs once a period among all programs that name the same path of the same store. See
+/// [`OncePer`](crate::OncePer).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-once-per")?;
+/// use std::time::Duration;
+/// use lockkeeper::blocking::OncePer;
+///
+/// let nightly = OncePer::new(&client, "/lock/nightly", Duration::from_secs(23 * 3600))?;
+/// if let Some(run) = nightly.try_begin()?.due() {
+///     // the job; the resource checks run.fencing_token()
+///     run.finish()?; // recorded: nobody runs it again in this period
+/// }
+/// assert!(nightly.try_begin()?.due().is_none());
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OncePer(crate::OncePer);
+
+/// Answer to a process that wants to run a job. See [`Turn`](crate::Turn).
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "a turn that is dropped is given up"]
+pub enum Turn {
+    /// The job is due, and this process runs it.
+    Due(Run),
+    /// Another process runs it, or holds or waits for its lock.
+    Running,
+    /// It has run in this period.
+    NotDue {
+        /// Time since the end of the last run, by the server's clock.
+        since_end: Duration,
+        /// Time until the job is due again, likewise.
+        due_in: Duration,
+    },
+}
+
+impl Turn {
+    /// Returns the run, if the job is due.
+    pub fn due(self) -> Option<Run> {
+        match self {
+            Self::Due(run) => Some(run),
+            _ => None,
+        }
+    }
+}
+
+impl From<crate::Turn> for Turn {
+    fn from(turn: crate::Turn) -> Self {
+        match turn {
+            crate::Turn::Due(run) => Self::Due(Run(run)),
+            crate::Turn::Running => Self::Running,
+            crate::Turn::NotDue { since_end, due_in } => Self::NotDue { since_end, due_in },
+        }
+    }
+}
+
+/// A run of a job. See [`Run`](crate::Run).
+#[derive(Debug)]
+#[must_use = "a run that is dropped does not count"]
+pub struct Run(crate::Run);
+
+impl OncePer {
+    /// Creates the job at a path. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn new(client: &Client, path: impl IntoLockPath, period: Duration) -> Result<Self, Error> {
+        crate::OncePer::new(client.as_async(), path, period).map(Self)
+    }
+
+    /// Returns the path of the lock.
+    pub fn path(&self) -> &ZnodePath {
+        self.0.path()
+    }
+
+    /// Begins a run if the job is due and no other process has the lock. Does not wait for the lock.
+    ///
+    /// # Errors
+    /// Those of [`OncePer::try_begin`](crate::OncePer::try_begin).
+    #[track_caller]
+    pub fn try_begin(&self) -> Result<Turn> {
+        wait(self.0.try_begin()).map(Turn::from)
+    }
+
+    /// Begins a run as [`try_begin`](Self::try_begin) does, with the given options of the lock.
+    ///
+    /// # Errors
+    /// Those of [`OncePer::try_begin_with`](crate::OncePer::try_begin_with).
+    #[track_caller]
+    pub fn try_begin_with(&self, options: LockOptions) -> Result<Turn> {
+        wait(self.0.try_begin_with(options)).map(Turn::from)
+    }
+
+    /// Begins a run if the job is due, and waits until no other process has the lock.
+    ///
+    /// # Errors
+    /// Those of [`OncePer::begin`](crate::OncePer::begin).
+    #[track_caller]
+    pub fn begin(&self) -> Result<Turn> {
+        wait(self.0.begin()).map(Turn::from)
+    }
+
+    /// Begins a run as [`begin`](Self::begin) does, with the given options of the lock.
+    ///
+    /// # Errors
+    /// Those of [`OncePer::begin_with`](crate::OncePer::begin_with).
+    #[track_caller]
+    pub fn begin_with(&self, options: LockOptions) -> Result<Turn> {
+        wait(self.0.begin_with(options)).map(Turn::from)
+    }
+}
+
+impl Run {
+    /// Records that the job has run, and releases the lock.
+    ///
+    /// # Errors
+    /// Those of [`Run::finish`](crate::Run::finish).
+    #[track_caller]
+    pub fn finish(self) -> Result<()> {
+        wait(self.0.finish())
+    }
+
+    /// Returns the token that the resource must check.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
+
+    /// Returns true while the lock can be believed to be held; false from the first doubt on.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Sectors`]: a disk with places that it fails to read. They read as zeros, and are noted: what stands around them is
+//! read all the same, and the checksums find what is missing.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::log::disk::{Disk, DiskFile, FileIdentity};
+use crate::log::inspect::Problem;
+
+/// Unit in which a range is read that cannot be read at once; a multiple of every disk's sectors.
+const SECTOR_BYTES: u64 = 4096;
+
+/// Read-only view of a disk, without its read errors.
+pub(super) struct Sectors<D> {
+    disk: D,
+    unreadable: Arc<Mutex<Vec<Unreadable>>>,
+}
+
+/// A place that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    pub(super) name: String,
+    pub(super) offset: u64,
+    reason: String,
+}
+
+impl Unreadable {
+    pub(super) fn end(&self) -> u64 {
+        self.offset + SECTOR_BYTES
+    }
+
+    pub(super) fn problem(&self, disk: &dyn Disk) -> Problem {
+        Problem {
+            file: disk.path(&self.name),
+            offset: self.offset,
+            reason: format!("it cannot be read: {}", self.reason),
+        }
+    }
+}
+
+impl<D: Disk> Sectors<D> {
+    pub(super) fn new(disk: D) -> Self {
+        Self {
+            disk,
+            unreadable: Arc::default(),
+        }
+    }
+
+    /// Returns the places that could not be read so far, in order.
+    pub(super) fn unreadable(&self) -> Vec<Unreadable> {
+        let mut places = self.unreadable.lock().clone();
+        places.sort_by(|one, other| (&one.name, one.offset).cmp(&(&other.name, other.offset)));
+        places
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl<D: Disk> Disk for Sectors<D> {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(SectorFile {
+            file: self.disk.open(name)?,
+            name: name.to_owned(),
+            unreadable: self.unreadable.clone(),
+        }))
+    }
+
+    fn create(&self, _: &str) -> io::Result<Box<dyn DiskFile>> {
+        refused()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.disk.path(name)
+    }
+}
+
+struct SectorFile {
+    file: Box<dyn DiskFile>,
+    name: String,
+    unreadable: Arc<Mutex<Vec<Unreadable>>>,
+}
+
+impl DiskFile for SectorFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self.file.read_at(at, into) {
+            Err(_) => self.read_by_sectors(at, into),
+            read => read,
+        }
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.file.identity()
+    }
+}
+
+impl SectorFile {
+    fn read_by_sectors(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.file.len()?.saturating_sub(at);
+        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut done = 0;
+        while done < count {
+            let from = at + done as u64;
+            let sector = from - from % SECTOR_BYTES;
+            let size = ((sector + SECTOR_BYTES - from) as usize).min(count - done);
+            let part = &mut into[done..done + size];
+            if let Err(error) = self.file.read_at(from, part) {
+                part.fill(0);
+                self.note(sector, &error);
+            }
+            done += size;
+        }
+        Ok(count)
+    }
+
+    fn note(&self, offset: u64, error: &io::Error) {
+        let mut places = self.unreadable.lock();
+        let is_known = |place: &Unreadable| place.name == self.name && place.offset == offset;
+        if !places.iter().any(is_known) {
+            places.push(Unreadable {
+                name: self.name.clone(),
+                offset,
+                reason: error.to_string(),
+            });
+        }
+    }
+}
