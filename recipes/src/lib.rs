@@ -90,8 +90,8 @@ pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
 pub use guard::{Guard, GuardSet};
 pub use holders::holders;
 pub use list_locks::{
-    LockChange, LockChanges, LockInfo, LockKind, LockList, LockPrefix, LockQueue, list_locks,
-    lock_queue, observe_locks,
+    LockChange, LockChanges, LockInfo, LockList, LockPrefix, LockQueue, list_locks, lock_queue,
+    observe_locks,
 };
 pub use lock_guard::LockGuard;
 #[cfg(all(feature = "server", feature = "tls"))]
@@ -112,6 +112,7 @@ pub use many::{
 };
 pub use metadata::LockMetadata;
 pub use mutex::Mutex;
+pub use names::LockKind;
 pub use observe::{QueueEntry, Snapshots, observe, queue};
 pub use once_per::{OncePer, Run, Turn};
 pub use options::LockOptions;

@@ -8,7 +8,7 @@ mod walk;
 use lockkeeper_store::{Client, Error, ZnodePath};
 
 use crate::holders::holders;
-use crate::names::recipe_of;
+use crate::names::{LockKind, recipe_of};
 use crate::observe::{QueueEntry, read_queue};
 use crate::path::IntoLockPath;
 use crate::retry::retry;
@@ -17,38 +17,6 @@ pub(crate) use changes::Changes;
 pub use observe::{LockChange, LockChanges, observe_locks};
 pub use prefix::LockPrefix;
 pub(crate) use walk::{Root, Walk};
-
-/// Kind of a lock, as the names of its entries tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockKind {
-    /// A mutex, or a lock of another library with entries that do not tell more.
-    Mutex,
-    /// A read-write lock.
-    ReadWriteLock,
-    /// A semaphore.
-    Semaphore,
-    /// An election.
-    Election,
-}
-
-impl LockKind {
-    /// Returns its name: `mutex`, `rwlock`, `semaphore` or `election`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mutex => "mutex",
-            Self::ReadWriteLock => "rwlock",
-            Self::Semaphore => "semaphore",
-            Self::Election => "election",
-        }
-    }
-}
-
-impl std::fmt::Display for LockKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
-    }
-}
 
 /// A lock with contenders, as [`list_locks`] has read it.
 #[derive(Clone, Debug, PartialEq)]

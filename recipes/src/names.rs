@@ -4,8 +4,6 @@ use std::cell::RefCell;
 
 use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
 
-use crate::list_locks::LockKind;
-
 /// Kind of an entry. Its name tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -192,6 +190,38 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
 /// believed to be ephemeral where reading its state would cost a request.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
+}
+
+/// Kind of a lock, as the names of its entries tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// A mutex, or a lock of another library with entries that do not tell more.
+    Mutex,
+    /// A read-write lock.
+    ReadWriteLock,
+    /// A semaphore.
+    Semaphore,
+    /// An election.
+    Election,
+}
+
+impl LockKind {
+    /// Returns its name: `mutex`, `rwlock`, `semaphore` or `election`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::ReadWriteLock => "rwlock",
+            Self::Semaphore => "semaphore",
+            Self::Election => "election",
+        }
+    }
+}
+
+impl std::fmt::Display for LockKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Returns the recipe to which a queue with these contenders belongs. Names that do not tell are a mutex's.
