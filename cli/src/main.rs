@@ -6,6 +6,7 @@
 mod digest;
 mod exit;
 mod inspect;
+mod run;
 mod serve;
 mod target;
 mod values;
@@ -76,11 +77,28 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Runs a command while a lock is held, and ends it before the lock could be another's.
+    ///
+    /// The command gets LOCKKEEPER_TOKEN, the fencing token, LOCKKEEPER_LOCK, the path of the lock, and
+    /// LOCKKEEPER_HELD_UNTIL_MS, the time (in milliseconds since 1970) until which the lock is certain if it is not renewed;
+    /// it is renewed until the command has ended. What the command leaves running is ended with it.
+    ///
+    /// Exit codes: that of the command, 128 + N if signal N has killed it, 126 and 127 if it cannot be executed or is not
+    /// found; of this program itself 69 if the store is not reachable, 75 if the lock was not acquired in time, 76 if it was
+    /// lost, 2 for wrong usage, 1 for another failure.
+    Run(Box<run::Run>),
+    #[command(name = run::GUARDIAN, hide = true)]
+    RunGuardian(Box<run::Run>),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
 }
 
 fn main() -> ExitCode {
+    // Before anything else: its arguments are another program's.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == run::LAUNCHER) {
+        return run::launcher(arguments);
+    }
     let matches = Arguments::command().get_matches();
     if let Some(("serve", given)) = matches.subcommand() {
         return serve::run(given);
@@ -96,8 +114,14 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &dyn Error) -> ExitCode {
-    eprintln!("lockkeeper: {error}");
+    print_error(error);
     ExitCode::FAILURE
+}
+
+/// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
+fn print_error(error: &dyn Error) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "lockkeeper: {error}");
 }
 
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
@@ -134,6 +158,8 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Run(run) => return Ok(run.front()),
+        Command::RunGuardian(run) => return Ok(run.guardian()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)
