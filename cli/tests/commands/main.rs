@@ -5,6 +5,8 @@ mod config;
 mod digest;
 mod disk;
 mod docs;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod server;
 mod stops;
