@@ -5,3 +5,4 @@ mod deaths;
 mod losses;
 mod signals;
 mod statuses;
+mod terminal;
