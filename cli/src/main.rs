@@ -4,6 +4,7 @@
 //! a store, also those of [`exit`].
 
 mod digest;
+mod elect;
 mod exit;
 mod inspect;
 mod run;
@@ -89,6 +90,12 @@ enum Command {
     Run(Box<run::Run>),
     #[command(name = run::GUARDIAN, hide = true)]
     RunGuardian(Box<run::Run>),
+    /// Runs a command while this candidate leads, ends it on a loss, and campaigns again.
+    ///
+    /// It ends when the command ends by itself, with its status. Environment, signals and exit codes are those of `run`.
+    Elect(Box<elect::Elect>),
+    #[command(name = elect::GUARDIAN, hide = true)]
+    ElectGuardian(Box<elect::Elect>),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
 }
@@ -160,6 +167,8 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Run(run) => return Ok(run.front()),
         Command::RunGuardian(run) => return Ok(run.guardian()),
+        Command::Elect(elect) => return Ok(elect.front()),
+        Command::ElectGuardian(elect) => return Ok(elect.guardian()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
     }
     Ok(ExitCode::SUCCESS)

@@ -81,13 +81,46 @@ pub(crate) struct Run {
     grace: Duration,
     #[command(flatten)]
     target: Target,
+    /// True for a candidate, which campaigns again after a loss.
+    #[arg(skip)]
+    is_election: bool,
 }
 
 impl Run {
+    /// The run of a candidate, which campaigns again after each loss.
+    pub(crate) fn of_election(
+        name: String,
+        command: Vec<OsString>,
+        label: Option<String>,
+        grace: Duration,
+        target: Target,
+    ) -> Self {
+        Self {
+            name: Some(name),
+            command,
+            timeout: None,
+            only_if_free: false,
+            shared: false,
+            exclusive: false,
+            permits: None,
+            all: Vec::new(),
+            label,
+            expect: None,
+            grace,
+            target,
+            is_election: true,
+        }
+    }
+
     /// Runs the command under the lock, as the process that the user has started.
     pub(crate) fn front(self) -> ExitCode {
+        self.front_of(GUARDIAN)
+    }
+
+    /// The same with another hidden subcommand, which reads the same arguments as this process.
+    pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         match self.goal() {
-            Ok(_) => front::run(self.grace),
+            Ok(_) => front::run(guardian, self.grace),
             Err(failure) => failure.report(),
         }
     }
@@ -103,6 +136,9 @@ impl Run {
             return Ok(Goal::All(paths.collect::<Result<_, _>>()?));
         }
         let path = lock_path(self.name.as_deref().unwrap_or_default())?;
+        if self.is_election {
+            return Ok(Goal::Election(path));
+        }
         Ok(match self.permits {
             Some((take, of)) => Goal::Permits { path, take, of },
             None if self.shared => Goal::Shared(path),

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::pin::Pin;
 
 use lockkeeper::{
-    Client, Deadline, FencingToken, LockError, LockEvent, LockEvents, LockGuard, LockOptions,
-    LockPath, LostReason, Mutex, QueueEntry, RwLock, Semaphore, lock_all_with, lock_events,
-    try_lock_all_with,
+    Client, Deadline, Election, FencingToken, LockError, LockEvent, LockEvents, LockGuard,
+    LockOptions, LockPath, LostReason, Mutex, QueueEntry, RwLock, Semaphore, lock_all_with,
+    lock_events, try_lock_all_with,
 };
 use tokio::sync::watch;
 
@@ -23,6 +23,7 @@ pub(super) enum Goal {
     Exclusive(LockPath),
     Permits { path: LockPath, take: u32, of: u32 },
     All(Vec<LockPath>),
+    Election(LockPath),
 }
 
 /// A guard of any kind.
@@ -75,7 +76,7 @@ impl Goal {
     pub(super) fn paths(&self) -> String {
         let paths = match self {
             Self::Mutex(path) | Self::Shared(path) | Self::Exclusive(path) => vec![path],
-            Self::Permits { path, .. } => vec![path],
+            Self::Permits { path, .. } | Self::Election(path) => vec![path],
             Self::All(paths) => paths.iter().collect(),
         };
         let paths: Vec<_> = paths.iter().map(|path| path.to_string()).collect();
@@ -85,6 +86,7 @@ impl Goal {
     async fn lock(
         &self,
         client: &Client,
+        label: String,
         options: LockOptions,
     ) -> Result<Box<dyn Held>, LockError> {
         Ok(match self {
@@ -98,6 +100,10 @@ impl Goal {
                 Box::new(semaphore.acquire_with(*take, options).await?)
             }
             Self::All(paths) => Box::new(lock_all_with(client, paths, options).await?),
+            Self::Election(path) => {
+                let election = Election::new(client, path)?;
+                Box::new(election.campaign_with(label, options).await?)
+            }
         })
     }
 
@@ -121,6 +127,7 @@ impl Goal {
                 boxed(semaphore.try_acquire_with(*take, options).await?)
             }
             Self::All(paths) => boxed(try_lock_all_with(client, paths, options).await?),
+            Self::Election(_) => unreachable!("a candidate waits"),
         })
     }
 
@@ -132,6 +139,7 @@ impl Goal {
                 let holders = Semaphore::new(client, path, *of).ok()?.holders().await;
                 return holders.ok()?.into_iter().next();
             }
+            Self::Election(path) => path,
             Self::All(paths) => paths.first()?,
         };
         let queue = lockkeeper::queue(client, path).await.ok()?;
@@ -158,12 +166,12 @@ impl Run {
             options = options.timeout(timeout);
         }
         let Some(reports) = reports else {
-            return goal.lock(client, options).await.map(Some);
+            return goal.lock(client, self.label(), options).await.map(Some);
         };
         let (sink, events) = lock_events();
         let locked = tokio::select! {
             biased;
-            locked = goal.lock(client, options.events(sink)) => locked,
+            locked = goal.lock(client, self.label(), options.events(sink)) => locked,
             () = tell_position(goal, client, events, reports) => unreachable!("it goes on telling"),
         };
         reports.send_modify(|report| report.waiting = None);

@@ -8,7 +8,6 @@ use lockkeeper_store::{BootInstant, Clock};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 use tokio::net::unix::OwnedWriteHalf;
 
-use super::GUARDIAN;
 use super::channel::{
     Incoming, Order, Report, Running, Waiting, send_files, send_order, spawn_self, standard_files,
 };
@@ -21,12 +20,13 @@ use crate::exit::Failure;
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the guardian with the arguments of this process, and ends with the status of the command.
-pub(super) fn run(grace: Duration) -> ExitCode {
+pub(super) fn run(guardian: &str, grace: Duration) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let status = runtime
-        .and_then(|runtime| runtime.block_on(async { Ok(Front::start(grace)?.work().await) }));
+    let status = runtime.and_then(|runtime| {
+        runtime.block_on(async { Ok(Front::start(guardian, grace)?.work().await) })
+    });
     match status {
         Ok(Ok(status)) => ExitCode::from(status),
         Ok(Err(failure)) => failure.report(),
@@ -63,7 +63,7 @@ struct Front {
 }
 
 impl Front {
-    fn start(grace: Duration) -> io::Result<Self> {
+    fn start(guardian: &str, grace: Duration) -> io::Result<Self> {
         let signals = Signals::listen(&[
             Signal::HUP,
             Signal::INT,
@@ -79,7 +79,7 @@ impl Front {
         adopt_orphans()?;
         let others = children();
         let arguments = std::env::args_os().skip(2);
-        let arguments = [GUARDIAN.into()].into_iter().chain(arguments);
+        let arguments = [guardian.into()].into_iter().chain(arguments);
         let (child, socket) = spawn_self(arguments, |command| {
             command.stdout(std::process::Stdio::null());
         })?;
@@ -163,8 +163,8 @@ impl Front {
 
     fn changed_command(&mut self) {
         self.has_asked = false;
+        self.take_back_terminal();
         let Some(running) = self.seen.command.clone() else {
-            self.take_back_terminal();
             return;
         };
         if self.cancelled.is_some() {

@@ -28,6 +28,9 @@ const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 /// Interval at which processes are killed again that were forked while their parents died.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// Pause of a candidate after a loss.
+const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
+
 /// Runs the guardian: its stdin is the socket to the front.
 pub(super) fn run(run: Run) -> ExitCode {
     match start(run) {
@@ -104,10 +107,37 @@ enum Cause {
 impl Guardian {
     async fn work(&mut self) -> Result<End, Failure> {
         let goal = self.run.goal()?;
-        let Some((client, held)) = self.acquire(&goal).await? else {
+        let mut number = 1;
+        loop {
+            let lost = match self.once(&goal, number).await {
+                Err(failure @ (Failure::Lost(_) | Failure::Unreachable(_)))
+                    if self.run.is_election
+                        && !(number == 1 && !matches!(failure, Failure::Lost(_))) =>
+                {
+                    failure
+                }
+                end => return end,
+            };
+            if let Failure::Unreachable(reason) = lost {
+                self.reports.send_modify(|report| report.note(reason));
+            }
+            number += 1;
+            // A store that fails at once is not asked all the time.
+            tokio::select! {
+                () = self.clock.sleep(BEFORE_NEXT_TERM) => (),
+                order = self.orders.next::<Order>() => if order.is_none() {
+                    return Ok(abandoned());
+                },
+            }
+        }
+    }
+
+    /// Runs the command of this number under the lock, once.
+    async fn once(&mut self, goal: &Goal, number: u64) -> Result<End, Failure> {
+        let Some((client, held)) = self.acquire(goal).await? else {
             return Ok(abandoned());
         };
-        let outcome = self.command(&goal, &*held, 1).await;
+        let outcome = self.command(goal, &*held, number).await;
         let is_lost = !matches!(outcome, Ok((Cause::Done | Cause::Abandoned, _)));
         // Only now, when no process of the command is left.
         self.release(&client, held, is_lost).await;

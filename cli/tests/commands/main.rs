@@ -6,6 +6,8 @@ mod digest;
 mod disk;
 mod docs;
 #[cfg(target_os = "linux")]
+mod elect;
+#[cfg(target_os = "linux")]
 mod run;
 mod serve;
 mod server;

@@ -1,6 +1,6 @@
 //! `lockkeeper run`: a command under a lock.
 
-mod arena;
+pub(crate) mod arena;
 mod deaths;
 mod losses;
 mod signals;

@@ -16,23 +16,23 @@ use crate::support::*;
 const TIMEOUT: &str = "4s";
 
 /// A store in memory behind TCP and a Unix socket.
-pub(super) struct Arena {
-    pub(super) server: Server,
-    pub(super) folder: Folder,
+pub(crate) struct Arena {
+    pub(crate) server: Server,
+    pub(crate) folder: Folder,
     url: String,
 }
 
 impl Arena {
-    pub(super) fn tcp() -> Self {
+    pub(crate) fn tcp() -> Self {
         Self::start(|server, _| format!("lockkeeper://{}", server.address()))
     }
 
-    pub(super) fn unix() -> Self {
+    pub(crate) fn unix() -> Self {
         Self::start(|_, folder| format!("lockkeeper+unix://{}", folder.at("s").display()))
     }
 
     /// The same through ZooKeeper's protocol alone.
-    pub(super) fn zookeeper() -> Self {
+    pub(crate) fn zookeeper() -> Self {
         Self::start(|server, _| format!("zookeeper://{}", server.address()))
     }
 
@@ -48,20 +48,20 @@ impl Arena {
     }
 
     /// `lockkeeper run` with these arguments.
-    pub(super) fn run(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Command {
+        self.subcommand("run", arguments)
+    }
+
+    pub(crate) fn subcommand(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        command
-            .args(["run", "--session-timeout", TIMEOUT])
-            .args(arguments);
-        command
-            .env("LOCKKEEPER_URL", &self.url)
-            .current_dir(&self.folder.0);
-        command.stdin(Stdio::null());
+        command.args([name, "--session-timeout", TIMEOUT]);
+        command.args(arguments).env("LOCKKEEPER_URL", &self.url);
+        command.current_dir(&self.folder.0).stdin(Stdio::null());
         command
     }
 
     /// A script of `sh`, in which `$0` is the command `lockkeeper`.
-    pub(super) fn shell(&self, script: &str) -> Command {
+    pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper")]);
         command
@@ -71,12 +71,12 @@ impl Arena {
     }
 
     /// Runs `lockkeeper run` to its end.
-    pub(super) fn output(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
         self.run(arguments).output().unwrap()
     }
 
     /// Starts a script of `sh` under a lock, and returns when it has printed a line.
-    pub(super) fn start_script(&self, options: &[&str], script: &str) -> Running {
+    pub(crate) fn start_script(&self, options: &[&str], script: &str) -> Running {
         let mut arguments = options.to_vec();
         arguments.extend(["--", "sh", "-c", script]);
         let mut running = Running::spawn(&mut self.run(&arguments));
@@ -84,12 +84,12 @@ impl Arena {
         running
     }
 
-    pub(super) async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         lockkeeper::connect(&self.url).await.unwrap()
     }
 
     /// Takes the lock `a` away from its holder.
-    pub(super) fn revoke(&self) {
+    pub(crate) fn revoke(&self) {
         block_on(async {
             let client = self.client().await;
             let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
@@ -100,7 +100,7 @@ impl Arena {
     }
 
     /// Waits until the queue of the lock `a` has so many entries.
-    pub(super) fn queue_has(&self, entries: usize) {
+    pub(crate) fn queue_has(&self, entries: usize) {
         block_on(async {
             let client = self.client().await;
             let mut queues = lockkeeper::observe(&client, "/locks/a").unwrap();
@@ -108,17 +108,17 @@ impl Arena {
         });
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.at(name)
     }
 }
 
 /// A `lockkeeper run` that is under way. Killed when it is dropped: its guardian then ends the rest.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
     /// The first line of the command.
-    pub(super) first: String,
+    pub(crate) first: String,
 }
 
 impl Drop for Running {
@@ -129,7 +129,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    pub(super) fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -143,37 +143,37 @@ impl Running {
         }
     }
 
-    pub(super) fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    pub(super) fn front(&self) -> Pid {
+    pub(crate) fn front(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    pub(super) fn guardian(&self) -> Process {
+    pub(crate) fn guardian(&self) -> Process {
         Process::child_of(self.front())
     }
 
     /// The first process of the command.
-    pub(super) fn command(&self) -> Process {
+    pub(crate) fn command(&self) -> Process {
         Process::child_of(self.guardian().pid)
     }
 
     /// Writes to the stdin of the command, which is a pipe.
-    pub(super) fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         let stdin = self.child.stdin.as_mut().unwrap();
         stdin.write_all(text.as_bytes()).unwrap();
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.front(), signal).unwrap();
     }
 
     /// Waits for the end; returns status, the rest of stdout, and stderr.
-    pub(super) fn end(mut self) -> (Option<i32>, String, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).unwrap();
         let mut from = self.child.stderr.take().unwrap();
@@ -183,20 +183,20 @@ impl Running {
 }
 
 /// A process that this one has not started.
-pub(super) struct Process {
-    pub(super) pid: Pid,
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
     exit: std::os::fd::OwnedFd,
 }
 
 impl Process {
-    pub(super) fn new(pid: &str) -> Self {
+    pub(crate) fn new(pid: &str) -> Self {
         let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
         let exit = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         Self { pid, exit }
     }
 
     /// The only child of a process.
-    pub(super) fn child_of(parent: Pid) -> Self {
+    pub(crate) fn child_of(parent: Pid) -> Self {
         let parent = parent.as_raw_pid().to_string();
         let processes = fs::read_dir("/proc").unwrap().flatten();
         let mut children = processes.filter_map(|entry| {
@@ -208,17 +208,17 @@ impl Process {
         Self::new(&children.next().unwrap())
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap();
     }
 
     /// Waits for its end.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
         assert_eq!(poll(&mut watched, None).unwrap(), 1);
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
         let now = rustix::event::Timespec {
             tv_sec: 0,

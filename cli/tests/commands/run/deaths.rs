@@ -10,9 +10,16 @@ const STUBBORN: &str = r#"
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
     while :; do sleep 1000 & wait $!; done"#;
 
-/// Waits for the lock in another process, and returns when it is granted.
-fn next_holder(arena: &Arena) -> Running {
-    let waiter = Running::spawn(&mut arena.run(&["a", "--", "echo", "granted"]));
+/// Waits for the lock in another process, whose command looks for those of the first holder.
+fn next_holder(arena: &Arena, first: &[Process]) -> Running {
+    let script = r#"for pid; do kill -0 "$pid" && echo "$pid lives"; done; echo granted"#;
+    let pids: Vec<_> = first
+        .iter()
+        .map(|it| it.pid.as_raw_pid().to_string())
+        .collect();
+    let mut arguments = vec!["a", "--", "sh", "-c", script, "sh"];
+    arguments.extend(pids.iter().map(String::as_str));
+    let waiter = Running::spawn(&mut arena.run(&arguments));
     arena.queue_has(2);
     waiter
 }
@@ -29,7 +36,7 @@ fn the_front_is_killed() {
     for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
         let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena);
+        let next = next_holder(&arena, &processes);
         running.signal(Signal::KILL);
         the_next_is_granted_after(&processes, next);
     }
@@ -40,7 +47,7 @@ fn the_guardian_is_killed() {
     for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
         let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena);
+        let next = next_holder(&arena, &processes);
         running.guardian().signal(Signal::KILL);
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
@@ -59,7 +66,7 @@ fn the_guardian_is_stopped() {
         let running = arena.start_script(&["a"], STUBBORN);
         let guardian = running.guardian();
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena);
+        let next = next_holder(&arena, &processes);
         guardian.signal(Signal::STOP);
         the_next_is_granted_after(&processes, next);
         let (status, _, errors) = running.end();
