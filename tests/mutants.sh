@@ -33,6 +33,7 @@ field() {
 binary() {
     local what=(-p lockkeeper --test "$1") name=$1
     if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
+    if [ "$1" = commands ]; then what=(-p lockkeeper-cli --test commands); fi
     if [ "$1" = unit ]; then what=(-p lockkeeper-store --lib) name=lockkeeper_store; fi
     (cd "$code" && cargo test -q "${what[@]}" --all-features --no-run --message-format=json) |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1
