@@ -65,13 +65,15 @@ fn start(run: Run) -> io::Result<()> {
             orders: Incoming::new(orders),
             reports,
             signals,
+            has_connected: false,
         };
         let end = guardian.work().await;
         let end = match end {
             Ok(end) => end,
             Err(failure) => End {
                 status: failure.status(),
-                message: Some(failure.to_string()),
+                // A loss was told when the command was asked to end.
+                message: (!matches!(failure, Failure::Lost(_))).then(|| failure.to_string()),
             },
         };
         guardian
@@ -92,6 +94,8 @@ struct Guardian {
     orders: Incoming,
     reports: watch::Sender<Report>,
     signals: Signals,
+    /// True once the store has been reached.
+    has_connected: bool,
 }
 
 /// Reason for which the command ends.
@@ -109,16 +113,17 @@ impl Guardian {
         let goal = self.run.goal()?;
         let mut number = 1;
         loop {
-            let lost = match self.once(&goal, number).await {
-                Err(failure @ (Failure::Lost(_) | Failure::Unreachable(_)))
-                    if self.run.is_election
-                        && !(number == 1 && !matches!(failure, Failure::Lost(_))) =>
-                {
-                    failure
-                }
-                end => return end,
+            let end = self.once(&goal, number).await;
+            let goes_on = match &end {
+                Err(Failure::Lost(_)) => self.run.is_election,
+                // A store that was never reached is a mistake of the user's.
+                Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
+                _ => false,
             };
-            if let Failure::Unreachable(reason) = lost {
+            if !goes_on {
+                return end;
+            }
+            if let Err(Failure::Unreachable(reason)) = end {
                 self.reports.send_modify(|report| report.note(reason));
             }
             number += 1;
@@ -167,6 +172,7 @@ impl Guardian {
             // There is nothing to be ordered yet.
             _ = self.orders.next::<Order>() => return Ok(None),
         };
+        self.has_connected = true;
         match held {
             Ok(Some(held)) => Ok(Some((client, held))),
             Ok(None) => {
@@ -375,7 +381,7 @@ impl Watch<'_> {
         // A loss that has not been told yet.
         let cause = match self.held.is_held() {
             true => Cause::Done,
-            false => Cause::Lost("the lock was lost".into()),
+            false => Cause::Lost("it was taken away, or its session has expired".into()),
         };
         self.end(cause);
     }
