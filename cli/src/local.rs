@@ -99,6 +99,13 @@ impl LocalStore {
         told.await.map_err(ended)?
     }
 
+    /// Returns the number of the server's process, where one runs and the system tells.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn server(&self) -> Option<rustix::process::Pid> {
+        let peer = self.peer().ok()??;
+        rustix::process::Pid::from_raw(peer.pid?)
+    }
+
     fn too_late(&self, timeout: Duration) -> String {
         format!(
             "the server of {} does not listen within {timeout:?}: see {}",

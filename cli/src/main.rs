@@ -5,6 +5,7 @@
 
 mod completions;
 mod digest;
+mod elect;
 mod exit;
 mod hold;
 mod inspect;
@@ -12,6 +13,7 @@ mod local;
 mod locks;
 mod man;
 mod revoke;
+mod run;
 mod salvage;
 mod serve;
 mod target;
@@ -106,6 +108,24 @@ enum Command {
     ///
     /// Read it with `lockkeeper man | man -l -`.
     Man(man::Arguments),
+    /// Runs a command while a lock is held, and ends it before the lock could be another's.
+    ///
+    /// The command gets LOCKKEEPER_TOKEN, the fencing token, LOCKKEEPER_LOCK, the path of the lock, and
+    /// LOCKKEEPER_HELD_UNTIL_MS, the time (in milliseconds since 1970) until which the lock is certain if it is not renewed;
+    /// it is renewed until the command has ended. What the command leaves running is ended with it.
+    ///
+    /// Exit codes: that of the command, 128 + N if signal N has killed it, 126 and 127 if it cannot be executed or is not
+    /// found; of this program itself 69 if the store is not reachable, 75 if the lock was not acquired in time, 76 if it was
+    /// lost, 2 for wrong usage, 1 for another failure.
+    Run(Box<run::Run>),
+    #[command(name = run::GUARDIAN, hide = true)]
+    RunGuardian(Box<run::Run>),
+    /// Runs a command while this candidate leads, ends it on a loss, and campaigns again.
+    ///
+    /// It ends when the command ends by itself, with its status. Environment, signals and exit codes are those of `run`.
+    Elect(Box<elect::Elect>),
+    #[command(name = elect::GUARDIAN, hide = true)]
+    ElectGuardian(Box<elect::Elect>),
     /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
     Who(who::Who),
     /// Asks the holders of a lock to release it, or takes it away with --force.
@@ -137,6 +157,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Before anything else: its arguments are another program's.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == run::LAUNCHER) {
+        return run::launcher(arguments);
+    }
     let matches = Arguments::command().get_matches();
     if let Some(("serve", given)) = matches.subcommand() {
         return serve::run(given);
@@ -152,8 +177,14 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &dyn Error) -> ExitCode {
-    eprintln!("lockkeeper: {error}");
+    print_error(error);
     ExitCode::FAILURE
+}
+
+/// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
+fn print_error(error: &dyn Error) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "lockkeeper: {error}");
 }
 
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
@@ -196,6 +227,10 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
         Command::Man(man) => man.run(Arguments::command())?,
         Command::Salvage(salvage) => return Ok(salvage.run()),
+        Command::Run(run) => return Ok(run.front()),
+        Command::RunGuardian(run) => return Ok(run.guardian()),
+        Command::Elect(elect) => return Ok(elect.front()),
+        Command::ElectGuardian(elect) => return Ok(elect.guardian()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
         Command::Hold(hold) => return Ok(in_a_store(hold.run())),
         Command::Local(local) => return Ok(ended(local.run())),

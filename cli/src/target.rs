@@ -52,7 +52,7 @@ impl Target {
         if let Some(secret) = &self.auth {
             options = options.auth("digest", secret.as_bytes());
         }
-        match self.url.as_deref().filter(|url| !url.is_empty()) {
+        match self.url() {
             Some(url) => Ok(lockkeeper::connect_with(url, options).await?),
             None => {
                 LocalStore::find()?
@@ -60,6 +60,18 @@ impl Target {
                     .await
             }
         }
+    }
+
+    /// Returns the user's own store, if that is the one.
+    pub(crate) fn local(&self) -> Result<Option<LocalStore>, Failure> {
+        match self.url() {
+            Some(_) => Ok(None),
+            None => LocalStore::find().map(Some),
+        }
+    }
+
+    fn url(&self) -> Option<&str> {
+        self.url.as_deref().filter(|url| !url.is_empty())
     }
 }
 

@@ -119,12 +119,13 @@ impl Home {
 
     /// The tokens of the queue, as a process in this environment sees it.
     fn queued(&self, shell: Shell, lock: &str) -> Vec<u64> {
-        let text = success(&self.run(shell, &["who", lock]));
-        let token = |line: &str| {
-            let (_, rest) = line.split_once(" token ").unwrap();
-            rest.split_once(',').unwrap().0.parse().unwrap()
-        };
-        text.lines().map(token).collect()
+        let text = success(&self.run(shell, &["who", lock, "--json"]));
+        let entries = text
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        entries
+            .map(|entry| entry["token"].as_str().unwrap().parse().unwrap())
+            .collect()
     }
 
     /// The processes that serve this home or start a server of it.
@@ -303,6 +304,24 @@ fn a_holder_starts_the_server_that_was_killed_and_keeps_its_lock() {
     holder.release();
     assert!(waiter.granted() > former);
     waiter.release();
+}
+
+/// The server that `run` has started is its child, and no part of the command.
+#[test]
+fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
+    let home = Home::new();
+    let script = "echo $LOCKKEEPER_TOKEN; cat";
+    let arguments = ["run", "a", "--", "sh", "-c", script];
+    let mut command = Holder::spawn(home.command(Shell::Login, &arguments));
+    let token = command.granted();
+    let first = home.server().unwrap();
+    kill_process(first, Signal::KILL).unwrap();
+    let next = home.until(|home| home.server().filter(|next| *next != first));
+    assert_eq!(home.queued(Shell::Cron, "a"), [token]);
+    command.release();
+    assert!(home.queued(Shell::Cron, "a").is_empty());
+    assert_eq!(home.server(), Some(next));
+    assert_eq!(home.servers(), 2, "{}", home.log());
 }
 
 #[test]

@@ -6,11 +6,15 @@ mod config;
 mod digest;
 mod disk;
 mod docs;
+#[cfg(target_os = "linux")]
+mod elect;
 mod idle;
 #[cfg(target_os = "linux")]
 mod local;
 mod locks;
 mod revoke;
+#[cfg(target_os = "linux")]
+mod run;
 mod salvage;
 mod serve;
 mod server;

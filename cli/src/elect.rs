@@ -1,0 +1,85 @@
+//! `lockkeeper elect`: a command runs while this candidate leads; and the leaders as they change.
+//!
+//! The command is run as `lockkeeper run` does it, by front, guardian and launcher; after a loss the guardian campaigns
+//! again.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::{Election, LeaderChange};
+
+use crate::exit::Failure;
+use crate::run::Run;
+use crate::target::{Target, lock_path};
+use crate::values;
+
+/// The hidden subcommand with which the program starts itself.
+pub(crate) const GUARDIAN: &str = "elect-guardian";
+
+/// The arguments of `elect`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Elect {
+    /// The election: a name, or the path of its znode
+    name: String,
+    /// The command and its arguments
+    #[arg(
+        last = true,
+        required_unless_present = "observe",
+        conflicts_with = "observe",
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+    /// Prints the leaders as they change, one a line, and is no candidate
+    #[arg(long)]
+    observe: bool,
+    /// Name of this candidate for others to see, as the address of a service; by default that of the command
+    #[arg(long)]
+    label: Option<String>,
+    /// Time between SIGTERM and SIGKILL for a command that has to end, if the leadership is certain for so long
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
+    grace: Duration,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Elect {
+    pub(crate) fn front(self) -> ExitCode {
+        if self.observe {
+            return crate::in_a_store(self.observe());
+        }
+        self.into_run().front_of(GUARDIAN)
+    }
+
+    pub(crate) fn guardian(self) -> ExitCode {
+        self.into_run().guardian()
+    }
+
+    fn into_run(self) -> Run {
+        Run::of_election(self.name, self.command, self.label, self.grace, self.target)
+    }
+
+    async fn observe(self) -> Result<(), Failure> {
+        let path = lock_path(&self.name)?;
+        let client = self.target.connect().await?;
+        let mut changes = Election::new(&client, path)?.observe();
+        while let Some(change) = changes.next().await {
+            crate::print(&line(&change?))?;
+        }
+        Ok(())
+    }
+}
+
+/// `TOKEN LABEL`, or `-` while nobody leads.
+fn line(change: &LeaderChange) -> String {
+    let Some(leader) = change.leader() else {
+        return "-\n".into();
+    };
+    let data = leader.data.as_deref().unwrap_or_default();
+    let data: String = data
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    format!("{} {data}\n", leader.epoch)
+}

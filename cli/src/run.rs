@@ -1,0 +1,150 @@
+//! `lockkeeper run`: a command runs while a lock is held, and never longer.
+//!
+//! Three processes, of which any one may be killed or stopped at any moment:
+//!
+//! - The *front* is the process that the user has started. It has the terminal and the user's signals, and ends with the
+//!   command's status.
+//! - The *guardian*, a child of the front, is this program again. It owns the session, waits for the lock, starts the
+//!   command, renews the lease, and releases the lock when no process of the command is left.
+//! - The *launcher*, a child of the guardian, is this program, too, until it becomes the command: it waits until the
+//!   front knows its process group, so no command runs that only the guardian could end.
+//!
+//! Guardian and front are joined by a socket, whose end tells the other's death. If the front dies, the guardian ends the
+//! command, then releases the lock. If the guardian dies, or says nothing while the lease runs out, the front ends the
+//! command before the last end of the lease that it was told; the lock is then free when the session's timeout has
+//! passed. For that the session outlives the guardian (`end_with_process(false)`): were the lock free at the guardian's
+//! death, the next holder could meet the command.
+
+mod acquire;
+mod channel;
+mod deadline;
+mod front;
+mod guardian;
+mod launcher;
+mod signals;
+mod terminal;
+mod tree;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::exit::Failure;
+use crate::target::{Target, lock_path};
+use crate::values;
+
+pub(crate) use launcher::launcher;
+
+use acquire::Goal;
+
+/// The hidden subcommands with which the program starts itself.
+pub(crate) const GUARDIAN: &str = "run-guardian";
+pub(crate) const LAUNCHER: &str = "run-launcher";
+
+/// The arguments of `run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Run {
+    /// The lock: a name, or the path of its znode
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    name: Option<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Gives up when the lock was not acquired in this time
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    timeout: Option<Duration>,
+    /// Gives up at once when the lock is not free
+    #[arg(long = "try", conflicts_with = "timeout")]
+    only_if_free: bool,
+    /// Shares the lock with others that say --shared, as a reader; others take it with --exclusive
+    #[arg(long, conflicts_with_all = ["exclusive", "permits", "all"])]
+    shared: bool,
+    /// Takes a lock that others take with --shared alone, as its writer
+    #[arg(long, conflicts_with_all = ["permits", "all"])]
+    exclusive: bool,
+    /// Takes N of the M permits of a semaphore
+    #[arg(long, value_name = "N/M", value_parser = acquire::permits, conflicts_with = "all")]
+    permits: Option<(u32, u32)>,
+    /// Takes all of these locks, in one step
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    all: Vec<String>,
+    /// Name of this holder for others to see; by default that of the command
+    #[arg(long)]
+    label: Option<String>,
+    /// Time that the command is expected to take, for others to see
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    expect: Option<Duration>,
+    /// Time between SIGTERM and SIGKILL for a command that has to end, if the lock is certain for so long
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
+    grace: Duration,
+    #[command(flatten)]
+    target: Target,
+    /// True for a candidate, which campaigns again after a loss.
+    #[arg(skip)]
+    is_election: bool,
+}
+
+impl Run {
+    /// The run of a candidate, which campaigns again after each loss.
+    pub(crate) fn of_election(
+        name: String,
+        command: Vec<OsString>,
+        label: Option<String>,
+        grace: Duration,
+        target: Target,
+    ) -> Self {
+        Self {
+            name: Some(name),
+            command,
+            timeout: None,
+            only_if_free: false,
+            shared: false,
+            exclusive: false,
+            permits: None,
+            all: Vec::new(),
+            label,
+            expect: None,
+            grace,
+            target,
+            is_election: true,
+        }
+    }
+
+    /// Runs the command under the lock, as the process that the user has started.
+    pub(crate) fn front(self) -> ExitCode {
+        self.front_of(GUARDIAN)
+    }
+
+    /// The same with another hidden subcommand, which reads the same arguments as this process.
+    pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
+        let checked = self.goal().and_then(|_| self.target.local());
+        match checked {
+            Ok(store) => front::run(guardian, self.grace, store),
+            Err(failure) => failure.report(),
+        }
+    }
+
+    /// Owns the lock and the command, for the front.
+    pub(crate) fn guardian(self) -> ExitCode {
+        guardian::run(self)
+    }
+
+    fn goal(&self) -> Result<Goal, Failure> {
+        if !self.all.is_empty() {
+            let paths = self.all.iter().map(|name| lock_path(name));
+            return Ok(Goal::All(paths.collect::<Result<_, _>>()?));
+        }
+        let path = lock_path(self.name.as_deref().unwrap_or_default())?;
+        if self.is_election {
+            return Ok(Goal::Election(path));
+        }
+        Ok(match self.permits {
+            Some((take, of)) => Goal::Permits { path, take, of },
+            None if self.shared => Goal::Shared(path),
+            None if self.exclusive => Goal::Exclusive(path),
+            None => Goal::Mutex(path),
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! The socket between the front and the guardian, and between the guardian and the launcher.
+//!
+//! A process that is started gets the socket as its stdin, and what it needs of open files through it: so no file
+//! number has to be agreed on, and nothing is inherited by accident. The end of the stream says that the other process
+//! has ended, however that happened.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
+
+use super::deadline::Deadlines;
+
+/// State of the guardian. Only the newest counts: the front may be stopped for any time, and must not hold up the
+/// guardian.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// Place in the queue, while the guardian waits for the lock.
+    pub(super) waiting: Option<Waiting>,
+    /// The command, from its start until none of its processes is left.
+    pub(super) command: Option<Running>,
+    /// Number of times that the command was stopped, and the last signal that did it.
+    pub(super) stops: (u64, i32),
+    /// Lines for the user, of all that were written the last ones.
+    pub(super) notes: Vec<String>,
+    /// Number of all lines for the user.
+    pub(super) noted: u64,
+    /// The last report.
+    pub(super) end: Option<End>,
+}
+
+/// Number of lines for the user that a report repeats.
+const NOTES: usize = 16;
+
+impl Report {
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
+        self.noted += 1;
+        if self.notes.len() > NOTES {
+            self.notes.remove(0);
+        }
+    }
+
+    /// Returns the lines behind the first `seen`.
+    pub(super) fn notes_after(&self, seen: u64) -> &[String] {
+        let new = usize::try_from(self.noted.saturating_sub(seen)).unwrap_or(usize::MAX);
+        &self.notes[self.notes.len().saturating_sub(new)..]
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Waiting {
+    pub(super) ahead: usize,
+    pub(super) holder: Option<String>,
+}
+
+/// A command that was started, and until when it may run if the guardian says nothing more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Running {
+    /// Number of the command among those of this guardian: an election starts it in each term.
+    pub(super) number: u64,
+    /// Process id of the command's first process, and id of its group.
+    pub(super) group: i32,
+    pub(super) cgroup: Option<PathBuf>,
+    /// `None` for a session without a timeout.
+    pub(super) deadlines: Option<Deadlines>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct End {
+    pub(super) status: u8,
+    pub(super) message: Option<String>,
+}
+
+/// Orders of the front.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// The front knows the command of this number, which may be executed now.
+    Execute(u64),
+    /// A signal for the command's process group.
+    Signal(i32),
+}
+
+/// Starts this very program again, with a new process group and one end of a socket as its stdin.
+pub(super) fn spawn_self(
+    arguments: impl IntoIterator<Item = std::ffi::OsString>,
+    configure: impl FnOnce(&mut Command),
+) -> io::Result<(Child, UnixStream)> {
+    let (own, other) = UnixStream::pair()?;
+    // The file that runs, also when another one has been installed in its place meanwhile.
+    let program = match cfg!(target_os = "linux") {
+        true => PathBuf::from("/proc/self/exe"),
+        false => std::env::current_exe()?,
+    };
+    let mut command = Command::new(program);
+    command.arg0("lockkeeper").args(arguments);
+    command.stdin(Stdio::from(OwnedFd::from(other)));
+    // A signal to the group of one process, from the terminal or from `kill`, spares the others.
+    command.process_group(0);
+    configure(&mut command);
+    Ok((command.spawn()?, own))
+}
+
+/// Returns the socket with which this process was started.
+pub(super) fn inherited() -> io::Result<UnixStream> {
+    let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
+    Ok(stdin.into())
+}
+
+/// Sends open files, and one byte with them.
+pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(files));
+    let byte = [IoSlice::new(&[1])];
+    sendmsg(socket, &byte, &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives what [`send_files`] has sent; `None` if the other process has ended without it.
+pub(super) fn receive_files(socket: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    // The flag: no process that is started meanwhile may inherit them.
+    #[cfg(target_os = "linux")]
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    #[cfg(not(target_os = "linux"))]
+    let flags = RecvFlags::empty();
+    let received = rustix::io::retry_on_intr(|| recvmsg(socket, &mut into, &mut ancillary, flags))?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            files.extend(fds);
+        }
+    }
+    for file in &files {
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok(files.try_into().ok())
+}
+
+/// Returns this process's stdin, stdout and stderr.
+pub(super) fn standard_files() -> [BorrowedFd<'static>; 3] {
+    use rustix::stdio::{stderr, stdin, stdout};
+    [stdin(), stdout(), stderr()]
+}
+
+/// Messages of the other process, in lines of JSON.
+pub(super) struct Incoming(Lines<BufReader<OwnedReadHalf>>);
+
+impl Incoming {
+    pub(super) fn new(half: OwnedReadHalf) -> Self {
+        Self(BufReader::new(half).lines())
+    }
+
+    /// Waits for the next message; `None` when the other process has ended. Cancel safe.
+    pub(super) async fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
+        // An error is the end, too: of a message that was cut off, for instance.
+        let line = self.0.next_line().await.ok()??;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+/// Writes each report that differs from the one before it, the newest of several, until no more can come.
+pub(super) async fn write_reports(
+    mut half: OwnedWriteHalf,
+    mut reports: watch::Receiver<Report>,
+) -> io::Result<()> {
+    while reports.changed().await.is_ok() {
+        let report = reports.borrow_and_update().clone();
+        half.write_all(&line(&report)).await?;
+    }
+    half.shutdown().await
+}
+
+/// Writes an order at once, or not at all: a guardian that does not read must not hold up the front.
+pub(super) fn send_order(half: &OwnedWriteHalf, order: Order) -> io::Result<()> {
+    half.try_write(&line(&order)).map(drop)
+}
+
+fn line(message: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("messages are plain JSON");
+    line.push(b'\n');
+    line
+}

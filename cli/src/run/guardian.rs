@@ -1,0 +1,453 @@
+//! The guardian: owns the session and the command.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper::{Client, ConnectOptions};
+use lockkeeper_store::{BootInstant, Clock};
+use rustix::process::{Pid, Signal, WaitStatus};
+use tokio::sync::watch;
+
+use super::acquire::{Goal, Held};
+use super::channel::{
+    End, Incoming, Order, Report, Running, inherited, receive_files, send_files, spawn_self,
+    write_reports,
+};
+use super::deadline::Deadlines;
+use super::signals::Signals;
+use super::tree::{Reaped, Tree, adopt_orphans, reap};
+use super::{LAUNCHER, Run};
+use crate::exit::Failure;
+
+/// Time for the store to confirm what is not needed: after a loss the session ends by its timeout in any case.
+const SHORT_GOODBYE: Duration = Duration::from_secs(1);
+
+/// Interval at which processes are killed again that were forked while their parents died.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Pause of a candidate after a loss.
+const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
+
+/// Runs the guardian: its stdin is the socket to the front.
+pub(super) fn run(run: Run) -> ExitCode {
+    match start(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::print_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(run: Run) -> io::Result<()> {
+    let socket = inherited()?;
+    let Some(files) = receive_files(&socket)? else {
+        return Ok(());
+    };
+    adopt_orphans()?;
+    socket.set_nonblocking(true)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()?.block_on(async {
+        // Those that would end it: the front has the user's signals, and a service manager sends them to all.
+        let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
+        let signals = Signals::listen(&[Signal::CHILD])?;
+        let (orders, writer) = tokio::net::UnixStream::from_std(socket)?.into_split();
+        let (reports, newest) = watch::channel(Report::default());
+        // A task, since the front may not read for any time.
+        let writing = tokio::spawn(write_reports(writer, newest));
+        let mut guardian = Guardian {
+            clock: Clock::system(),
+            run,
+            files,
+            orders: Incoming::new(orders),
+            reports,
+            signals,
+            has_connected: false,
+        };
+        let end = guardian.work().await;
+        let end = match end {
+            Ok(end) => end,
+            Err(failure) => End {
+                status: failure.status(),
+                // A loss was told when the command was asked to end.
+                message: (!matches!(failure, Failure::Lost(_))).then(|| failure.to_string()),
+            },
+        };
+        guardian
+            .reports
+            .send_modify(|report| report.end = Some(end));
+        drop(guardian);
+        // An error: the front has gone.
+        let _ = writing.await;
+        Ok(())
+    })
+}
+
+struct Guardian {
+    clock: Clock,
+    run: Run,
+    /// The front's stdin, stdout and stderr, for the command.
+    files: [OwnedFd; 3],
+    orders: Incoming,
+    reports: watch::Sender<Report>,
+    signals: Signals,
+    /// True once the store has been reached.
+    has_connected: bool,
+}
+
+/// Reason for which the command ends.
+#[derive(Clone, Debug)]
+enum Cause {
+    /// Its first process has ended.
+    Done,
+    Lost(String),
+    /// The front has ended.
+    Abandoned,
+}
+
+impl Guardian {
+    async fn work(&mut self) -> Result<End, Failure> {
+        let goal = self.run.goal()?;
+        let mut number = 1;
+        loop {
+            let end = self.once(&goal, number).await;
+            let goes_on = match &end {
+                Err(Failure::Lost(_)) => self.run.is_election,
+                // A store that was never reached is a mistake of the user's.
+                Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
+                _ => false,
+            };
+            if !goes_on {
+                return end;
+            }
+            if let Err(Failure::Unreachable(reason)) = end {
+                self.reports.send_modify(|report| report.note(reason));
+            }
+            number += 1;
+            // A store that fails at once is not asked all the time.
+            tokio::select! {
+                () = self.clock.sleep(BEFORE_NEXT_TERM) => (),
+                order = self.orders.next::<Order>() => if order.is_none() {
+                    return Ok(abandoned());
+                },
+            }
+        }
+    }
+
+    /// Runs the command of this number under the lock, once.
+    async fn once(&mut self, goal: &Goal, number: u64) -> Result<End, Failure> {
+        let Some((client, held)) = self.acquire(goal).await? else {
+            return Ok(abandoned());
+        };
+        let outcome = self.command(goal, &*held, number).await;
+        let is_lost = !matches!(outcome, Ok((Cause::Done | Cause::Abandoned, _)));
+        // Only now, when no process of the command is left.
+        self.release(&client, held, is_lost).await;
+        match outcome? {
+            (Cause::Done, Some(status)) => Ok(End {
+                status: exit_status(status),
+                message: None,
+            }),
+            (Cause::Lost(reason), _) => Err(Failure::Lost(reason)),
+            (Cause::Abandoned | Cause::Done, _) => Ok(abandoned()),
+        }
+    }
+
+    /// Connects and waits for the lock; `None` if the front goes meanwhile.
+    async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Box<dyn Held>)>, Failure> {
+        let is_shown = self.files[2].is_terminal();
+        let (run, reports) = (&self.run, is_shown.then_some(&self.reports));
+        let acquired = async {
+            let options = ConnectOptions::new().end_with_process(false);
+            let client = run.target.connect_with(options).await?;
+            let held = run.acquire(goal, &client, reports).await;
+            Ok::<_, Failure>((client, held))
+        };
+        let (client, held) = tokio::select! {
+            biased;
+            acquired = acquired => acquired?,
+            // There is nothing to be ordered yet.
+            _ = self.orders.next::<Order>() => return Ok(None),
+        };
+        self.has_connected = true;
+        match held {
+            Ok(Some(held)) => Ok(Some((client, held))),
+            Ok(None) => {
+                self.close(&client, false).await;
+                let paths = goal.paths();
+                Err(Failure::NotAcquired(format!("{paths} is not free")))
+            }
+            Err(error) => {
+                self.close(&client, false).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Runs the command, until none of its processes is left.
+    async fn command(
+        &mut self,
+        goal: &Goal,
+        held: &dyn Held,
+        number: u64,
+    ) -> Result<(Cause, Option<WaitStatus>), Failure> {
+        let arguments = [LAUNCHER.into()].into_iter();
+        let arguments = arguments.chain(self.run.command.iter().cloned());
+        let (child, launcher) = spawn_self(arguments, |command| {
+            command.env("LOCKKEEPER_TOKEN", held.token().to_string());
+            command.env("LOCKKEEPER_LOCK", goal.paths());
+            match held.held_until() {
+                Some(until) => {
+                    let left = i64::try_from(until.remaining().as_millis()).unwrap_or(i64::MAX);
+                    let until_ms = self.clock.unix_ms().saturating_add(left);
+                    command.env("LOCKKEEPER_HELD_UNTIL_MS", until_ms.to_string());
+                }
+                None => drop(command.env_remove("LOCKKEEPER_HELD_UNTIL_MS")),
+            }
+        })?;
+        let group = Pid::from_child(&child);
+        let store = self.run.target.local().ok().flatten();
+        let tree = Tree::of_new(group, store);
+        let running = Running {
+            number,
+            group: group.as_raw_pid(),
+            cgroup: tree.cgroup(),
+            deadlines: deadlines(held),
+        };
+        self.reports
+            .send_modify(|report| report.command = Some(running));
+        let mut watch = Watch {
+            guardian: self,
+            held,
+            tree,
+            launcher: Some(launcher),
+            status: None,
+            ending: None,
+        };
+        let cause = watch.until_empty().await;
+        let status = watch.status;
+        drop(watch);
+        self.reports.send_modify(|report| report.command = None);
+        Ok((cause, status))
+    }
+
+    async fn release(&self, client: &Client, held: Box<dyn Held>, is_lost: bool) {
+        if is_lost {
+            drop(held);
+        } else if let Err(error) = held.release().await {
+            let text = format!(
+                "the release was not confirmed ({error}); the lock is free when the session's timeout has passed"
+            );
+            self.reports.send_modify(|report| report.note(text));
+        }
+        self.close(client, is_lost).await;
+    }
+
+    async fn close(&self, client: &Client, is_lost: bool) {
+        let closed = client.close();
+        if is_lost {
+            tokio::select! {
+                _ = closed => (),
+                () = self.clock.sleep(SHORT_GOODBYE) => (),
+            }
+        } else {
+            // The session ends by its timeout.
+            let _ = closed.await;
+        }
+    }
+}
+
+/// The end that no front is left to see, or whose status it knows itself.
+fn abandoned() -> End {
+    End {
+        status: 1,
+        message: None,
+    }
+}
+
+fn deadlines(held: &dyn Held) -> Option<Deadlines> {
+    let (until, timeout) = (held.held_until()?, held.session().timeout()?);
+    Some(Deadlines::new(until.moment(), timeout))
+}
+
+/// Returns a shell's status of a process that has ended.
+fn exit_status(status: WaitStatus) -> u8 {
+    let status = match (status.exit_status(), status.terminating_signal()) {
+        (Some(status), _) => status,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    u8::try_from(status).unwrap_or(1)
+}
+
+/// The command, while it runs and while it ends.
+struct Watch<'a> {
+    guardian: &'a mut Guardian,
+    held: &'a dyn Held,
+    tree: Tree,
+    /// The socket to the launcher, until the command may be executed.
+    launcher: Option<UnixStream>,
+    /// Status of the command's first process, once that has ended.
+    status: Option<WaitStatus>,
+    ending: Option<Ending>,
+}
+
+/// End of a command, which has been asked for.
+struct Ending {
+    cause: Cause,
+    kill_at: BootInstant,
+}
+
+impl Watch<'_> {
+    async fn until_empty(&mut self) -> Cause {
+        let clock = self.guardian.clock.clone();
+        let held = self.held;
+        let mut lost = held.lost();
+        let (mut is_lost, mut is_abandoned) = (false, false);
+        loop {
+            let is_empty = self.reap();
+            if self.status.is_some() && self.ending.is_none() {
+                self.first_process_has_ended();
+            }
+            if let Some(ending) = self.ending.as_ref().filter(|_| is_empty) {
+                return ending.cause.clone();
+            }
+            let next_look = self.next_look();
+            tokio::select! {
+                biased;
+                // First: no flood of signals or orders may hold it up.
+                () = clock.sleep_until(next_look) => self.look(),
+                reason = &mut lost, if !is_lost => {
+                    is_lost = true;
+                    self.end(Cause::Lost(reason.to_string()));
+                }
+                _ = self.guardian.signals.next() => (),
+                order = self.guardian.orders.next(), if !is_abandoned => match order {
+                    Some(order) => self.obey(order),
+                    None => {
+                        is_abandoned = true;
+                        self.end(Cause::Abandoned);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Waits for processes that have ended. Returns true if none is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match reap() {
+                Reaped::Changed(pid, status) if pid == self.tree.group() => self.changed(status),
+                Reaped::Changed(..) => {}
+                Reaped::Nothing => return self.tree.is_empty(true),
+                Reaped::NoChildren => return self.tree.is_empty(false),
+            }
+        }
+    }
+
+    fn changed(&mut self, status: WaitStatus) {
+        match status.stopping_signal() {
+            Some(signal) => self.guardian.reports.send_modify(|report| {
+                report.stops = (report.stops.0 + 1, signal);
+            }),
+            None => self.status = Some(status),
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Execute(_) => {
+                if let (Some(launcher), None) = (self.launcher.take(), &self.ending) {
+                    let files: [BorrowedFd<'_>; 3] =
+                        self.guardian.files.each_ref().map(AsFd::as_fd);
+                    // An error: it was killed, and is waited for.
+                    let _ = send_files(&launcher, &files);
+                }
+            }
+            // Once it has ended the number of its group may be another's.
+            Order::Signal(number) if self.status.is_none() => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    self.tree.signal_group(signal);
+                }
+            }
+            Order::Signal(_) => {}
+        }
+    }
+
+    /// Ends what the command has left running in the background.
+    fn first_process_has_ended(&mut self) {
+        // A loss that has not been told yet.
+        let cause = match self.held.is_held() {
+            true => Cause::Done,
+            false => Cause::Lost("it was taken away, or its session has expired".into()),
+        };
+        self.end(cause);
+    }
+
+    /// Asks the command to end, unless it was asked before.
+    fn end(&mut self, cause: Cause) {
+        if let Some(ending) = &mut self.ending {
+            // A loss counts more than an end that was under way.
+            if matches!((&ending.cause, &cause), (Cause::Abandoned, Cause::Lost(_))) {
+                ending.cause = cause;
+            }
+            return;
+        }
+        // The launcher ends if it has not become the command yet.
+        self.launcher = None;
+        let grace = self.guardian.run.grace;
+        self.tree.signal(Signal::TERM);
+        // One that was stopped could not end.
+        self.tree.signal(Signal::CONT);
+        if let Cause::Lost(reason) = &cause {
+            let text = format!("the lock was lost: {reason}; ending the command");
+            let reports = &self.guardian.reports;
+            reports.send_modify(|report| report.note(text));
+        }
+        let kill_at = self.guardian.clock.now().after(grace);
+        self.ending = Some(Ending { cause, kill_at });
+    }
+
+    /// Returns the moment at which something is to be done.
+    fn next_look(&self) -> BootInstant {
+        let now = self.guardian.clock.now();
+        let deadlines = deadlines(self.held);
+        match (&self.ending, deadlines) {
+            (Some(_), _) if now >= self.kill_at() => now.after(AGAIN),
+            (Some(_), None) => self.kill_at().min(now.after(Duration::from_secs(1))),
+            (Some(_), Some(deadlines)) => self.kill_at().min(now.after(deadlines.interval())),
+            (None, Some(deadlines)) => deadlines.terminate().min(now.after(deadlines.interval())),
+            (None, None) => now.after(Duration::from_secs(60)),
+        }
+    }
+
+    /// Returns the moment at which the command is killed: whatever happens, before the lease ends (invariant 6).
+    fn kill_at(&self) -> BootInstant {
+        let ending = self.ending.as_ref().map(|ending| ending.kill_at);
+        let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
+        deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill()))
+    }
+
+    /// Tells the front until when the lock is held, and ends or kills the command if it is time to.
+    fn look(&mut self) {
+        let deadlines = deadlines(self.held);
+        self.guardian.reports.send_if_modified(|report| {
+            let Some(running) = &mut report.command else {
+                return false;
+            };
+            std::mem::replace(&mut running.deadlines, deadlines) != deadlines
+        });
+        let now = self.guardian.clock.now();
+        if deadlines.is_some_and(|deadlines| now >= deadlines.terminate()) {
+            self.end(Cause::Lost(
+                "the store was not heard of for too long".into(),
+            ));
+        }
+        if self.ending.is_some() && now >= self.kill_at() {
+            self.tree.kill();
+        }
+    }
+}

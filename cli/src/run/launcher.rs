@@ -1,0 +1,41 @@
+//! The launcher: waits until it may become the command.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use super::channel::{inherited, receive_files};
+use crate::print_error;
+
+/// Exit statuses as a shell has them.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Executes the command once the guardian says so. If the guardian ends before, the command is never executed.
+pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let files = inherited().and_then(|socket| receive_files(&socket));
+    let ([stdin, stdout, stderr], program) = match (files, arguments.next()) {
+        (Ok(Some(files)), Some(program)) => (files, program),
+        (Ok(_), _) => return ExitCode::FAILURE,
+        (Err(error), _) => {
+            print_error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut own_stderr = stderr.try_clone().map(File::from);
+    let mut command = Command::new(&program);
+    command.args(arguments);
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    let error = command.exec();
+    if let Ok(stderr) = &mut own_stderr {
+        let program = program.to_string_lossy();
+        // Nobody reads it.
+        let _ = writeln!(stderr, "lockkeeper: {program} cannot be executed: {error}");
+    }
+    ExitCode::from(match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    })
+}

@@ -1,0 +1,182 @@
+//! [`Tree`]: the processes of a command, its grandchildren included, wherever they have moved.
+//!
+//! Under Linux guardian and front are *subreapers*: a process whose parent has ended becomes a child of the guardian, or
+//! of the front if that has ended too, and never gets out of reach. So the tree is empty when the guardian has no child
+//! left, whatever groups and sessions its processes have made. Elsewhere the tree is the process group.
+
+#[cfg(target_os = "linux")]
+mod cgroup;
+#[cfg(target_os = "linux")]
+mod descendants;
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
+
+use crate::local::LocalStore;
+
+/// The processes of a command, as seen by the guardian or by the front.
+pub(super) struct Tree {
+    group: Pid,
+    #[cfg(target_os = "linux")]
+    cgroup: Option<cgroup::Cgroup>,
+    /// Processes that are no part of the command, with all their descendants.
+    #[cfg(target_os = "linux")]
+    others: Vec<Pid>,
+    /// The user's own store, if the lock is in it: its server may be a child of the guardian, which has started it.
+    #[cfg(target_os = "linux")]
+    store: Option<LocalStore>,
+}
+
+impl Tree {
+    /// The tree of a command that has just been started and not executed yet. It is given a cgroup where that is
+    /// possible: the kernel kills all processes of one in one step, also those that fork all the time.
+    pub(super) fn of_new(group: Pid, store: Option<LocalStore>) -> Self {
+        #[cfg(not(target_os = "linux"))]
+        let _ = store;
+        Self {
+            group,
+            #[cfg(target_os = "linux")]
+            cgroup: cgroup::Cgroup::create(group).ok(),
+            #[cfg(target_os = "linux")]
+            others: Vec::new(),
+            #[cfg(target_os = "linux")]
+            store,
+        }
+    }
+
+    /// The tree of a command that another process has started.
+    pub(super) fn known(
+        group: Pid,
+        cgroup: Option<PathBuf>,
+        others: Vec<Pid>,
+        store: Option<LocalStore>,
+    ) -> Self {
+        #[cfg(not(target_os = "linux"))]
+        let _ = (cgroup, others, store);
+        Self {
+            group,
+            #[cfg(target_os = "linux")]
+            cgroup: cgroup.map(cgroup::Cgroup::at),
+            #[cfg(target_os = "linux")]
+            others,
+            #[cfg(target_os = "linux")]
+            store,
+        }
+    }
+
+    pub(super) fn group(&self) -> Pid {
+        self.group
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Tree {
+    /// Returns the directory of the cgroup.
+    pub(super) fn cgroup(&self) -> Option<PathBuf> {
+        self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
+    }
+
+    /// Sends a signal to all processes, to those of the group in one step.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.signal_group(signal);
+        let living = self.living().into_iter();
+        for process in living.filter(|process| process.group != self.group) {
+            // It has ended, or belongs to another user.
+            let _ = rustix::process::kill_process(process.pid, signal);
+        }
+    }
+
+    /// Sends a signal to the process group alone.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        // The number of a group that has ended may be another's by now.
+        let living = self.living();
+        if living.iter().any(|process| process.group == self.group) {
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    /// Kills all processes. Those that a dying one has just forked may be left: to be called until the tree is empty.
+    pub(super) fn kill(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+        self.signal(Signal::KILL);
+    }
+
+    /// Returns true if no process is left, other than `others` and their descendants. To be called when all children
+    /// that have ended were waited for: `has_children` tells if others are left.
+    pub(super) fn is_empty(&self, has_children: bool) -> bool {
+        // /proc is not read at one moment, and a process may be missed that changes its parent meanwhile: it does not
+        // count where there is nothing to be told apart.
+        let has_others = !self.others.is_empty() || self.store.is_some();
+        !has_children || (has_others && self.living().is_empty())
+    }
+
+    /// Returns the processes of the command. The server of the store is asked for each time: another one may have been
+    /// started.
+    fn living(&self) -> Vec<descendants::Process> {
+        let server = self.store.as_ref().and_then(LocalStore::server);
+        let others: Vec<_> = self.others.iter().copied().chain(server).collect();
+        descendants::living(&others)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Tree {
+    pub(super) fn cgroup(&self) -> Option<PathBuf> {
+        None
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        self.signal_group(signal);
+    }
+
+    pub(super) fn signal_group(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    pub(super) fn kill(&self) {
+        self.signal_group(Signal::KILL);
+    }
+
+    pub(super) fn is_empty(&self, _has_children: bool) -> bool {
+        rustix::process::test_kill_process_group(self.group) == Err(rustix::io::Errno::SRCH)
+    }
+}
+
+/// Makes this process the new parent of all its descendants whose parents end.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
+/// Returns the children of this process.
+pub(super) fn children() -> Vec<Pid> {
+    #[cfg(target_os = "linux")]
+    return descendants::children();
+    #[cfg(not(target_os = "linux"))]
+    return Vec::new();
+}
+
+/// Outcome of a look at the children of this process.
+pub(super) enum Reaped {
+    /// One has ended, or was stopped.
+    Changed(Pid, WaitStatus),
+    /// Those that are left run.
+    Nothing,
+    /// None is left.
+    NoChildren,
+}
+
+/// Looks for a child that has ended or was stopped, without waiting for one.
+pub(super) fn reap() -> Reaped {
+    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+    match rustix::io::retry_on_intr(|| wait(options)) {
+        Ok(Some((pid, status))) => Reaped::Changed(pid, status),
+        Ok(None) => Reaped::Nothing,
+        Err(_) => Reaped::NoChildren,
+    }
+}

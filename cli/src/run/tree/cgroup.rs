@@ -1,0 +1,92 @@
+//! [`Cgroup`]: a control group (version 2) for the processes of one command.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
+
+/// A cgroup below this process's own. Its directory is removed when this is dropped and no process is left in it.
+pub(super) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Creates one, and moves a process into it, whose children then begin in it.
+    ///
+    /// # Errors
+    /// No cgroup of version 2, no permission, or a kernel that cannot kill one (before 5.14).
+    pub(super) fn create(process: Pid) -> io::Result<Self> {
+        let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
+        let number = process.as_raw_pid();
+        let created = Self(own.join(format!("lockkeeper-{number}")));
+        // Of an earlier process of this number, which was killed together with its front.
+        let _ = fs::remove_dir(&created.0);
+        fs::create_dir(&created.0)?;
+        if !created.0.join("cgroup.kill").exists() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        fs::write(created.0.join("cgroup.procs"), number.to_string())?;
+        Ok(created)
+    }
+
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Kills all processes in it, and in those below it.
+    pub(super) fn kill(&self) {
+        // It is gone. The caller kills the processes that it sees, too.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Returns the directory of this process's cgroup.
+fn own_directory() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    directory(&mounts, &own)
+}
+
+/// `mounts` is of lines `36 35 98:0 /root /mount/point options… - cgroup2 …`, `own` of lines `number:controllers:path`,
+/// of which version 2 has the one with the number 0.
+fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        kind.starts_with("cgroup2 ").then_some(())?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        // Only a part of the hierarchy may be mounted, as in a container.
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_found_among_all_mounts() {
+        let mounts = "22 1 0:20 / /proc rw - proc proc rw\n\
+                      30 1 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      31 1 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        let found = |own: &str| directory(mounts, own).map(|path| path.display().to_string());
+        let expected = "/sys/fs/cgroup/user.slice/a";
+        assert_eq!(found("1:cpu:/b\n0::/user.slice/a\n").unwrap(), expected);
+        assert_eq!(found("1:cpu:/b\n"), None);
+        let part = "31 1 0:27 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let found = |own: &str| directory(part, own);
+        assert_eq!(found("0::/docker/x/y"), Some("/sys/fs/cgroup/y".into()));
+        assert_eq!(found("0::/elsewhere"), None);
+    }
+}

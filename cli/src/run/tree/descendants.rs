@@ -1,0 +1,87 @@
+//! The descendants of this process, read from /proc.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use rustix::process::{Pid, getpid};
+
+/// A process that has not ended.
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) group: Pid,
+    parent: Pid,
+    is_zombie: bool,
+}
+
+/// Returns the descendants of this process that have not ended, without `others` and theirs.
+pub(super) fn living(others: &[Pid]) -> Vec<Process> {
+    let mut by_parent: HashMap<Pid, Vec<Process>> = HashMap::new();
+    for process in all() {
+        by_parent.entry(process.parent).or_default().push(process);
+    }
+    let (mut found, mut next) = (Vec::new(), vec![getpid()]);
+    let mut seen: HashSet<Pid> = others.iter().copied().collect();
+    while let Some(parent) = next.pop() {
+        for process in by_parent.remove(&parent).into_iter().flatten() {
+            // /proc is not read at one moment: a process may seem to be its own ancestor.
+            if !seen.insert(process.pid) {
+                continue;
+            }
+            next.push(process.pid);
+            if !process.is_zombie {
+                found.push(process);
+            }
+        }
+    }
+    found
+}
+
+/// Returns the children of this process.
+pub(super) fn children() -> Vec<Pid> {
+    let own = getpid();
+    let children = all().into_iter().filter(|process| process.parent == own);
+    children.map(|process| process.pid).collect()
+}
+
+fn all() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let pids = names.filter_map(|name| name.parse::<i32>().ok());
+    // One that has ended meanwhile has no file.
+    pids.filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .collect()
+}
+
+/// Parses /proc/PID/stat: `pid (name) state parent group …`. A process chooses its name, which may hold blanks and
+/// parentheses.
+fn parse(stat: &str) -> Option<Process> {
+    let (pid, _) = stat.split_once(" (")?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    // The parent of the first process of a pid namespace is 0, which is no process.
+    let mut number = || Pid::from_raw(fields.next()?.parse().ok()?);
+    Some(Process {
+        parent: number()?,
+        group: number()?,
+        pid: Pid::from_raw(pid.parse().ok()?)?,
+        is_zombie: matches!(state, "Z" | "X"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_process_does_not_move_the_fields() {
+        for name in ["cat", "a b", "a) Z 1", ") ("] {
+            let process = parse(&format!("42 ({name}) S 7 40 4 0 -1 1")).unwrap();
+            let numbers = [process.pid, process.parent, process.group].map(Pid::as_raw_pid);
+            assert_eq!((numbers, process.is_zombie), ([42, 7, 40], false), "{name}");
+        }
+        assert!(parse("42 (cat) Z 7 40 4").unwrap().is_zombie);
+        assert!(parse("1 (init) S 0 1 1").is_none());
+        assert!(parse("").is_none());
+    }
+}

@@ -1,0 +1,229 @@
+//! A served store, commands that run under its locks, and files in which they leave their marks.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use lockkeeper::Client;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::server::{Server, serve};
+use crate::support::*;
+
+/// The shortest timeout that the server grants here.
+const TIMEOUT: &str = "4s";
+
+/// A store in memory behind TCP and a Unix socket.
+pub(crate) struct Arena {
+    pub(crate) server: Server,
+    pub(crate) folder: Folder,
+    url: String,
+}
+
+impl Arena {
+    pub(crate) fn tcp() -> Self {
+        Self::start(|server, _| format!("lockkeeper://{}", server.address()))
+    }
+
+    pub(crate) fn unix() -> Self {
+        Self::start(|_, folder| format!("lockkeeper+unix://{}", folder.at("s").display()))
+    }
+
+    /// The same through ZooKeeper's protocol alone.
+    pub(crate) fn zookeeper() -> Self {
+        Self::start(|server, _| format!("zookeeper://{}", server.address()))
+    }
+
+    fn start(url: impl FnOnce(&Server, &Folder) -> String) -> Self {
+        let folder = Folder::new();
+        let socket = format!("unix:{}", folder.at("s").display());
+        let server = Server::start(serve().args(["--data", "memory", "--listen", &socket]));
+        Self {
+            url: url(&server, &folder),
+            server,
+            folder,
+        }
+    }
+
+    /// `lockkeeper run` with these arguments.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Command {
+        self.subcommand("run", arguments)
+    }
+
+    pub(crate) fn subcommand(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args([name, "--session-timeout", TIMEOUT]);
+        command.args(arguments).env("LOCKKEEPER_URL", &self.url);
+        command.current_dir(&self.folder.0).stdin(Stdio::null());
+        command
+    }
+
+    /// A script of `sh`, in which `$0` is the command `lockkeeper`.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper")]);
+        command
+            .env("LOCKKEEPER_URL", &self.url)
+            .current_dir(&self.folder.0);
+        command
+    }
+
+    /// Runs `lockkeeper run` to its end.
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.run(arguments).output().unwrap()
+    }
+
+    /// Starts a script of `sh` under a lock, and returns when it has printed a line.
+    pub(crate) fn start_script(&self, options: &[&str], script: &str) -> Running {
+        let mut arguments = options.to_vec();
+        arguments.extend(["--", "sh", "-c", script]);
+        let mut running = Running::spawn(&mut self.run(&arguments));
+        running.first = running.line();
+        running
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        lockkeeper::connect(&self.url).await.unwrap()
+    }
+
+    /// Takes the lock `a` away from its holder.
+    pub(crate) fn revoke(&self) {
+        block_on(async {
+            let client = self.client().await;
+            let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
+            let entry = &queue[0];
+            let session = client.session().await.unwrap();
+            session.delete(&entry.path, None).await.unwrap();
+        });
+    }
+
+    /// Waits until the queue of the lock `a` has so many entries.
+    pub(crate) fn queue_has(&self, entries: usize) {
+        block_on(async {
+            let client = self.client().await;
+            let mut queues = lockkeeper::observe(&client, "/locks/a").unwrap();
+            while queues.next().await.unwrap().unwrap().len() != entries {}
+        });
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.at(name)
+    }
+}
+
+/// A `lockkeeper run` that is under way. Killed when it is dropped: its guardian then ends the rest.
+pub(crate) struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// The first line of the command.
+    pub(crate) first: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self {
+            child,
+            stdout,
+            first: String::new(),
+        }
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn front(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn guardian(&self) -> Process {
+        Process::child_of(self.front())
+    }
+
+    /// The first process of the command.
+    pub(crate) fn command(&self) -> Process {
+        Process::child_of(self.guardian().pid)
+    }
+
+    /// Writes to the stdin of the command, which is a pipe.
+    pub(crate) fn write(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.front(), signal).unwrap();
+    }
+
+    /// Waits for the end; returns status, the rest of stdout, and stderr.
+    pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        let mut from = self.child.stderr.take().unwrap();
+        from.read_to_string(&mut stderr).unwrap();
+        (self.child.wait().unwrap().code(), stdout, stderr)
+    }
+}
+
+/// A process that this one has not started.
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    exit: std::os::fd::OwnedFd,
+}
+
+impl Process {
+    pub(crate) fn new(pid: &str) -> Self {
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        let exit = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        Self { pid, exit }
+    }
+
+    /// The only child of a process.
+    pub(crate) fn child_of(parent: Pid) -> Self {
+        let parent = parent.as_raw_pid().to_string();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut children = processes.filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (pid, _) = stat.split_once(' ')?;
+            let (_, rest) = stat.rsplit_once(") ")?;
+            (rest.split(' ').nth(1)? == parent).then(|| pid.to_owned())
+        });
+        Self::new(&children.next().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&self) {
+        let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
+        assert_eq!(poll(&mut watched, None).unwrap(), 1);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut watched, Some(&now)).unwrap() == 1
+    }
+}

@@ -1,0 +1,105 @@
+//! One of the processes of `lockkeeper run` is killed or stopped.
+
+use rustix::process::Signal;
+
+use super::arena::*;
+
+/// As in [`super::losses`]: a tree that ends by SIGKILL only.
+const STUBBORN: &str = r#"
+    trap '' TERM INT HUP
+    setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
+    while :; do sleep 1000 & wait $!; done"#;
+
+/// Waits for the lock in another process, whose command looks for those of the first holder.
+fn next_holder(arena: &Arena, first: &[Process]) -> Running {
+    let script = r#"for pid; do kill -0 "$pid" && echo "$pid lives"; done; echo granted"#;
+    let pids: Vec<_> = first
+        .iter()
+        .map(|it| it.pid.as_raw_pid().to_string())
+        .collect();
+    let mut arguments = vec!["a", "--", "sh", "-c", script, "sh"];
+    arguments.extend(pids.iter().map(String::as_str));
+    let waiter = Running::spawn(&mut arena.run(&arguments));
+    arena.queue_has(2);
+    waiter
+}
+
+/// The next holder is granted the lock when no process of the first one is left.
+fn the_next_is_granted_after(processes: &[Process], mut next: Running) {
+    assert_eq!(next.line(), "granted");
+    assert!(processes.iter().all(Process::has_ended));
+    assert_eq!(next.end().0, Some(0));
+}
+
+#[test]
+fn the_front_is_killed() {
+    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
+        let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
+        let processes = [running.command(), Process::new(&running.first)];
+        let next = next_holder(&arena, &processes);
+        running.signal(Signal::KILL);
+        the_next_is_granted_after(&processes, next);
+    }
+}
+
+#[test]
+fn the_guardian_is_killed() {
+    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
+        let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
+        let processes = [running.command(), Process::new(&running.first)];
+        let next = next_holder(&arena, &processes);
+        running.guardian().signal(Signal::KILL);
+        let (status, _, errors) = running.end();
+        assert_eq!(status, Some(76), "{errors}");
+        assert!(errors.contains("its guardian process has died"), "{errors}");
+        assert!(
+            processes.iter().all(Process::has_ended),
+            "no orphan is left"
+        );
+        the_next_is_granted_after(&processes, next);
+    }
+}
+
+#[test]
+fn the_guardian_is_stopped() {
+    for arena in [Arena::tcp(), Arena::zookeeper()] {
+        let running = arena.start_script(&["a"], STUBBORN);
+        let guardian = running.guardian();
+        let processes = [running.command(), Process::new(&running.first)];
+        let next = next_holder(&arena, &processes);
+        guardian.signal(Signal::STOP);
+        the_next_is_granted_after(&processes, next);
+        let (status, _, errors) = running.end();
+        assert_eq!(status, Some(76), "{errors}");
+        assert!(errors.contains("did not renew it"), "{errors}");
+        guardian.ended();
+    }
+}
+
+#[test]
+fn the_front_is_stopped_and_continued() {
+    let arena = Arena::tcp();
+    let script = "echo held; read line; echo $line";
+    let mut command = arena.run(&["a", "--", "sh", "-c", script]);
+    let mut running = Running::spawn(command.stdin(std::process::Stdio::piped()));
+    assert_eq!(running.line(), "held");
+    running.signal(Signal::STOP);
+    // The guardian needs no front: the command goes on, and ends.
+    running.write("on\n");
+    assert_eq!(running.line(), "on");
+    let mut next = Running::spawn(&mut arena.run(&["a", "--", "echo", "granted"]));
+    assert_eq!(next.line(), "granted");
+    running.signal(Signal::CONT);
+    assert_eq!(running.end(), (Some(0), String::new(), String::new()));
+}
+
+#[test]
+fn the_command_is_killed() {
+    let arena = Arena::tcp();
+    let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
+    let (command, grandchild) = (running.command(), Process::new(&running.first));
+    command.signal(Signal::KILL);
+    let (status, ..) = running.end();
+    assert_eq!(status, Some(137));
+    assert!(grandchild.has_ended());
+}

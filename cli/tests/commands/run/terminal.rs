@@ -1,0 +1,142 @@
+//! A terminal: the foreground group, Ctrl-C, Ctrl-Z, and the line of a wait.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::OFlags;
+use rustix::io::dup;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::arena::*;
+
+/// A shell with job control in a session and a terminal of its own. Killed when it is dropped.
+struct Shell {
+    child: Child,
+    terminal: File,
+    seen: String,
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Shell {
+    /// `$0` is the command `lockkeeper`.
+    fn start(arena: &Arena, script: &str) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let side = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, 0.into()).unwrap();
+        // `setsid --ctty` makes stdin the controlling terminal.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait", "bash", "--norc", "-c"]);
+        command.arg(script).arg(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.envs(
+            arena
+                .shell("")
+                .get_envs()
+                .map(|(name, value)| (name, value.unwrap())),
+        );
+        command.stdin(Stdio::from(dup(&side).unwrap()));
+        command.stdout(Stdio::from(dup(&side).unwrap()));
+        let child = command.stderr(Stdio::from(side)).spawn().unwrap();
+        Self {
+            child,
+            terminal: terminal.into(),
+            seen: String::new(),
+        }
+    }
+
+    /// Reads until the terminal shows a text, behind what was waited for before.
+    fn shows(&mut self, text: &str) {
+        let mut piece = [0; 1024];
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            let read = self.terminal.read(&mut piece);
+            let read = read.unwrap_or_else(|error| panic!("{error}: {:?}", self.seen));
+            assert!(read > 0, "{:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+    }
+
+    fn types(&mut self, text: &str) {
+        self.terminal.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_and_ctrl_c_is_its() {
+    let arena = Arena::tcp();
+    let script = r#"set -m
+        "$0" run a -- sh -c 'trap "echo interrupted; exit 9" INT
+            read line; echo "got $line"; while :; do sleep 1000 & wait $!; done'
+        echo "status $?"
+        read line; echo "the shell got $line""#;
+    let mut shell = Shell::start(&arena, script);
+    shell.types("first\n");
+    shell.shows("got first");
+    shell.types("\x03");
+    shell.shows("interrupted");
+    shell.shows("status 9");
+    // The terminal is the shell's again.
+    shell.types("second\n");
+    shell.shows("the shell got second");
+    assert_eq!(shell.end(), Some(0));
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_it_can_be_continued() {
+    let arena = Arena::tcp();
+    let script = r#"set -m
+        "$0" run a -- sh -c 'echo begun; read line; echo "got $line"'
+        echo "stopped $?"
+        "$0" run --try a -- true; echo "try $?"
+        fg; echo "status $?""#;
+    let mut shell = Shell::start(&arena, script);
+    shell.shows("begun");
+    shell.types("\x1a");
+    shell.shows("stopped 1");
+    // A stopped command holds the lock.
+    shell.shows("try 75");
+    shell.types("again\n");
+    shell.shows("got again");
+    shell.shows("status 0");
+    assert_eq!(shell.end(), Some(0));
+}
+
+#[test]
+fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
+    let arena = Arena::tcp();
+    let script = r#"set -m
+        "$0" run a -- sh -c 'echo begun >&2; read line; echo "got $line"' | cat; echo "status $?""#;
+    let mut shell = Shell::start(&arena, script);
+    shell.shows("begun");
+    shell.types("text\n");
+    shell.shows("got text");
+    shell.shows("status 0");
+}
+
+#[test]
+fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
+    let arena = Arena::tcp();
+    let _holder = arena.start_script(&["--label", "nightly", "a"], "echo held; exec sleep 1000");
+    let script = r#"set -m
+        "$0" run a -- true; echo "status $?""#;
+    let mut shell = Shell::start(&arena, script);
+    shell.shows("lockkeeper: waiting, 1 ahead, held by nightly (");
+    shell.types("\x03");
+    shell.shows("status 130");
+    arena.queue_has(1);
+}
