@@ -221,7 +221,7 @@ impl View {
     }
 }
 
-fn refused<T>() -> io::Result<T> {
+pub(super) fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 

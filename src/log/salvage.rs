@@ -138,7 +138,7 @@ struct Reading {
     damage: Option<Problem>,
     /// All places that cannot be read, this one included.
     problems: Vec<Problem>,
-    /// What can be seen behind the end.
+    /// The frames that can be seen behind the end.
     seen: Seen,
 }
 

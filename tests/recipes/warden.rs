@@ -46,6 +46,27 @@ async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     }
 }
 
+/// Shows that overdue holders are removed over a lost connection and a lost session.
+async fn removals_go_on(world: &World, client: &Client, reports: &mut WardenReports) {
+    for round in 0..4 {
+        match round {
+            1 => world.disconnect(client),
+            2 => {
+                world.reconnect(client);
+                world.expire(client).await.unwrap();
+            }
+            _ => {}
+        }
+        let stating = stating(5, 10, 20);
+        let guard = world.mutex().await.lock_with(stating).await.unwrap();
+        if round == 1 {
+            world.reconnect(client);
+        }
+        while next(reports).await != ("Removed".into(), guard.path().clone()) {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+    }
+}
+
 /// Returns the reports that have not been read yet.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
@@ -197,22 +218,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         let (_warden, mut reports) = removing(&client);
-        for round in 0..4 {
-            match round {
-                1 => world.disconnect(&client),
-                2 => {
-                    world.reconnect(&client);
-                    world.expire(&client).await.unwrap();
-                }
-                _ => {}
-            }
-            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-            if round == 1 {
-                world.reconnect(&client);
-            }
-            while next(&mut reports).await != ("Removed".into(), guard.path().clone()) {}
-            assert_eq!(guard.lost().await, LostReason::Revoked);
-        }
+        removals_go_on(&world, &client, &mut reports).await;
     }
 
     async fn a_warden_ends_with_its_client(env: Env) {
@@ -315,22 +321,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         let (_warden, mut reports) = removing_below(&client, "/lock");
-        for round in 0..4 {
-            match round {
-                1 => world.disconnect(&client),
-                2 => {
-                    world.reconnect(&client);
-                    world.expire(&client).await.unwrap();
-                }
-                _ => {}
-            }
-            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-            if round == 1 {
-                world.reconnect(&client);
-            }
-            while next(&mut reports).await != ("Removed".into(), guard.path().clone()) {}
-            assert_eq!(guard.lost().await, LostReason::Revoked);
-        }
+        removals_go_on(&world, &client, &mut reports).await;
     }
 
     async fn a_removal_below_a_prefix_with_a_lost_answer_is_reported_once(env: Env) {

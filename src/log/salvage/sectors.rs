@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::log::disk::{Disk, DiskFile, FileIdentity};
+use crate::log::disk::{Disk, DiskFile, FileIdentity, refused};
 use crate::log::inspect::Problem;
 
 /// Unit in which a range is read that cannot be read at once; a multiple of every disk's sectors.
@@ -54,10 +54,6 @@ impl<D: Disk> Sectors<D> {
         places.sort_by(|one, other| (&one.name, one.offset).cmp(&(&other.name, other.offset)));
         places
     }
-}
-
-fn refused<T>() -> io::Result<T> {
-    Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
 impl<D: Disk> Disk for Sectors<D> {
