@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getsid, kill_process};
+use nix::unistd::getsid;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::*;
 
@@ -376,10 +377,13 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     command.env("LOCKKEEPER_AUTH", "ann:secret");
     success(&command.output().unwrap());
     let server = home.server().unwrap();
-    assert_ne!(getsid(Some(server)).unwrap(), getsid(None).unwrap());
+    // Zero in a pid namespace of its own: the leader's pid is outside.
+    let own = getsid(None).unwrap();
+    let server = nix::unistd::Pid::from_raw(server.as_raw_nonzero().get());
+    assert_ne!(getsid(Some(server)).unwrap(), own);
     // Nor is it the leader of its session, who could get a terminal.
     assert_ne!(getsid(Some(server)).unwrap(), server);
-    let of_server = |file: &str| format!("/proc/{}/{file}", server.as_raw_nonzero());
+    let of_server = |file: &str| format!("/proc/{server}/{file}");
     let environment = fs::read_to_string(of_server("environ")).unwrap();
     assert!(!environment.contains("secret"), "{environment}");
     assert_eq!(fs::read_link(of_server("cwd")).unwrap(), Path::new("/"));

@@ -128,6 +128,24 @@ fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
     shell.shows("status 0");
 }
 
+/// In a container or a chroot with pids of its own, the group of the shell outside has no number.
+#[test]
+fn the_terminal_of_another_pid_namespace_is_lent_too() {
+    let arena = Arena::tcp();
+    let script = r#"set -m
+        unshare --user --map-root-user --pid --fork --kill-child --mount-proc \
+            "$0" run a -- sh -c 'read line; echo "the command got $line"; exit 9'
+        echo "status $?"
+        read line; echo "the shell got $line""#;
+    let mut shell = Shell::start(&arena, script);
+    shell.types("first\n");
+    shell.shows("the command got first");
+    shell.shows("status 9");
+    shell.types("second\n");
+    shell.shows("the shell got second");
+    assert_eq!(shell.end(), Some(0));
+}
+
 #[test]
 fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
     let arena = Arena::tcp();
