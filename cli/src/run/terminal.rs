@@ -3,15 +3,19 @@
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 
-use nix::sys::signal::{SigSet, Signal};
-use rustix::fs::{FileType, fstat};
-use rustix::process::{Pid, getpgrp};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid, setpgid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal. Its foreground group alone may read from it, and gets Ctrl-C and Ctrl-Z.
 pub(super) struct Terminal {
     file: File,
+    /// The group of this process.
+    own: Pid,
     /// False in a pipeline, whose other processes may read from the terminal: the command gets it when it asks for it.
     is_lent_at_once: bool,
     lent: Option<Pid>,
@@ -21,10 +25,12 @@ impl Terminal {
     /// Opens the terminal; `None` if there is none.
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty");
+        let file = file.ok()?;
         let stdout = fstat(rustix::stdio::stdout());
         let is_piped = stdout.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Fifo);
         Some(Self {
-            file: file.ok()?,
+            own: own_group(&file)?,
+            file,
             is_lent_at_once: std::io::stdin().is_terminal() && !is_piped,
             lent: None,
         })
@@ -32,7 +38,7 @@ impl Terminal {
 
     /// Returns true if this process's group is in the foreground.
     pub(super) fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.file) == Ok(getpgrp())
+        tcgetpgrp(&self.file) == Ok(self.own)
     }
 
     /// Lends the terminal to the group of a new command, if it is ours.
@@ -58,13 +64,60 @@ impl Terminal {
             return;
         };
         if tcgetpgrp(&self.file) == Ok(group) {
-            // This process is in the background now, and would be stopped.
-            let background = SigSet::from(Signal::SIGTTOU);
-            let is_blocked = background.thread_block().is_ok();
-            let _ = tcsetpgrp(self.file.as_fd(), getpgrp());
-            if is_blocked {
-                let _ = background.thread_unblock();
-            }
+            give(&self.file, self.own);
         }
     }
+}
+
+/// Returns the group of this process.
+///
+/// As the first process of a pid namespace it can be in a group of the outside, which has no number here. Then it begins
+/// a group of its own, and takes the terminal along if it is in the foreground. The shell outside takes it back as from
+/// any job.
+fn own_group(terminal: &File) -> Option<Pid> {
+    // Not rustix's `getpgrp`, which has no result for a group without a number.
+    let known = Pid::from_raw(nix::unistd::getpgrp().as_raw());
+    known.or_else(|| {
+        let has_terminal = is_foreground();
+        setpgid(None, None).ok()?;
+        let own = getpid();
+        if has_terminal {
+            give(terminal, own);
+        }
+        Some(own)
+    })
+}
+
+/// Returns true if this process may read from its terminal, for a group that has no number.
+fn is_foreground() -> bool {
+    // Another process may be reading, and this one does not wait for it.
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let Ok(terminal) = options.open("/dev/tty") else {
+        return false;
+    };
+    // In the background even a read of nothing is refused, where the signal is blocked that would stop the process.
+    without(Signal::SIGTTIN, || {
+        rustix::io::read(&terminal, &mut [0_u8; 0]) != Err(Errno::IO)
+    })
+}
+
+/// Gives the terminal to a group, also from the background, where a process is stopped for that.
+fn give(terminal: &File, group: Pid) {
+    without(Signal::SIGTTOU, || {
+        let _ = tcsetpgrp(terminal.as_fd(), group);
+    });
+}
+
+/// Does something while a signal is blocked.
+fn without<T>(signal: Signal, action: impl FnOnce() -> T) -> T {
+    let set = SigSet::from(signal);
+    let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let result = action();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    result
 }

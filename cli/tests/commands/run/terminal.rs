@@ -129,20 +129,36 @@ fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
 }
 
 /// In a container or a chroot with pids of its own, the group of the shell outside has no number.
+const APART: &str = "unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
+
 #[test]
 fn the_terminal_of_another_pid_namespace_is_lent_too() {
     let arena = Arena::tcp();
     let script = r#"set -m
-        unshare --user --map-root-user --pid --fork --kill-child --mount-proc \
-            "$0" run a -- sh -c 'read line; echo "the command got $line"; exit 9'
+        $APART "$0" run a -- sh -c 'read line; echo "the command got $line"; exit 9'
         echo "status $?"
         read line; echo "the shell got $line""#;
-    let mut shell = Shell::start(&arena, script);
+    let mut shell = Shell::start(&arena, &format!("APART='{APART}'; {script}"));
     shell.types("first\n");
     shell.shows("the command got first");
     shell.shows("status 9");
     shell.types("second\n");
     shell.shows("the shell got second");
+    assert_eq!(shell.end(), Some(0));
+}
+
+#[test]
+fn a_job_of_another_pid_namespace_in_the_background_leaves_the_terminal_to_the_shell() {
+    let arena = Arena::tcp();
+    let script = r#"set -m
+        $APART "$0" run a -- sh -c '> "$0"; exec sleep 1000' "$BEGUN" &
+        until [ -e "$BEGUN" ]; do :; done
+        read line; echo "the shell got $line"; kill -9 $!"#;
+    let begun = arena.file("begun");
+    let known = format!("APART='{APART}'; BEGUN='{}'", begun.display());
+    let mut shell = Shell::start(&arena, &format!("{known}; {script}"));
+    shell.types("first\n");
+    shell.shows("the shell got first");
     assert_eq!(shell.end(), Some(0));
 }
 
