@@ -24,6 +24,7 @@ use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
 use crate::queue::Grant;
+use crate::reporter::Reporter;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
@@ -60,7 +61,7 @@ pub struct Guard {
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
     monitor: Option<Monitor>,
-    events: Option<EventSink>,
+    reporter: Reporter,
     released: AtomicBool,
 }
 
@@ -73,12 +74,13 @@ impl Guard {
         data: EntryData,
         events: Option<EventSink>,
     ) -> Self {
+        let reporter = Reporter::of_hold(&session, &held.path, kind, held.token, &data, events);
         Self::of(GuardParts {
             session,
             held,
             kind,
             data,
-            events,
+            reporter,
             own: None,
         })
     }
@@ -125,7 +127,7 @@ impl Guard {
         match self.session.exists(&self.held.path).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
                 let reason = self.note(LostReason::Revoked);
-                tracing::warn!(path = %self.held.path, %reason, "a lock was lost");
+                self.holder().warn_lost(reason);
                 false
             }
             // No right to read it, the session has ended meanwhile, or no answer yet.

@@ -72,6 +72,7 @@ mod path;
 mod queue;
 mod queue_lock;
 mod reentrant;
+mod reporter;
 mod retry;
 mod revocation;
 mod rwlock;

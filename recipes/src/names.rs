@@ -41,6 +41,17 @@ impl Kind {
         self.recipe().1
     }
 
+    /// Returns what its contenders are called in spans.
+    pub(crate) fn role(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Read => "reader",
+            Self::Write => "writer",
+            Self::Acquirer | Self::Lease => "semaphore",
+            Self::Candidate => "election",
+        }
+    }
+
     fn recipe(self) -> RecipeName {
         match self {
             Self::Mutex => MUTEX,

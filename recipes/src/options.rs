@@ -10,6 +10,7 @@ use crate::deadline::{CallDeadline, Progress};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
+use crate::reporter::is_traced;
 
 /// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
 ///
@@ -154,7 +155,10 @@ impl LockOptions {
     pub(crate) fn wait_options(&self, data: EntryData, only_if_free: bool) -> WaitOptions {
         WaitOptions {
             data,
-            count: self.events.is_some() || self.queue_limit.is_some() || self.progress.is_some(),
+            count: self.events.is_some()
+                || self.queue_limit.is_some()
+                || self.progress.is_some()
+                || is_traced(),
             queue_limit: self.queue_limit,
             only_if_free,
             progress: self.progress.clone(),

@@ -12,6 +12,7 @@ use crate::queue::{
     Grant, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind, contenders,
     enqueue, list_queue,
 };
+use crate::reporter::is_traced;
 use crate::token::FencingToken;
 
 /// The lock of one queue, as one kind of contender of a client takes it.
@@ -33,7 +34,9 @@ impl QueueLock<'_> {
         // during the request then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
         let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
-            Submitted::Replied(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
+            Submitted::Replied(Ok((path, czxid, Predecessor::Clear)))
+                if lease.may_grant() && !is_traced() =>
+            {
                 let grant = Grant::new(path, FencingToken::new(czxid), lease);
                 return Ok(Guard::new(session, grant, self.kind, data, None));
             }
@@ -41,7 +44,7 @@ impl QueueLock<'_> {
         };
         let wait_options = WaitOptions {
             data,
-            count: false,
+            count: is_traced(),
             queue_limit: None,
             only_if_free: false,
             progress: None,

@@ -143,7 +143,9 @@ impl SessionStatus {
 
     /// Writes a new state. A final state is never overwritten.
     pub fn set_state(&self, state: SessionState) {
+        let mut is_new = false;
         self.states.set(state, || {
+            is_new = true;
             // Before the state becomes visible: a request that is sent by a caller that has seen `Suspended` belongs to
             // the next connection, and must not prove writes of this one.
             if state == SessionState::Suspended
@@ -153,9 +155,25 @@ impl SessionStatus {
             }
             self.state.store(state as u8, Ordering::Release);
         });
+        if is_new {
+            self.log(state);
+        }
         // A new connection has proved nothing yet: its first heartbeat is due at once.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
+        }
+    }
+
+    fn log(&self, state: SessionState) {
+        let session = self.id;
+        match state {
+            SessionState::Suspended => {
+                let held_for = self.held_until().map(|deadline| deadline.remaining());
+                tracing::warn!(%session, ?held_for, "the connection is lost: locks are held for that long at most");
+            }
+            SessionState::Reconnected => tracing::info!(%session, "the connection is back"),
+            SessionState::Expired => tracing::warn!(%session, "the session has expired"),
+            SessionState::Connected | SessionState::Closed => {}
         }
     }
 

@@ -277,9 +277,6 @@ impl Wakeups {
     /// Wakes tasks and starts the timer. Never under the store's lock: wakers are the users' code.
     pub(super) fn carry_out(self, engine: &Arc<Engine>) {
         for (status, state) in self.ended {
-            if state == SessionState::Expired {
-                tracing::warn!(session = %status.id(), "the session has expired");
-            }
             status.set_state(state);
         }
         for cell in self.cell.iter().chain(&self.more_cells) {

@@ -13,10 +13,14 @@ use tokio::sync::Notify;
 
 use super::Guard;
 use crate::error::LostReason;
-use crate::events::{EventSink, LockEvent};
+use crate::events::LockEvent;
+use crate::metadata::EntryData;
+use crate::names::Kind;
 use crate::queue::remove;
+use crate::reporter::{Reporter, label};
 use crate::revocation::Listener;
 use crate::select::{Either, select};
+use crate::token::FencingToken;
 
 /// Watch over a guard with a session that can lapse, or with events.
 ///
@@ -29,8 +33,8 @@ pub(super) struct Monitor(Arc<Watched>);
 #[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
-    /// True once the loss has been put as an event: by the monitor, or by a holder that noticed it first, and released.
-    is_told: AtomicBool,
+    /// True once the loss has been reported: by the monitor, or by a holder that noticed it first, and released.
+    is_reported: AtomicBool,
     /// Notified when `is_held` is called, once the work has started.
     asked: Notify,
     /// True once the guard is gone, or its monitor is not needed any more.
@@ -50,11 +54,44 @@ struct Hold {
 /// The lock that is watched.
 struct Subject {
     session: Session,
-    path: ZnodePath,
     lease: Lease,
+    holder: Holder,
+}
+
+/// What a lock's loss is reported with.
+pub(super) struct Holder {
+    path: ZnodePath,
+    kind: Kind,
+    token: FencingToken,
+    data: EntryData,
+    reporter: Reporter,
+}
+
+impl Holder {
+    /// Logs the loss, and reports it as an event.
+    fn report_lost(&self, reason: LostReason) {
+        self.warn_lost(reason);
+        self.reporter.report(LockEvent::Lost { reason });
+    }
+
+    /// Logs the loss.
+    pub(super) fn warn_lost(&self, reason: LostReason) {
+        tracing::warn!(
+            path = %self.path,
+            kind = self.kind.role(),
+            label = label(&self.data),
+            token = %self.token,
+            %reason,
+            "a lock was lost"
+        );
+    }
 }
 
 impl Watched {
+    fn is_first_to_report(&self) -> bool {
+        !self.is_reported.swap(true, Ordering::AcqRel)
+    }
+
     async fn until_ended(&self) {
         while !self.is_ended.load(Ordering::Acquire) {
             self.ended.notified().await;
@@ -104,8 +141,8 @@ impl Guard {
             lease: self.held.lease.clone(),
             watched: monitor.0.clone(),
         };
-        let start = match &self.events {
-            Some(events) => Start::Events(self.listener(), events.clone()),
+        let start = match self.reporter.sink() {
+            Some(_) => Start::Events(self.listener()),
             None => Start::Asked,
         };
         watch(
@@ -121,8 +158,18 @@ impl Guard {
     fn subject(&self) -> Subject {
         Subject {
             session: self.session.clone(),
-            path: self.held.path.clone(),
             lease: self.held.lease.clone(),
+            holder: self.holder(),
+        }
+    }
+
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
+            path: self.held.path.clone(),
+            kind: self.kind,
+            token: self.held.token,
+            data: self.data.lock().clone(),
+            reporter: self.reporter.clone(),
         }
     }
 }
@@ -131,9 +178,9 @@ impl Monitor {
     /// Creates the monitor of a guard without views. It watches at once only where there are events to put.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
-        match &guard.events {
-            Some(events) => {
-                let start = Start::Events(guard.listener(), events.clone());
+        match guard.reporter.sink() {
+            Some(_) => {
+                let start = Start::Events(guard.listener());
                 watch(monitor.0.clone(), guard.subject(), start, None);
             }
             None => monitor.postpone(guard),
@@ -174,10 +221,13 @@ impl Monitor {
         }
     }
 
-    /// Ends the monitor. Puts the event of a loss that it has not put yet.
-    pub(super) fn end(&self, known: Option<LostReason>, events: Option<&EventSink>) {
-        if let Some(reason) = known.filter(|reason| *reason != LostReason::Released) {
-            self.0.tell_lost(events, reason);
+    /// Ends the monitor of a guard. Reports a loss that it has not reported yet.
+    pub(super) fn end(&self, guard: &Guard) {
+        let known = guard.lost.get().copied();
+        if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
+            && self.0.is_first_to_report()
+        {
+            guard.holder().report_lost(reason);
         }
         self.stop();
     }
@@ -198,24 +248,14 @@ impl Drop for Monitor {
     }
 }
 
-impl Watched {
-    fn tell_lost(&self, events: Option<&EventSink>, reason: LostReason) {
-        if let Some(events) = events
-            && !self.is_told.swap(true, Ordering::AcqRel)
-        {
-            events.put(LockEvent::Lost { reason });
-        }
-    }
-}
-
 /// Reason for which a monitor starts its work.
 enum Start {
     /// The lock has outlasted a tick.
     Tick,
     /// A removal is to be noticed soon.
     Asked,
-    /// There are events to put.
-    Events(Listener, EventSink),
+    /// The caller wants events.
+    Events(Listener),
 }
 
 /// Watches a lock in the background until the monitor ends or the lock is lost.
@@ -223,15 +263,15 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
     spawn_detached(async move {
         let Subject {
             session,
-            path,
             lease,
+            holder,
         } = &subject;
-        let (look, events) = match &start {
-            Start::Tick => (WatchScope::Later(&watched.asked), None),
-            Start::Asked => (WatchScope::Removal, None),
-            Start::Events(listener, events) => (WatchScope::Requests(listener), Some(events)),
+        let scope = match &start {
+            Start::Tick => WatchScope::Later(&watched.asked),
+            Start::Asked => WatchScope::Removal,
+            Start::Events(listener) => WatchScope::Requests(listener),
         };
-        let loss = loss(session, path, lease, look, events);
+        let loss = loss(session, &holder.path, lease, scope, Some(&holder.reporter));
         let Either::Right(reason) = select(watched.until_ended(), loss).await else {
             return;
         };
@@ -241,14 +281,15 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
             return;
         }
         let reason = *watched.lost.get_or_init(|| reason);
-        tracing::warn!(%path, %reason, "a lock was lost");
         if let Some(on_loss) = on_loss {
             on_loss();
         }
-        watched.tell_lost(events, reason);
+        if watched.is_first_to_report() {
+            holder.report_lost(reason);
+        }
         // The session may survive the lapse of the lease, and would keep the znode: let others in.
         if reason == LostReason::LeaseExpired {
-            remove(session, path);
+            remove(session, &holder.path);
         }
     });
 }
@@ -285,15 +326,15 @@ pub(super) async fn loss(
     session: &Session,
     path: &ZnodePath,
     lease: &Lease,
-    look: WatchScope<'_>,
-    events: Option<&EventSink>,
+    scope: WatchScope<'_>,
+    reporter: Option<&Reporter>,
 ) -> LostReason {
     let status = session.status();
     // Subscribed before the lease is checked: a change in between is not missed.
     let mut states = status.states();
-    let mut suspension = Suspension::new(events, status);
+    let mut suspension = Suspension::new(reporter, status);
     let mut removal = Box::pin(async {
-        match look {
+        match scope {
             WatchScope::Later(asked) => {
                 asked_or_held_for_a_while(session, asked).await;
                 removed(session, path, None).await;
@@ -339,16 +380,16 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
 
 /// Suspensions of a session, as the events of a guard: each resumption is told after its suspension.
 struct Suspension<'a> {
-    events: Option<&'a EventSink>,
+    reporter: Option<&'a Reporter>,
     status: &'a SessionStatus,
     is_told: bool,
 }
 
 impl<'a> Suspension<'a> {
     /// Tells of the suspension that the guard begins with, if the connection was lost since it was granted.
-    fn new(events: Option<&'a EventSink>, status: &'a SessionStatus) -> Self {
+    fn new(reporter: Option<&'a Reporter>, status: &'a SessionStatus) -> Self {
         let mut this = Self {
-            events,
+            reporter,
             status,
             is_told: false,
         };
@@ -358,15 +399,17 @@ impl<'a> Suspension<'a> {
 
     /// A stream of states misses those that were overwritten: of a suspension that was missed no end is told.
     fn tell(&mut self, state: SessionState) {
-        let Some(events) = self.events else { return };
+        let Some(reporter) = self.reporter else {
+            return;
+        };
         match state {
             SessionState::Suspended if !std::mem::replace(&mut self.is_told, true) => {
-                events.put(LockEvent::Suspended {
+                reporter.report(LockEvent::Suspended {
                     held_until: self.status.held_until(),
                 });
             }
             SessionState::Reconnected if std::mem::replace(&mut self.is_told, false) => {
-                events.put(LockEvent::Resumed);
+                reporter.report(LockEvent::Resumed);
             }
             _ => {}
         }

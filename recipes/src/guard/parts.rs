@@ -10,10 +10,10 @@ use super::Guard;
 use super::monitor::{Monitor, reason_of};
 use super::self_node::SelfNode;
 use crate::error::LostReason;
-use crate::events::EventSink;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::queue::Grant;
+use crate::reporter::Reporter;
 
 impl Guard {
     /// Builds a guard. The only constructor.
@@ -24,12 +24,13 @@ impl Guard {
             held,
             kind,
             data,
-            events,
+            reporter,
             own,
         } = parts;
         // A leadership starts its own, see `monitored`. Without a timeout the store is in this process, and `is_held`
         // reads it: only events need a monitor then.
-        let watched = kind != Kind::Candidate && (session.timeout().is_some() || events.is_some());
+        let has_sink = reporter.sink().is_some();
+        let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
         let guard = Self {
             session,
             held,
@@ -38,7 +39,7 @@ impl Guard {
             own: own.map_or_else(OnceLock::new, OnceLock::from),
             lost: OnceLock::new(),
             monitor: None,
-            events,
+            reporter,
             released: AtomicBool::new(false),
         };
         if watched { guard.watched() } else { guard }
@@ -67,7 +68,7 @@ impl Guard {
             held: self.held.clone(),
             kind: self.kind,
             data: self.data.lock().clone(),
-            events: self.events.take(),
+            reporter: self.reporter.clone(),
             own: self.own.take(),
         })
     }
@@ -79,7 +80,7 @@ pub(crate) struct GuardParts {
     pub(crate) held: Grant,
     pub(crate) kind: Kind,
     pub(crate) data: EntryData,
-    pub(crate) events: Option<EventSink>,
+    pub(crate) reporter: Reporter,
     pub(super) own: Option<Box<SelfNode>>,
 }
 

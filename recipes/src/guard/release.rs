@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{Guard, lost_with};
 use crate::error::{LockError, LostReason, Result};
-use crate::events::{EventSink, LockEvent};
+use crate::events::LockEvent;
 use crate::queue::{PendingDelete, delete_until_gone};
+use crate::reporter::Reporter;
 
 impl Guard {
     /// Releases a guard that is shared, as [`release`](Self::release) does an owned one. Others see it lost from now on; a
@@ -47,7 +48,7 @@ impl Guard {
     pub(super) fn send_release(&self) -> Release {
         // The monitor ends before the delete is sent: it would take the deletion for a removal by another client.
         if let Some(monitor) = &self.monitor {
-            monitor.end(self.lost.get().copied(), self.events.as_ref());
+            monitor.end(self);
         }
         // Ahead of a shared holder others may still hold: the marker would declare them released.
         let marker = self
@@ -71,7 +72,7 @@ impl Guard {
                 Err(call) => Release::Sent(SentDelete {
                     session: self.session.clone(),
                     path: self.held.path.clone(),
-                    events: self.events.clone(),
+                    reporter: self.reporter.clone(),
                     call: Some(call),
                 }),
             },
@@ -79,7 +80,7 @@ impl Guard {
     }
 
     fn left(&self, answer: Result<bool, Error>) -> Release {
-        put_released(self.events.as_ref(), &answer);
+        report_released(&self.reporter, &answer);
         Release::Done(answer)
     }
 
@@ -87,7 +88,7 @@ impl Guard {
         &self,
         work: impl Future<Output = Result<bool, Error>> + Send + 'static,
     ) -> Release {
-        Release::InBackground(finish_in_background(work, self.events.clone()))
+        Release::InBackground(finish_in_background(work, self.reporter.clone()))
     }
 
     fn marked_delete(&self, marker: Op) -> Call<Vec<OpReply>> {
@@ -134,7 +135,7 @@ impl Release {
 pub(super) struct SentDelete {
     session: Session,
     path: ZnodePath,
-    events: Option<EventSink>,
+    reporter: Reporter,
     /// `None` once the answer has been taken.
     call: Option<Call<()>>,
 }
@@ -153,14 +154,14 @@ impl SentDelete {
             Err(Error::NoNode { .. }) => Ok(false),
             refused => return of_background(self.repeat(Ok(refused))).await,
         };
-        put_released(self.events.as_ref(), &answer);
+        report_released(&self.reporter, &answer);
         Ok(answer)
     }
 
     /// Repeats the delete in the background until the znode is gone.
     fn repeat(&self, first: PendingDelete) -> oneshot::Receiver<Result<bool, Error>> {
         let work = delete_until_gone(self.session.clone(), self.path.clone(), first);
-        finish_in_background(work, self.events.clone())
+        finish_in_background(work, self.reporter.clone())
     }
 }
 
@@ -176,12 +177,12 @@ impl Drop for SentDelete {
 /// Finishes a release in the background, so that dropping its future does not stop it.
 fn finish_in_background(
     work: impl Future<Output = Result<bool, Error>> + Send + 'static,
-    events: Option<EventSink>,
+    reporter: Reporter,
 ) -> oneshot::Receiver<Result<bool, Error>> {
     let (send, answer) = oneshot::channel();
     spawn_detached(async move {
         let done = work.await;
-        put_released(events.as_ref(), &done);
+        report_released(&reporter, &done);
         // The receiver is gone after a drop.
         let _ = send.send(done);
     });
@@ -195,10 +196,10 @@ async fn of_background(
     answer.await.map_err(lost)
 }
 
-/// Puts the event of a release that has deleted the znode.
-fn put_released(events: Option<&EventSink>, answer: &Result<bool, Error>) {
-    if let (Some(events), Ok(true)) = (events, answer) {
-        events.put(LockEvent::Released);
+/// Reports a release that has deleted the znode.
+fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
+    if let Ok(true) = answer {
+        reporter.report(LockEvent::Released);
     }
 }
 

@@ -151,7 +151,7 @@ impl Guard {
     pub(super) fn listener(&self) -> Listener {
         Listener {
             hearing: self.own().hearing.clone(),
-            events: self.events.clone(),
+            reporter: self.reporter.clone(),
         }
     }
 }

@@ -11,8 +11,9 @@ use lockkeeper_store::{BootInstant, Error, ZnodePath};
 use super::Queue;
 use super::contenders::in_order;
 use super::order::holding;
-use crate::metadata::{EntryData, LockMetadata};
+use crate::metadata::EntryData;
 use crate::names::Kind;
+use crate::reporter::label;
 use crate::select::{Either, select};
 
 /// Longest duration of a wait behind the same session before the warning. It is less for a session with a shorter timeout.
@@ -73,15 +74,11 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
     }
     tracing::warn!(
         path = %path,
-        label = label(&data.to_bytes()),
+        label = label(data),
         entry = %by,
-        holder = label(&holder),
+        holder = label(&EntryData::Written(holder)),
         session = %session.id(),
         "a wait for a lock that the same session holds: a task that asks again for what it holds waits for ever"
     );
     Ok(())
-}
-
-fn label(data: &[u8]) -> Option<String> {
-    LockMetadata::parse(data).and_then(|metadata| metadata.label)
 }

@@ -8,7 +8,8 @@ use lockkeeper_store::{
 };
 
 use crate::error::Result;
-use crate::events::{EventSink, LockEvent};
+use crate::events::LockEvent;
+use crate::reporter::Reporter;
 use crate::select::{Either, select};
 
 /// Reason for which a sleep ended.
@@ -26,7 +27,7 @@ pub(crate) enum WakeReason {
 /// Sleeps until a watch fires, the session is connected again, or it ends.
 pub(crate) async fn sleep(
     session: &Session,
-    events: Option<&EventSink>,
+    reporter: &Reporter,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
     // A session without a timeout is one of a store in this process: no connection can be lost, and the end of the
@@ -34,19 +35,14 @@ pub(crate) async fn sleep(
     if session.timeout().is_none() {
         return wake(watcher.await);
     }
-    Box::pin(sleep_connected(session, events, watcher)).await
+    Box::pin(sleep_connected(session, reporter, watcher)).await
 }
 
 async fn sleep_connected(
     session: &Session,
-    events: Option<&EventSink>,
+    reporter: &Reporter,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
-    let put = |event| {
-        if let Some(events) = events {
-            events.put(event);
-        }
-    };
     let status = session.status().clone();
     let mut states = status.states();
     let connection = status.connection();
@@ -59,7 +55,7 @@ async fn sleep_connected(
                 if is_told {
                     // Without a connection the waiter could ask nothing.
                     next_connection(&status, &mut states, connection).await?;
-                    put(LockEvent::Resumed);
+                    reporter.report(LockEvent::Resumed);
                     return Ok(WakeReason::Stale);
                 }
                 // The event may have come over a later connection than the one on which the watch was armed, or have
@@ -73,12 +69,12 @@ async fn sleep_connected(
                 }
                 if status.connection() != connection {
                     if is_told {
-                        put(LockEvent::Resumed);
+                        reporter.report(LockEvent::Resumed);
                     }
                     return Ok(WakeReason::Stale);
                 }
                 if !std::mem::replace(&mut is_told, true) {
-                    put(LockEvent::Suspended { held_until: None });
+                    reporter.report(LockEvent::Suspended { held_until: None });
                 }
             }
         }

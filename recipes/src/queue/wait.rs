@@ -32,6 +32,7 @@ use crate::error::{LockError, Result};
 use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, contender_number};
+use crate::reporter::Reporter;
 use crate::retry::retry;
 use crate::token::FencingToken;
 
@@ -61,7 +62,7 @@ pub(crate) struct Waiter<'a> {
     list: Option<Box<ListedQueue>>,
     /// True as long as nothing but the reply to the create was needed to know whether the turn has come.
     is_first_answer: bool,
-    events: Option<EventSink>,
+    reporter: Reporter,
     /// Moment at which the contender was first blocked; only where events are wanted.
     since: Option<BootInstant>,
     /// Position in the last event.
@@ -115,7 +116,7 @@ impl<'a> Waiter<'a> {
             lease,
             list: None,
             is_first_answer: true,
-            events,
+            reporter: Reporter::of_wait(queue, &options.data, events),
             since: None,
             position: None,
             previous: PreviousHolder::Free,
@@ -219,7 +220,7 @@ impl<'a> Waiter<'a> {
     async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<Step> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
-                let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));
+                let sleep = pin!(sleep(self.queue.session, &self.reporter, watcher));
                 self_deadlock::or_warn(self.queue, &blocker.by, &self.options.data, sleep).await?
             }
             None => WakeReason::Gone,
@@ -387,7 +388,7 @@ impl<'a> Waiter<'a> {
         &mut self,
         watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
     ) -> Result<()> {
-        let woken = sleep(self.queue.session, self.events.as_ref(), watcher).await;
+        let woken = sleep(self.queue.session, &self.reporter, watcher).await;
         woken.map(drop)
     }
 
@@ -420,15 +421,15 @@ impl<'a> Waiter<'a> {
             progress.note(self.queue.path, count.unwrap_or(1));
         }
         self.previous = PreviousHolder::Unknown;
-        if let Some(events) = &self.events {
+        if self.reporter.is_wanted() {
             let position = count.unwrap_or(1);
             if self.since.is_none() {
-                events.put(LockEvent::Queued {
+                self.reporter.report(LockEvent::Queued {
                     position,
                     ahead: by.clone(),
                 });
             } else if self.position != Some(position) {
-                events.put(LockEvent::Advanced { position });
+                self.reporter.report(LockEvent::Advanced { position });
             }
             self.position = Some(position);
             let clock = self.queue.session.clock();
@@ -465,16 +466,17 @@ impl<'a> Waiter<'a> {
     }
 
     fn tell_acquired(&mut self, token: FencingToken, previous: PreviousHolder) {
-        let Some(events) = self.events.take() else {
+        if !self.reporter.is_wanted() {
             return;
-        };
+        }
         let now = self.queue.session.clock().now();
         let waited = self.since.map_or(Duration::ZERO, |since| now.since(since));
-        events.put(LockEvent::Acquired {
+        self.reporter.report(LockEvent::Acquired {
             fencing_token: token,
             waited,
             previous,
         });
+        self.reporter.end();
     }
 }
 
@@ -482,9 +484,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         // In this order: when the event is read, the entry's clean-up has been started.
         self.claim.abandon();
-        if let Some(events) = &self.events {
-            events.put(LockEvent::Abandoned);
-        }
+        self.reporter.report(LockEvent::Abandoned);
     }
 }
 

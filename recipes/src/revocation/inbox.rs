@@ -9,7 +9,8 @@ use lockkeeper_store::{Stat, Zxid};
 use parking_lot::Mutex;
 
 use super::request::{RevocationRequest, request_in};
-use crate::events::{EventSink, LockEvent};
+use crate::events::LockEvent;
+use crate::reporter::Reporter;
 
 /// Requests that a holder has received, from any of its watchers.
 #[derive(Default)]
@@ -57,11 +58,11 @@ impl RevocationInbox {
     }
 }
 
-/// Inbox of a holder, and the sink of its events.
+/// Inbox of a holder, and the reporter of its events.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) hearing: Arc<RevocationInbox>,
-    pub(crate) events: Option<EventSink>,
+    pub(crate) reporter: Reporter,
 }
 
 impl Listener {
@@ -75,9 +76,8 @@ impl Listener {
         let Some(request) = self.hearing.hear(data, stat) else {
             return;
         };
-        if let Some(events) = &self.events {
-            events.put(LockEvent::RevocationRequested { by: request.by });
-        }
+        self.reporter
+            .report(LockEvent::RevocationRequested { by: request.by });
     }
 }
 

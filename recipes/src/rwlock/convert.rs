@@ -107,9 +107,7 @@ impl Conversion {
     }
 
     fn put(&mut self, event: LockEvent) {
-        if let Some(events) = &self.parts().events {
-            events.put(event);
-        }
+        self.parts().reporter.report(event);
     }
 
     /// Replaces the znode by that of the other side.
