@@ -57,6 +57,7 @@ mod self_deadlock;
 mod semaphore;
 mod team;
 mod token;
+mod traced;
 mod types;
 mod wakes;
 mod warden;

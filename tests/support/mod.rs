@@ -34,7 +34,7 @@ pub(crate) use fault_proxy::{Direction, Fault, FaultProxy, Hurt, Treatment};
 pub(crate) use folder::TempFolder;
 pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use kill::{KeepOnFailure, KillPoint, kill_seed, lives};
-pub(crate) use logs::on_warning;
+pub(crate) use logs::{Line, Log, on_warning};
 pub(crate) use process::{ChildProcess, Lines, again, again_at, alone, until_stdin_ends};
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
