@@ -24,7 +24,7 @@ pub use lease::Lease;
 pub use options::ConnectOptions;
 pub use states::StateStream;
 use status::DEFAULT_TICK;
-pub use status::SessionStatus;
+pub use status::{SessionStatus, pending_cleanups};
 
 use crate::clock::Clock;
 #[cfg(feature = "test-util")]

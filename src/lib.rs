@@ -66,6 +66,7 @@ mod wire;
 pub use acl::Acl;
 pub use backend::{
     Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, SessionStatus, StateStream,
+    pending_cleanups,
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use connect::{Client, connect, connect_with};

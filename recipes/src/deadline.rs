@@ -1,6 +1,7 @@
 //! [`CallDeadline`]: the one deadline of a call, everything included, and the error of a call that it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockkeeper_store::{BootInstant, Client, ZnodePath};
@@ -46,7 +47,12 @@ impl CallDeadline {
             return Some(work.await);
         };
         // The work is polled first: a lock that is granted at the deadline is granted.
-        match select(work, self.client.clock().sleep_until(end)).await {
+        let passed = async {
+            self.client.clock().sleep_until(end).await;
+            // Before the work is dropped: what it waits with counts a timeout.
+            self.progress.end();
+        };
+        match select(work, passed).await {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
@@ -64,21 +70,38 @@ impl CallDeadline {
     }
 }
 
-/// Contenders ahead in each queue in which a call waits, as they were last seen. A clone is the same.
+/// Progress of a call with a deadline. A clone is the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Mutex<Vec<(ZnodePath, usize)>>>);
+pub(crate) struct Progress(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Contenders ahead in each queue in which the call waits, as they were last seen.
+    ahead: Mutex<Vec<(ZnodePath, usize)>>,
+    is_over: AtomicBool,
+}
 
 impl Progress {
     pub(crate) fn note(&self, queue: &ZnodePath, ahead: usize) {
-        let mut queues = self.0.lock();
+        let mut queues = self.0.ahead.lock();
         match queues.iter_mut().find(|(known, _)| known == queue) {
             Some((_, last)) => *last = ahead,
             None => queues.push((queue.clone(), ahead)),
         }
     }
 
+    /// Notes that the deadline has passed.
+    fn end(&self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+
+    /// Returns true once the deadline has passed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Acquire)
+    }
+
     fn ahead(&self, queue: &ZnodePath) -> Option<usize> {
-        let queues = self.0.lock();
+        let queues = self.0.ahead.lock();
         let seen = queues.iter().find(|(known, _)| known == queue);
         seen.map(|(_, ahead)| *ahead)
     }

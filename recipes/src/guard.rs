@@ -74,7 +74,7 @@ impl Guard {
         data: EntryData,
         events: Option<EventSink>,
     ) -> Self {
-        let reporter = Reporter::of_hold(&session, &held.path, kind, held.token, &data, events);
+        let reporter = Reporter::of_hold(&session, &held, kind, &data, events);
         Self::of(GuardParts {
             session,
             held,
@@ -126,8 +126,9 @@ impl Guard {
     fn stands(&self) -> bool {
         match self.session.exists(&self.held.path).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
-                let reason = self.note(LostReason::Revoked);
-                self.holder().warn_lost(reason);
+                if self.lost.set(LostReason::Revoked).is_ok() {
+                    self.holder().report_lost(LostReason::Revoked);
+                }
                 false
             }
             // No right to read it, the session has ended meanwhile, or no answer yet.

@@ -63,6 +63,9 @@ mod list_locks;
 mod lock_guard;
 mod many;
 mod metadata;
+mod meter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod mutex;
 mod names;
 mod observe;

@@ -12,7 +12,7 @@ use crate::queue::{
     Grant, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind, contenders,
     enqueue, list_queue,
 };
-use crate::reporter::is_traced;
+use crate::reporter::{is_always_reported, is_traced};
 use crate::token::FencingToken;
 
 /// The lock of one queue, as one kind of contender of a client takes it.
@@ -35,7 +35,7 @@ impl QueueLock<'_> {
         let (id, lease) = (EntryId::fresh(), session.lease());
         let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear)))
-                if lease.may_grant() && !is_traced() =>
+                if lease.may_grant() && !is_always_reported() =>
             {
                 let grant = Grant::new(path, FencingToken::new(czxid), lease);
                 return Ok(Guard::new(session, grant, self.kind, data, None));

@@ -1,4 +1,5 @@
-//! [`Reporter`]: what a contender tells of itself: its [events](crate::lock_events), and its spans and events of `tracing`.
+//! [`Reporter`]: what a contender tells of itself: its [events](crate::lock_events), its spans and events of `tracing`, and
+//! its metrics.
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 use tracing::field::{Empty, display};
@@ -6,79 +7,102 @@ use tracing::{Level, Span, debug, debug_span};
 
 use crate::events::{EventSink, LockEvent};
 use crate::metadata::{EntryData, LockMetadata};
+use crate::meter::{Meter, Outcome, is_counted};
 use crate::names::Kind;
-use crate::queue::Queue;
-use crate::token::FencingToken;
+use crate::queue::{Grant, Queue};
 
 /// Target of the spans and events of a contender.
 const TARGET: &str = "lockkeeper::lock";
 
-/// Reports each [`LockEvent`] of one contender, in its wait or in its hold: to the caller's sink, and to `tracing` in a
-/// span of the contender's. Costs nothing where neither is wanted. A clone is the same.
+/// Reports each [`LockEvent`] of one contender, in its wait or in its hold. `None` where nobody wants to know: most
+/// contenders then carry nothing. A clone is the same.
 #[derive(Clone)]
-pub(crate) struct Reporter {
+pub(crate) struct Reporter(Option<Box<Outlets>>);
+
+/// The places where a contender's events go.
+#[derive(Clone)]
+struct Outlets {
     sink: Option<EventSink>,
     /// Disabled unless a subscriber wants it.
     span: Span,
+    meter: Meter,
 }
 
 impl Reporter {
-    /// Begins the span of a wait.
+    /// Begins the report of a wait.
     #[inline]
     pub(crate) fn of_wait(queue: Queue<'_>, data: &EntryData, sink: Option<EventSink>) -> Self {
-        let span = match is_traced() {
-            true => wait_span(queue, data),
-            false => Span::none(),
-        };
-        Self { sink, span }
+        if sink.is_none() && !is_always_reported() {
+            return Self(None);
+        }
+        let span = wait_span(queue, data);
+        let meter = Meter::of_wait(queue.kind, queue.session.clock());
+        Self(Some(Box::new(Outlets { sink, span, meter })))
     }
 
-    /// Begins the span of a hold.
+    /// Begins the report of a hold.
     #[inline]
     pub(crate) fn of_hold(
         session: &Session,
-        entry: &ZnodePath,
+        held: &Grant,
         kind: Kind,
-        token: FencingToken,
         data: &EntryData,
         sink: Option<EventSink>,
     ) -> Self {
-        let span = match is_traced() {
-            true => hold_span(session, entry, kind, token, data),
-            false => Span::none(),
-        };
-        Self { sink, span }
+        if sink.is_none() && !is_always_reported() {
+            return Self(None);
+        }
+        let span = hold_span(session, held, kind, data);
+        let meter = Meter::of_hold(kind, session.clock());
+        Self(Some(Box::new(Outlets { sink, span, meter })))
     }
 
     /// Reports an event.
     #[inline]
     pub(crate) fn report(&self, event: LockEvent) {
+        if let Some(outlets) = &self.0 {
+            outlets.report(event);
+        }
+    }
+
+    /// Reports a wait that has ended without a grant.
+    #[inline]
+    pub(crate) fn abandoned(&self, outcome: Outcome) {
+        if let Some(outlets) = &self.0 {
+            outlets.meter.gave_up(outcome);
+            outlets.report(LockEvent::Abandoned);
+        }
+    }
+
+    /// Returns true if anybody reads the events.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the caller's sink.
+    pub(crate) fn sink(&self) -> Option<&EventSink> {
+        self.0.as_ref()?.sink.as_ref()
+    }
+
+    /// Ends the wait: nothing more is reported.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Outlets {
+    fn report(&self, event: LockEvent) {
         if !self.span.is_none() {
             self.trace(&event);
         }
+        self.meter.see(&event);
         if let Some(sink) = &self.sink {
             sink.put(event);
         }
     }
 
-    /// Returns true if anybody wants the events: then what is in them may cost a request.
-    #[inline]
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.sink.is_some() || !self.span.is_none()
-    }
-
-    /// Returns the caller's sink.
-    pub(crate) fn sink(&self) -> Option<&EventSink> {
-        self.sink.as_ref()
-    }
-
-    /// Ends the wait or the hold: nothing more is reported.
-    pub(crate) fn end(&mut self) {
-        self.sink = None;
-        self.span = Span::none();
-    }
-
-    #[cold]
     fn trace(&self, event: &LockEvent) {
         let parent = &self.span;
         match event {
@@ -127,13 +151,18 @@ impl Reporter {
     }
 }
 
+/// Returns true if each wait and each hold is reported, whatever the caller's options.
+#[inline]
+pub(crate) fn is_always_reported() -> bool {
+    is_counted() || is_traced()
+}
+
 /// Returns true if a subscriber wants the spans of contenders.
 #[inline]
 pub(crate) fn is_traced() -> bool {
     tracing::enabled!(target: TARGET, Level::DEBUG)
 }
 
-#[cold]
 fn wait_span(queue: Queue<'_>, data: &EntryData) -> Span {
     debug_span!(
         target: TARGET,
@@ -147,23 +176,16 @@ fn wait_span(queue: Queue<'_>, data: &EntryData) -> Span {
     )
 }
 
-#[cold]
-fn hold_span(
-    session: &Session,
-    entry: &ZnodePath,
-    kind: Kind,
-    token: FencingToken,
-    data: &EntryData,
-) -> Span {
+fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> Span {
     debug_span!(
         target: TARGET,
         "hold",
-        path = lock_of(entry.parent(), kind).map(display),
+        path = lock_of(held.path.parent(), kind).map(display),
         kind = kind.role(),
         label = label(data),
         session = %session.id(),
-        entry = entry.name(),
-        %token,
+        entry = held.path.name(),
+        token = %held.token,
     )
 }
 

@@ -2,7 +2,7 @@
 //! locks and waiters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -15,6 +15,13 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::protocol::Sent;
 use crate::types::{SessionId, SessionState};
+
+static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of clean-ups under way in all sessions of this process ([`Cleanup`](crate::Cleanup)).
+pub fn pending_cleanups() -> usize {
+    PENDING_CLEANUPS.load(Ordering::Relaxed)
+}
 
 /// State and lease of a session. Its backend writes it; sessions, locks and waiters read it.
 #[derive(Debug)]
@@ -362,11 +369,13 @@ impl SessionStatus {
 
     pub(super) fn begin_cleanup(&self) {
         *self.cleanups.lock() += 1;
+        PENDING_CLEANUPS.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn end_cleanup(&self) {
         let mut cleanups = self.cleanups.lock();
         *cleanups -= 1;
+        PENDING_CLEANUPS.fetch_sub(1, Ordering::Relaxed);
         if *cleanups == 0 {
             self.cleaned_up.notify_all();
         }

@@ -33,6 +33,8 @@ mod known_bugs;
 mod lease;
 mod list_locks;
 mod many;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "zookeeper")]
 mod mixed;
 mod mutex;

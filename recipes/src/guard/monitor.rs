@@ -69,13 +69,7 @@ pub(super) struct Holder {
 
 impl Holder {
     /// Logs the loss, and reports it as an event.
-    fn report_lost(&self, reason: LostReason) {
-        self.warn_lost(reason);
-        self.reporter.report(LockEvent::Lost { reason });
-    }
-
-    /// Logs the loss.
-    pub(super) fn warn_lost(&self, reason: LostReason) {
+    pub(super) fn report_lost(&self, reason: LostReason) {
         tracing::warn!(
             path = %self.path,
             kind = self.kind.role(),
@@ -84,6 +78,7 @@ impl Holder {
             %reason,
             "a lock was lost"
         );
+        self.reporter.report(LockEvent::Lost { reason });
     }
 }
 

@@ -31,6 +31,7 @@ use crate::deadline::Progress;
 use crate::error::{LockError, Result};
 use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
+use crate::meter::Outcome;
 use crate::names::{EntryId, contender_number};
 use crate::reporter::Reporter;
 use crate::retry::retry;
@@ -63,6 +64,7 @@ pub(crate) struct Waiter<'a> {
     /// True as long as nothing but the reply to the create was needed to know whether the turn has come.
     is_first_answer: bool,
     reporter: Reporter,
+    has_failed: bool,
     /// Moment at which the contender was first blocked; only where events are wanted.
     since: Option<BootInstant>,
     /// Position in the last event.
@@ -117,6 +119,7 @@ impl<'a> Waiter<'a> {
             list: None,
             is_first_answer: true,
             reporter: Reporter::of_wait(queue, &options.data, events),
+            has_failed: false,
             since: None,
             position: None,
             previous: PreviousHolder::Free,
@@ -139,6 +142,12 @@ impl<'a> Waiter<'a> {
     }
 
     async fn wait(&mut self) -> Result<bool> {
+        let turn = self.turn().await;
+        self.has_failed = turn.is_err();
+        turn
+    }
+
+    async fn turn(&mut self) -> Result<bool> {
         // A reply that is ready is taken here: passing it through the future below would copy it.
         let mut step = match self.claim.replied() {
             Some(reply) => self.entered(reply)?,
@@ -465,6 +474,17 @@ impl<'a> Waiter<'a> {
         self.lease.clone()
     }
 
+    /// Returns the way in which this ends without a grant.
+    fn outcome(&self) -> Outcome {
+        let progress = self.options.progress.as_ref();
+        match self.has_failed {
+            true => Outcome::Failed,
+            false if progress.is_some_and(Progress::is_over) => Outcome::Timeout,
+            false if self.options.only_if_free => Outcome::Taken,
+            false => Outcome::Cancelled,
+        }
+    }
+
     fn tell_acquired(&mut self, token: FencingToken, previous: PreviousHolder) {
         if !self.reporter.is_wanted() {
             return;
@@ -484,7 +504,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         // In this order: when the event is read, the entry's clean-up has been started.
         self.claim.abandon();
-        self.reporter.report(LockEvent::Abandoned);
+        self.reporter.abandoned(self.outcome());
     }
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
 use super::removal::{Removal, Removed};
-use super::report::WardenReport;
+use super::report::{WardenReport, report};
 use crate::holders::LEASES;
 use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
@@ -152,14 +152,7 @@ impl LockWatcher {
         let newly_overdue = hold_times.newly_overdue(path, now);
         drop(hold_times);
         // After the table has been updated: `Warden::overdue` agrees with a report that has been received.
-        for entry in removed {
-            let path = path.clone();
-            self.reporter.send(WardenReport::Removed { path, entry });
-        }
-        for overdue in newly_overdue {
-            tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
-            self.reporter.send(WardenReport::Overdue(overdue));
-        }
+        report(&self.reporter, path, removed, newly_overdue);
         now
     }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::hold_times::{HoldTimes, is_same};
 use super::lock_watcher::Watch;
 use super::removal::{Removal, Removed};
-use super::report::{Overdue, OverdueLevel, WardenReport};
+use super::report::{Overdue, OverdueLevel, WardenReport, report};
 use crate::list_locks::{Changes, LockPrefix, Root, Walk};
 use crate::observe::QueueEntry;
 use crate::select::{Either, select};
@@ -224,14 +224,7 @@ impl PrefixWatcher {
         // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
         let now = self.client.clock().now();
         let (newly_overdue, removable) = self.times.lock().update(lock, holders, now);
-        for entry in removed {
-            let path = lock.clone();
-            self.reporter.send(WardenReport::Removed { path, entry });
-        }
-        for overdue in newly_overdue {
-            tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
-            self.reporter.send(WardenReport::Overdue(overdue));
-        }
+        report(&self.reporter, lock, removed, newly_overdue);
         for holder in removable {
             let Some(removal) = self.removal.clone() else {
                 break;

@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, ZnodePath};
 
 use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
-use crate::stream::{Lossy, named_stream};
+use crate::stream::{Lossy, LossySender, named_stream};
 
 /// Level at which a holder is overdue: the last of the durations that it stated to have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +101,27 @@ pub enum WardenReport {
         /// Number of reports that were dropped.
         count: u64,
     },
+}
+
+/// Sends, logs and counts what was found at a lock.
+pub(super) fn report(
+    reporter: &LossySender<WardenReport>,
+    lock: &ZnodePath,
+    removed: impl IntoIterator<Item = QueueEntry>,
+    overdue: impl IntoIterator<Item = Overdue>,
+) {
+    for entry in removed {
+        #[cfg(feature = "metrics")]
+        crate::metrics::METRICS.removed.inc();
+        let path = lock.clone();
+        reporter.send(WardenReport::Removed { path, entry });
+    }
+    for overdue in overdue {
+        tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
+        #[cfg(feature = "metrics")]
+        crate::metrics::METRICS.overdue(overdue.level);
+        reporter.send(WardenReport::Overdue(overdue));
+    }
 }
 
 impl Lossy for WardenReport {
