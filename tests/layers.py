@@ -27,8 +27,8 @@ LAYERS = {
         disk server testing
     """,
     "recipes/src": """
-        error retry synced stream futures_unordered names path select token deadline events
-        queue+metadata+revocation+holders+observe list_locks
+        error retry synced stream futures_unordered names path select token deadline events metrics meter
+        queue+metadata+revocation+holders+observe+reporter list_locks
         options guard queue_lock
         mutex rwlock reentrant semaphore many election warden once_per
         lock_guard blocking guides

@@ -144,7 +144,11 @@ impl FromStr for Data {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "" => Err("a directory is expected, or memory".into()),
-            "memory" => Ok(Self::Memory),
+            "memory" | "memory:" => Ok(Self::Memory),
+            url if url.starts_with("file:") || url.contains("://") => Err(
+                "a directory is expected, and not a URL: write its path alone, or ./ before it"
+                    .into(),
+            ),
             // Refused: it would create a directory of that name in the working directory.
             _ if text.starts_with('~') => {
                 Err("`~` is expanded by shells, and not here: write the \
@@ -200,6 +204,11 @@ mod tests {
             let refusal = folder.parse::<Data>().unwrap_err();
             assert!(refusal.contains("write the whole path"), "{refusal}");
         }
+        for url in ["file:/var/lib/lockkeeper", "lockkeeper://127.0.0.1:2181"] {
+            let refusal = url.parse::<Data>().unwrap_err();
+            assert!(refusal.contains("not a URL"), "{refusal}");
+        }
+        assert_eq!("memory:".parse(), Ok(Data::Memory));
         let named_so = "./~/store".parse();
         assert_eq!(named_so, Ok(Data::Folder("./~/store".into())));
     }

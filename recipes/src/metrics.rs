@@ -41,7 +41,6 @@ use prometheus::{
 };
 
 use crate::error::LostReason;
-use crate::warden::OverdueLevel;
 
 /// Adds the metrics of this process's locks to a registry. Waits and holds are counted from the first such call on;
 /// before, the metrics cost nothing.
@@ -75,7 +74,7 @@ pub(crate) struct Metrics {
     pub(crate) waits_ended: IntCounterVec,
     pub(crate) lost: IntCounterVec,
     pub(crate) revocations: IntCounterVec,
-    overdue: IntCounterVec,
+    pub(crate) overdue: IntCounterVec,
     pub(crate) removed: IntCounter,
     cleanups: IntGauge,
 }
@@ -151,15 +150,6 @@ impl Metrics {
             LostReason::Released => return,
         };
         self.lost.with_label_values(&[kind, reason]).inc();
-    }
-
-    pub(crate) fn overdue(&self, level: OverdueLevel) {
-        let level = match level {
-            OverdueLevel::Expected => "expected",
-            OverdueLevel::Alert => "alert",
-            OverdueLevel::AutoUnlock => "auto_unlock",
-        };
-        self.overdue.with_label_values(&[level]).inc();
     }
 
     fn collectors(&self) -> [&dyn Collector; 11] {

@@ -112,6 +112,8 @@ on_every_backend! {
         let guard = mutex.lock().await.unwrap();
         world.revoke(guard.path()).await;
         guard.lost().await;
+        // Before the guard is gone.
+        metrics.until(r#"lockkeeper_locks_held{kind="mutex"}"#, 0.0).await;
         guard.release().await.unwrap_err();
         assert_eq!((lost("revoked"), lost("session_expired")), (1.0, 0.0));
         let guard = mutex.lock().await.unwrap();

@@ -24,6 +24,15 @@ pub enum OverdueLevel {
 impl OverdueLevel {
     pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
 
+    #[cfg(feature = "metrics")]
+    fn label(self) -> &'static str {
+        match self {
+            Self::Expected => "expected",
+            Self::Alert => "alert",
+            Self::AutoUnlock => "auto_unlock",
+        }
+    }
+
     /// Returns the duration after which a holder with this metadata is overdue on this level.
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
@@ -119,7 +128,10 @@ pub(super) fn report(
     for overdue in overdue {
         tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
         #[cfg(feature = "metrics")]
-        crate::metrics::METRICS.overdue(overdue.level);
+        crate::metrics::METRICS
+            .overdue
+            .with_label_values(&[overdue.level.label()])
+            .inc();
         reporter.send(WardenReport::Overdue(overdue));
     }
 }
