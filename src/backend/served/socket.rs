@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(unix)]
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::runtime::Handle;
@@ -37,6 +38,11 @@ impl Endpoint {
                 ends_with_process, ..
             } => *ends_with_process,
         }
+    }
+
+    /// Returns the longest pause between two attempts to connect.
+    pub(super) fn longest_pause(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     /// Returns true if the way to the server may lead through a network.
