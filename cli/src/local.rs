@@ -53,7 +53,24 @@ pub(crate) struct LocalStore {
 struct Peer {
     /// `None` where the system does not tell.
     pid: Option<i32>,
-    _connection: Option<UnixStream>,
+    connection: Option<UnixStream>,
+}
+
+impl Peer {
+    /// Waits until the server has ended, at most for this time.
+    fn ended_within(&self, limit: Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(connection) = &self.connection else {
+            return std::thread::sleep(limit);
+        };
+        // It says nothing before it is spoken to: what can be read is the end.
+        let mut end = [PollFd::new(connection, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let _ = poll(&mut end, Some(&limit));
+    }
 }
 
 impl LocalStore {
@@ -132,7 +149,7 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
         // Its queue of connections is full, so it listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
-            _connection: None,
+            connection: None,
         })),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
@@ -153,7 +170,7 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     }
     Ok(Peer {
         pid: Some(credentials.pid.as_raw_nonzero().get()),
-        _connection: Some(stream),
+        connection: Some(stream),
     })
 }
 
@@ -162,6 +179,6 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
 fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
     Ok(Peer {
         pid: None,
-        _connection: Some(stream),
+        connection: Some(stream),
     })
 }

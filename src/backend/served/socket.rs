@@ -42,7 +42,14 @@ impl Endpoint {
 
     /// Returns the longest pause between two attempts to connect.
     pub(super) fn longest_pause(&self) -> Duration {
-        Duration::from_secs(1)
+        match self {
+            // A server that comes back is not to be met by all clients of a network at once.
+            Self::Tcp(_) => Duration::from_secs(1),
+            // An attempt costs two system calls. And a server that is killed again and again listens for moments only:
+            // with long pauses a client misses them all, until its session is given up.
+            #[cfg(unix)]
+            Self::Unix { .. } => Duration::from_millis(100),
+        }
     }
 
     /// Returns true if the way to the server may lead through a network.
