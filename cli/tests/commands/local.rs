@@ -455,6 +455,30 @@ fn an_executable_that_was_replaced_starts_the_server_again() {
     holder.release();
 }
 
+/// Its guardian starts the command, and with it this program once more, when the lock is granted.
+#[test]
+fn a_waiter_whose_executable_was_replaced_runs_its_command() {
+    let home = Home::new();
+    let program = home.folder.at("lockkeeper");
+    for is_removed in [true, false] {
+        let holder = home.hold(Shell::Login, "a");
+        fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
+        let waiter = home.command_of(&program, Shell::Cron, &holding(&["a"]));
+        let mut waiter = Holder::spawn(waiter);
+        home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
+        // An upgrade: the next one takes its place in one step, or after a moment without any.
+        fs::write(home.folder.at("new"), "not a program").unwrap();
+        match is_removed {
+            true => fs::remove_file(&program).unwrap(),
+            false => fs::rename(home.folder.at("new"), &program).unwrap(),
+        }
+        let former = holder.token();
+        holder.release();
+        assert!(waiter.granted() > former);
+        waiter.release();
+    }
+}
+
 #[test]
 fn a_link_that_was_removed_is_made_again_for_the_server_that_runs() {
     let home = Home::new();

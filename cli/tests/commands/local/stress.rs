@@ -71,7 +71,7 @@ fn client(home: &Home, resource: &Resource, mut dice: Dice) {
         if dice.below(4) == 0 {
             // Killed somewhere between its start and its grant, a starter of a server among others.
             std::thread::sleep(Duration::from_millis(dice.below(60)));
-            if dice.below(6) == 0 {
+            if dice.below(12) == 0 {
                 // Then its session lasts until its timeout.
                 kill_guardian(&holder);
             }
