@@ -195,3 +195,27 @@ fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
         assert_eq!(protocol.is_over, !is_extended);
     }
 }
+
+/// Only a client that has agreed on Lockkeeper's operations reads more than the code.
+#[test]
+fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
+    for is_extended in [false, true] {
+        let mut protocol = protocol_with(is_extended);
+        protocol.receive(&get_data(1));
+        protocol
+            .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+            .unwrap();
+        protocol.asks().clear();
+        let (what, limit) = ("watches of a session", 3);
+        let answer = Message::Answer {
+            zxid: Zxid(3),
+            answer: Err(Error::LimitReached { what, limit }),
+        };
+        protocol.encode(answer, BootInstant::from_nanos(0));
+        let mut frame = wire::Reader::new(&protocol.outgoing()[LENGTH_BYTES..]);
+        let header: ReplyHeader = frame.next().unwrap();
+        assert_eq!(header.err, Code::SystemError.number());
+        let reason = frame.next::<Refusal<'_>>().ok();
+        assert_eq!(reason.map(|reason| reason.limit), is_extended.then_some(3));
+    }
+}
