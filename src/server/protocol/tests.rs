@@ -219,3 +219,42 @@ fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
         assert_eq!(reason.map(|reason| reason.limit), is_extended.then_some(3));
     }
 }
+
+/// A client that takes it for refused would leave its entry in the queue.
+#[test]
+fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
+    let acl = crate::acl::Acl::open();
+    let enqueue = wire::Request::Enqueue(wire::Enqueue {
+        parent: "/q".into(),
+        name: "lock-".into(),
+        data: b"",
+        acl: wire::acl_records(&acl),
+        blockers: 0,
+        count: false,
+        queue_data: None,
+    });
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| enqueue.put_with_header(7, to));
+    let mut protocol = protocol_with(true);
+    protocol.receive(&frame);
+    protocol
+        .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+        .unwrap();
+    let asked = protocol.asks().pop_front();
+    assert!(matches!(asked, Some(Ask::Request(_))), "{asked:?}");
+    let name = "x".repeat(1 << 10);
+    let names = vec![name; protocol.limits.outgoing_bytes >> 10];
+    let answer = Message::Answer {
+        zxid: Zxid(3),
+        answer: Ok(Reply::Enqueued {
+            path: "/q/lock-0000000000".parse().unwrap(),
+            czxid: Zxid(3),
+            ahead: crate::protocol::Predecessor::Listed(names),
+        }),
+    };
+    protocol.encode(answer, BootInstant::from_nanos(0));
+    let mut frame = wire::Reader::new(&protocol.outgoing()[LENGTH_BYTES..]);
+    let header: ReplyHeader = frame.next().unwrap();
+    assert_eq!(header.err, Code::SystemError.number());
+    assert!(frame.next::<Refusal<'_>>().is_err());
+}
