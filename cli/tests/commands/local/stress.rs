@@ -65,7 +65,7 @@ fn client(home: &Home, resource: &Resource, mut dice: Dice) {
         0 => Shell::Login,
         _ => Shell::Cron,
     };
-    let options = ["--connect-timeout=2m", "--session-timeout=6s", "turns"];
+    let options = ["--connect-timeout=2m", "--session-timeout=8s", "turns"];
     while !resource.is_done() {
         let mut holder = Holder::spawn(home.command(shell, &holding(&options)));
         if dice.below(4) == 0 {
