@@ -24,7 +24,7 @@ pub enum Error {
         /// The rule that it breaks.
         reason: &'static str,
     },
-    /// An argument cannot be meant; nothing was sent.
+    /// An argument cannot be meant; nothing was changed.
     #[error("bad argument: {0}")]
     BadArguments(String),
     /// There is no such znode.
@@ -225,7 +225,7 @@ pub enum Error {
     /// when there is room again.
     #[error("no room on the disk for the store at {}: make some, and write again", .path.display())]
     DiskFull {
-        /// The store's folder.
+        /// The store's folder; of one that another process serves the words "the server".
         path: PathBuf,
     },
     /// The folder holds other things than a store.

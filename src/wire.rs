@@ -19,6 +19,7 @@ mod frame;
 pub(crate) mod fuzz;
 mod jute;
 mod multi;
+mod refusal;
 mod request;
 mod response;
 mod stat;
@@ -40,6 +41,7 @@ pub(crate) use self::extension::{
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
 pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
+pub(crate) use self::refusal::Refusal;
 pub(crate) use self::request::{
     AddWatch, Auth, Create, CreateTtl, Incoming, Named, Op, Prefix, Read, Reconfig, Refused,
     Request, Sasl, SetAcl, SetData, SetWatches, SetWatches2, Sync, UNKNOWN_ZXID, Versioned,

@@ -53,7 +53,24 @@ pub(crate) struct LocalStore {
 struct Peer {
     /// `None` where the system does not tell.
     pid: Option<i32>,
-    _connection: Option<UnixStream>,
+    connection: Option<UnixStream>,
+}
+
+impl Peer {
+    /// Waits until the server has ended, at most for this time.
+    fn ended_within(&self, limit: Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(connection) = &self.connection else {
+            return std::thread::sleep(limit);
+        };
+        // It says nothing before it is spoken to: what can be read is the end.
+        let mut end = [PollFd::new(connection, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let _ = poll(&mut end, Some(&limit));
+    }
 }
 
 impl LocalStore {
@@ -106,6 +123,26 @@ impl LocalStore {
         rustix::process::Pid::from_raw(peer.pid?)
     }
 
+    /// Returns those of these processes that are about to become the server: their stdin is the lock of the start.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn starting(
+        &self,
+        pids: impl Iterator<Item = rustix::process::Pid>,
+    ) -> Vec<rustix::process::Pid> {
+        use std::os::unix::fs::MetadataExt;
+        let id = |path: &Path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let lock = id(&self.folder.start_lock());
+        let stdin = |pid: &rustix::process::Pid| {
+            let path = format!("/proc/{}/fd/0", pid.as_raw_nonzero());
+            id(Path::new(&path))
+        };
+        let has_lock = |pid: &_| lock.is_some() && stdin(pid) == lock;
+        pids.filter(has_lock).collect()
+    }
+
     fn too_late(&self, timeout: Duration) -> String {
         format!(
             "the server of {} does not listen within {timeout:?}: see {}",
@@ -132,7 +169,7 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
         // Its queue of connections is full, so it listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
-            _connection: None,
+            connection: None,
         })),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
@@ -153,7 +190,7 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     }
     Ok(Peer {
         pid: Some(credentials.pid.as_raw_nonzero().get()),
-        _connection: Some(stream),
+        connection: Some(stream),
     })
 }
 
@@ -162,6 +199,6 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
 fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
     Ok(Peer {
         pid: None,
-        _connection: Some(stream),
+        connection: Some(stream),
     })
 }

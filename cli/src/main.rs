@@ -7,7 +7,6 @@ mod completions;
 mod digest;
 mod elect;
 mod exit;
-mod hold;
 mod inspect;
 mod local;
 mod locks;
@@ -140,9 +139,6 @@ enum Command {
     /// late at times, and never early. stdout has a line for each report, stderr the log (its level is in
     /// LOCKKEEPER_LOG). Of several wardens with the same prefix one acts, and the others wait to take its place.
     Warden(warden::Warden),
-    /// Holds a lock, whose token it prints, until stdin ends.
-    #[command(hide = true)]
-    Hold(hold::Hold),
     /// Shows this user's own store on this machine, which commands use without --url, and stops its server.
     ///
     /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
@@ -232,7 +228,6 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Elect(elect) => return Ok(elect.front()),
         Command::ElectGuardian(elect) => return Ok(elect.guardian()),
         Command::Who(who) => return Ok(in_a_store(who.run())),
-        Command::Hold(hold) => return Ok(in_a_store(hold.run())),
         Command::Local(local) => return Ok(ended(local.run())),
         Command::Detach { arguments } => return Ok(ended(local::detach(&arguments))),
     }

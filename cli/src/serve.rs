@@ -7,7 +7,10 @@ mod config;
 mod flags;
 mod limits;
 pub(crate) mod logs;
+#[cfg_attr(not(target_os = "linux"), path = "serve/assumed_memory.rs")]
+mod machine_memory;
 mod memory;
+#[cfg_attr(not(target_os = "linux"), path = "serve/no_notify.rs")]
 mod notify;
 mod plan;
 pub(crate) mod signals;

@@ -58,6 +58,7 @@ pub mod testing {}
 /// [operations]: crate::guides::operations
 #[doc = repository!("durability", "docs/durability.md")]
 #[doc = repository!("fairness", "docs/performance.md#fairness")]
+#[doc = repository!("polling", "docs/performance.md#busy-polling-of-the-server")]
 #[doc = repository!("threads", "docs/performance.md#threads-of-the-server")]
 ///
 #[doc = include_str!("../guides/operating.md")]

@@ -295,6 +295,7 @@ impl ServedSession {
             process: (options.end_with_process && server.endpoint.states_process())
                 .then(ProcessIdentity::own)
                 .flatten(),
+            longest_pause: server.endpoint.longest_pause(),
             seed: u64::from_ne_bytes(random()),
         };
         let clock = server.clock.clone();

@@ -23,8 +23,8 @@ use crate::protocol::Reply;
 use crate::types::Zxid;
 use crate::watch::{WatchMode, WatchedEvent};
 use crate::wire::{
-    self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refused, ReplyHeader,
-    Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,
+    self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refusal, Refused,
+    ReplyHeader, Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,
 };
 
 /// State of the protocol with one client, after the handshake.
@@ -310,17 +310,25 @@ impl ProtocolState {
         let out = &mut self.out;
         match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
-                Ok(response) => {
-                    let too_large = put_response(out, xid, zxid, &response, max_bytes);
-                    self.too_large = too_large.or(self.too_large);
+                Ok(response) if response.record_bytes() > max_bytes => {
+                    self.too_large = Some(response.record_bytes());
+                    let (what, limit) = (ANSWER_BYTES, max_bytes);
+                    let refusal = Error::LimitReached { what, limit };
+                    // A write was carried out: its client must not take it for refused.
+                    let is_told = self.is_extended && shape.op().is_read();
+                    let refusal = Refusal::of(&refusal).filter(|_| is_told);
+                    put_refusal(out, xid, zxid.0, Code::SystemError, refusal);
                 }
+                Ok(response) => put_response(out, xid, zxid, &response),
                 Err(code) => {
                     if let Err(Error::LimitReached { what, limit }) = answer
                         && *what == ANSWER_BYTES
                     {
                         self.too_large = Some(*limit);
                     }
-                    put_code(out, xid, zxid.0, code);
+                    let refusal = answer.as_ref().err().and_then(Refusal::of);
+                    let refusal = refusal.filter(|_| self.is_extended);
+                    put_refusal(out, xid, zxid.0, code, refusal);
                 }
             },
             ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
@@ -350,7 +358,11 @@ impl ProtocolState {
                     user: user.clone().into(),
                 };
                 let infos = who_am_i.iter().map(info).collect();
-                put_response(out, xid, zxid, &Response::WhoAmI(infos), max_bytes);
+                let response = Response::WhoAmI(infos);
+                match response.record_bytes() > max_bytes {
+                    true => put_code(out, xid, zxid.0, Code::SystemError),
+                    false => put_response(out, xid, zxid, &response),
+                }
             }
         }
         self.count(&pending, zxid, now);
@@ -559,23 +571,18 @@ fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) {
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
 }
 
-/// Encodes a reply. One that is larger than what may wait for a client is refused instead: then returns its size.
-fn put_response(
-    out: &mut Vec<u8>,
-    xid: i32,
-    zxid: Zxid,
-    response: &Response<'_>,
-    max_bytes: usize,
-) -> Option<usize> {
-    let bytes = response.record_bytes();
-    // Before it is encoded: one multiRead may name a large znode many times.
-    if bytes > max_bytes {
-        put_code(out, xid, zxid.0, Code::SystemError);
-        return Some(bytes);
-    }
-    out.reserve(bytes + REPLY_HEADER_BYTES);
+/// Encodes an error, and its reason for a client that reads one.
+fn put_refusal(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code, refusal: Option<Refusal<'_>>) {
+    use crate::wire::Jute;
+    put_frame(out, |to| {
+        ReplyHeader::new(xid, zxid, code).put(to);
+        refusal.iter().for_each(|refusal| refusal.put(to));
+    });
+}
+
+fn put_response(out: &mut Vec<u8>, xid: i32, zxid: Zxid, response: &Response<'_>) {
+    out.reserve(response.record_bytes() + REPLY_HEADER_BYTES);
     put_frame(out, |to| response.put_with_header(xid, zxid.0, to));
-    None
 }
 
 /// Length of a frame's prefix and a reply's header.

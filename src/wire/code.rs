@@ -1,5 +1,7 @@
 //! ZooKeeper's error codes, and their mapping to and from [`Error`].
 
+use std::fmt;
+
 use crate::error::Error;
 use crate::path::parent_of;
 use crate::types::SessionId;
@@ -71,12 +73,22 @@ codes! {
 pub(crate) struct About<'a> {
     /// The operation.
     pub(crate) what: &'static str,
-    /// The path.
+    /// The path; empty for a request without one, or with several.
     pub(crate) path: &'a str,
     /// The expected version.
     pub(crate) version: Option<i32>,
     /// The session.
     pub(crate) session: SessionId,
+}
+
+/// As "create of /a".
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            "" => f.write_str(self.what),
+            path => write!(f, "{} of {path}", self.what),
+        }
+    }
 }
 
 impl Code {
@@ -95,11 +107,26 @@ impl Code {
                 Error::ConnectionLoss
             }
             Self::Unimplemented => Error::Unimplemented { what: about.what },
-            Self::BadArguments => Error::BadArguments(path()),
+            // Of several mistakes ZooKeeper's code does not say which.
+            Self::BadArguments => Error::BadArguments(format!(
+                "the server refuses {about}: its path, its access control list or its size"
+            )),
+            Self::SessionExpired => Error::SessionExpired { session },
+            Self::AuthFailed | Self::SessionClosedRequireSaslAuth => Error::AuthFailed,
+            Self::SessionMoved => Error::SessionMoved { session },
+            Self::SystemError => Error::Protocol(format!(
+                "{about} was answered with SystemError ({}): a limit of the server, a full disk, or a fault, which \
+                 its log tells",
+                self.number()
+            )),
+            // No znode is known of which it would be true.
+            other if about.path.is_empty() => other.unexpected(about),
             // A create names a znode that does not exist yet: the missing one is its parent.
-            Self::NoNode if about.what.starts_with("create") => Error::NoNode {
-                path: parent_of(about.path).unwrap_or("/").to_owned(),
-            },
+            Self::NoNode if about.what.starts_with("create") || about.what == "enqueue" => {
+                Error::NoNode {
+                    path: parent_of(about.path).unwrap_or("/").to_owned(),
+                }
+            }
             Self::NoNode => Error::NoNode { path: path() },
             Self::NoAuth => Error::NoAuth { path: path() },
             Self::BadVersion => Error::BadVersion {
@@ -109,24 +136,24 @@ impl Code {
             Self::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path: path() },
             Self::NodeExists => Error::NodeExists { path: path() },
             Self::NotEmpty => Error::NotEmpty { path: path() },
-            Self::SessionExpired => Error::SessionExpired { session },
             Self::InvalidAcl => Error::InvalidAcl { path: path() },
-            Self::AuthFailed | Self::SessionClosedRequireSaslAuth => Error::AuthFailed,
-            Self::SessionMoved => Error::SessionMoved { session },
-            other => Error::Protocol(format!(
-                "{} of {} was answered with {other:?} ({})",
-                about.what,
-                about.path,
-                other.number()
-            )),
+            other => other.unexpected(about),
         })
+    }
+
+    fn unexpected(self, about: About<'_>) -> Error {
+        Error::Protocol(format!(
+            "{about} was answered with {self:?} ({})",
+            self.number()
+        ))
     }
 }
 
 /// Returns the code that tells a client of an error.
 ///
 /// An error that ZooKeeper has no code for (a limit, a full or failed disk, an exhausted sequence counter) is a
-/// `SystemError`: the one code of a fault on the server's side that every client knows.
+/// `SystemError`: the one code of a fault on the server's side that every client knows. A client of ours gets the reason
+/// as well ([`Refusal`](super::Refusal)).
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {
@@ -207,6 +234,23 @@ mod tests {
             assert_eq!(Code::of(code.number()), Some(*code));
         }
         assert_eq!(Code::of(-9_999), None);
+    }
+
+    /// Of a multi as a whole no znode is known that it concerns.
+    #[test]
+    fn an_error_without_a_path_names_none() {
+        let about = About {
+            what: "multi",
+            path: "",
+            ..ABOUT
+        };
+        for code in Code::ALL.iter().filter(|code| **code != Code::Ok) {
+            let text = code.error(about).unwrap().to_string();
+            assert!(!text.contains('/') && !text.contains("  "), "{text}");
+            assert!(!text.ends_with(' '), "{text}");
+        }
+        let text = Code::BadArguments.error(ABOUT).unwrap().to_string();
+        assert!(text.contains("setData of /a"), "{text}");
     }
 
     #[test]

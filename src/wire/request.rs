@@ -103,6 +103,24 @@ impl Op {
         )
     }
 
+    /// Returns true if the operation changes nothing in the store.
+    #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
+    pub(crate) fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Exists
+                | Self::GetData
+                | Self::GetAcl
+                | Self::GetChildren
+                | Self::GetChildren2
+                | Self::GetEphemerals
+                | Self::GetAllChildrenNumber
+                | Self::MultiRead
+                | Self::GetPredecessor
+                | Self::GetQueue
+        )
+    }
+
     /// Returns true if the operation creates a znode.
     pub(crate) fn is_create(self) -> bool {
         matches!(

@@ -23,6 +23,8 @@ mod naive;
 mod process_exit;
 mod program;
 mod proof;
+#[cfg(all(feature = "server", feature = "client"))]
+mod refusals;
 mod renegotiation;
 mod rules;
 mod rules_in_time;

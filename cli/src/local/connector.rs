@@ -14,6 +14,9 @@ use super::LocalStore;
 /// Pause before the server is looked for again, while a client waits for it.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The same after the server's end.
+const SHORTEST_RETRY: Duration = Duration::from_millis(10);
+
 /// The connector of the user's own store.
 #[derive(Debug)]
 pub(super) struct LocalConnector {
@@ -77,11 +80,23 @@ async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionSta
 fn restart(store: &LocalStore, status: &SessionStatus) {
     let mut _kept = None;
     while status.state() == SessionState::Suspended {
-        // A reason not to start may pass, as a full disk does; the session says when it is too late.
-        _kept = match store.peer() {
+        let peer = match store.peer() {
             Ok(Some(peer)) => Some(peer),
             _ => store.start().ok(),
         };
-        std::thread::sleep(RETRY);
+        // While it is kept, the server is not idle.
+        _kept = match peer {
+            Some(peer) => {
+                peer.ended_within(RETRY);
+                // A server that takes no connection ends this one at once.
+                std::thread::sleep(SHORTEST_RETRY);
+                Some(peer)
+            }
+            // A reason not to start may pass, as a full disk does; the session says when it is too late.
+            None => {
+                std::thread::sleep(RETRY);
+                None
+            }
+        };
     }
 }

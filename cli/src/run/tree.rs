@@ -117,9 +117,14 @@ impl Tree {
     /// Returns the processes of the command. The server of the store is asked for each time: another one may have been
     /// started.
     fn living(&self) -> Vec<descendants::Process> {
-        let server = self.store.as_ref().and_then(LocalStore::server);
-        let others: Vec<_> = self.others.iter().copied().chain(server).collect();
-        descendants::living(&others)
+        let (processes, mut others) = (descendants::all(), self.others.clone());
+        if let Some(store) = &self.store {
+            // In this order: a server that starts gives its mark up when it listens.
+            let pids = processes.iter().map(|process| process.pid);
+            others.extend(store.starting(pids));
+            others.extend(store.server());
+        }
+        descendants::living(processes, &others)
     }
 }
 

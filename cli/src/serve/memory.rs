@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::system::sysinfo;
-
 use super::flags::Flags;
+use super::machine_memory;
 use crate::values::Data;
 
 /// The parts of `--max-memory`, chosen so that the process stays within it when all of them are full at once.
@@ -100,8 +99,7 @@ impl Memory {
 /// Default of `--max-memory`: three quarters of its control group's limit, where there is one,
 /// since the kernel counts sockets and cached files towards that, too; else half of the machine's memory.
 fn default_total() -> usize {
-    let machine = sysinfo();
-    let machine = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
+    let machine = machine_memory::bytes();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups);
     let total = match limit.filter(|limit| *limit < machine) {

@@ -5,7 +5,7 @@ mod refusals;
 mod stress;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -70,9 +70,9 @@ impl Home {
         self.command(shell, arguments).output().unwrap()
     }
 
-    /// Takes the lock, in a process that has it until it is released. Returns before it is granted.
+    /// Takes the lock, for a command that has it until it is released. Returns before it is granted.
     fn queue(&self, shell: Shell, lock: &str) -> Holder {
-        Holder::spawn(self.command(shell, &["hold", lock, "--connect-timeout=2m"]))
+        Holder::spawn(self.command(shell, &holding(&["--connect-timeout=2m", lock])))
     }
 
     /// Takes the lock, and returns when it is granted.
@@ -167,7 +167,14 @@ impl Drop for Home {
     }
 }
 
-/// A process that takes a lock. Dropping it kills the process.
+/// The arguments of `lockkeeper run` for a command that prints its token, and ends with its stdin.
+fn holding<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let script = "echo $LOCKKEEPER_TOKEN; exec cat >/dev/null";
+    [&["run"], arguments, &["--", "sh", "-c", script]].concat()
+}
+
+/// A command under a lock. Dropping it kills the process that was started, and waits for the end of its guardian, which
+/// ends the command.
 struct Holder {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -187,17 +194,13 @@ impl Holder {
         }
     }
 
-    /// Waits for the grant, and returns the token; `None` if the process has ended before.
-    fn try_granted(&mut self) -> Option<u64> {
+    /// Waits for the grant, and returns the token.
+    fn granted(&mut self) -> u64 {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         self.token = line.trim_end().parse().ok();
         self.token
-    }
-
-    fn granted(&mut self) -> u64 {
-        let token = self.try_granted();
-        token.unwrap_or_else(|| panic!("it ended: {:?}", self.child.wait()))
+            .unwrap_or_else(|| panic!("it ended: {:?}", self.child.wait()))
     }
 
     fn token(&self) -> u64 {
@@ -216,6 +219,8 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // The guardian has it open until its end.
+        let _ = io::copy(&mut self.stdout, &mut io::sink());
     }
 }
 
@@ -325,10 +330,47 @@ fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
     assert_eq!(home.servers(), 2, "{}", home.log());
 }
 
+/// One that is killed while it starts would be started again by the guardian, which needs it for the release.
+#[test]
+fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
+    let home = Home::new();
+    let script = "(trap 'echo asked; exit' TERM; echo $LOCKKEEPER_TOKEN; while :; do sleep 1000 & wait $!; done) &
+                  exec cat >/dev/null";
+    let arguments = ["run", "a", "--", "sh", "-c", script];
+    let mut command = Holder::spawn(home.command(Shell::Login, &arguments));
+    command.granted();
+    let first = home.server().unwrap();
+    // The next server cannot open the store, and so does not listen, until this test lets it.
+    let lock = File::open(home.data().unwrap().join("store/LOCK")).unwrap();
+    let waiter = format!(":{} 0 EOF", lock.metadata().unwrap().ino());
+    let waiting = std::thread::spawn(move || lock.lock().map(|()| lock));
+    home.until(|_| {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let is_it = |line: &str| line.contains("-> FLOCK") && line.ends_with(&waiter);
+        locks.lines().any(is_it).then_some(())
+    });
+    kill_process(first, Signal::KILL).unwrap();
+    let lock = waiting.join().unwrap().unwrap();
+    let serves = |pid: &Pid| {
+        let arguments = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+        let arguments = arguments.unwrap_or_default();
+        *pid != first && arguments.split(|byte| *byte == 0).nth(1) == Some(b"serve")
+    };
+    let next = home.until(|home| home.processes().into_iter().find(serves));
+    // The guardian ends what the command has left behind, and the server is its child, too.
+    drop(command.child.stdin.take());
+    let mut asked = String::new();
+    command.stdout.read_line(&mut asked).unwrap();
+    assert_eq!(asked, "asked\n");
+    drop(lock);
+    command.release();
+    assert_eq!(home.server(), Some(next), "{}", home.log());
+}
+
 #[test]
 fn the_lock_of_a_killed_process_is_free_at_once() {
     let home = Home::new();
-    let arguments = ["hold", "a", "--session-timeout=10m"];
+    let arguments = holding(&["--session-timeout=10m", "a"]);
     let mut holder = Holder::spawn(home.command(Shell::Login, &arguments));
     let former = holder.granted();
     let mut waiter = home.queue(Shell::Cron, "a");
@@ -406,7 +448,7 @@ fn an_executable_that_was_replaced_starts_the_server_again() {
     let home = Home::new();
     let program = home.folder.at("lockkeeper");
     fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
-    let mut holder = Holder::spawn(home.command_of(&program, Shell::Login, &["hold", "a"]));
+    let mut holder = Holder::spawn(home.command_of(&program, Shell::Login, &holding(&["a"])));
     holder.granted();
     fs::remove_file(&program).unwrap();
     fs::write(&program, "not a program").unwrap();
@@ -415,6 +457,30 @@ fn an_executable_that_was_replaced_starts_the_server_again() {
     home.until(|home| home.server().filter(|next| *next != server));
     assert_eq!(home.queued(Shell::Cron, "a"), [holder.token()]);
     holder.release();
+}
+
+/// Its guardian starts the command, and with it this program once more, when the lock is granted.
+#[test]
+fn a_waiter_whose_executable_was_replaced_runs_its_command() {
+    let home = Home::new();
+    let program = home.folder.at("lockkeeper");
+    for is_removed in [true, false] {
+        let holder = home.hold(Shell::Login, "a");
+        fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
+        let waiter = home.command_of(&program, Shell::Cron, &holding(&["a"]));
+        let mut waiter = Holder::spawn(waiter);
+        home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
+        // An upgrade: the next one takes its place in one step, or after a moment without any.
+        fs::write(home.folder.at("new"), "not a program").unwrap();
+        match is_removed {
+            true => fs::remove_file(&program).unwrap(),
+            false => fs::rename(home.folder.at("new"), &program).unwrap(),
+        }
+        let former = holder.token();
+        holder.release();
+        assert!(waiter.granted() > former);
+        waiter.release();
+    }
 }
 
 #[test]

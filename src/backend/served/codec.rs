@@ -303,24 +303,24 @@ pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     let (what, path, version) = match request {
         Request::Create(create) => (CREATE, create.path.as_str(), None),
         Request::Delete { path, version } => ("delete", path.as_str(), *version),
-        Request::Withdraw { entry } => ("delete", entry.as_str(), None),
+        Request::Withdraw { entry } => ("withdraw", entry.as_str(), None),
         Request::Exists { path, .. } => ("exists", path.as_str(), None),
         Request::GetData { path, .. } => ("getData", path.as_str(), None),
         Request::SetData { path, version, .. } => ("setData", path.as_str(), *version),
         Request::GetChildren { path, .. } => ("getChildren", path.as_str(), None),
-        Request::Multi(_) => ("multi", "/", None),
-        Request::MultiRead(_) => ("multiRead", "/", None),
+        Request::Multi(_) => ("multi", "", None),
+        Request::MultiRead(_) => ("multiRead", "", None),
         Request::Sync { path } => ("sync", path.as_str(), None),
         Request::GetEphemerals { prefix } => ("getEphemerals", prefix.as_str(), None),
         Request::GetAllChildrenNumber { path } => ("getAllChildrenNumber", path.as_str(), None),
         Request::AddWatch { path, .. } => ("addWatch", path.as_str(), None),
-        Request::Enqueue(enqueue) => (CREATE, enqueue.parent.as_str(), None),
-        Request::GetPredecessor(look) => ("getChildren", look.entry.as_str(), None),
-        Request::GetQueue { parent, .. } => ("getChildren", parent.as_str(), None),
+        Request::Enqueue(enqueue) => ("enqueue", enqueue.parent.as_str(), None),
+        Request::GetPredecessor(look) => ("getPredecessor", look.entry.as_str(), None),
+        Request::GetQueue { parent, .. } => ("getQueue", parent.as_str(), None),
         Request::GetAcl { path } => ("getACL", path.as_str(), None),
         Request::SetAcl { path, version, .. } => ("setACL", path.as_str(), *version),
-        Request::AddAuth { .. } => ("auth", "/", None),
-        Request::Close => ("closeSession", "/", None),
+        Request::AddAuth { .. } => ("auth", "", None),
+        Request::Close => ("closeSession", "", None),
     };
     About {
         what,
@@ -356,9 +356,8 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
         code => code.and_then(|code| code.error(about)),
     };
     error.unwrap_or_else(|| {
-        let About { what, path, .. } = about;
         Error::Protocol(format!(
-            "{what} of {path} was answered with the unknown error {number}"
+            "{about} was answered with the unknown error {number}"
         ))
     })
 }
@@ -450,6 +449,25 @@ pub(super) fn read_reply(
         | (Request::Sync { .. }, Response::Synced(_)) => Reply::Done,
         (_, other) => return Err(malformed(what, &format!("{other:?}"))),
     })
+}
+
+/// Reads the reason that a server gives for its refusal of a request; `None` where it gives none, or a later server
+/// another one.
+pub(super) fn read_refusal(
+    request: &Request,
+    body: &mut Reader<'_>,
+    session: SessionId,
+) -> Option<Error> {
+    let refusal = body.next::<wire::Refusal<'_>>().ok()?;
+    match request {
+        Request::Enqueue(enqueue) => {
+            let path = enqueue.parent.join(&enqueue.name).ok()?;
+            let about = about(request, session);
+            let path = path.as_str();
+            refusal.error(About { path, ..about })
+        }
+        _ => refusal.error(about(request, session)),
+    }
 }
 
 /// Decodes the reply with an error to a request: for some, that error is an answer.

@@ -42,6 +42,8 @@ pub(super) struct SessionOptions {
     pub(super) auth: Vec<(String, Secret)>,
     /// The process, for a server of this machine that is to end the session with it.
     pub(super) process: Option<ProcessIdentity>,
+    /// Longest pause between two attempts to connect.
+    pub(super) longest_pause: Duration,
     /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
     pub(super) seed: u64,
 }
@@ -199,9 +201,9 @@ pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// Pings in a timeout, where nothing else is sent.
 const PINGS: u32 = 3;
 
-/// First pause between two attempts to connect; each later one is twice as long. The first attempt has none.
+/// Half the first pause between two attempts to connect; each later one is twice as long, up to
+/// [`SessionOptions::longest_pause`]. The first attempt has none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limits of one attempt to connect, handshake included, which lasts a third of the timeout.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
@@ -389,7 +391,7 @@ impl<T> ClientSession<T> {
             0 => Duration::ZERO,
             attempts => {
                 let pause = SHORTEST_PAUSE.saturating_mul(1 << attempts.min(10));
-                self.jittered(pause.min(LONGEST_PAUSE))
+                self.jittered(pause.min(self.options.longest_pause))
             }
         };
         self.attempts = self.attempts.saturating_add(1);

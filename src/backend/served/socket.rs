@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(unix)]
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::runtime::Handle;
@@ -36,6 +37,18 @@ impl Endpoint {
             Self::Unix {
                 ends_with_process, ..
             } => *ends_with_process,
+        }
+    }
+
+    /// Returns the longest pause between two attempts to connect.
+    pub(super) fn longest_pause(&self) -> Duration {
+        match self {
+            // A server that comes back is not to be met by all clients of a network at once.
+            Self::Tcp(_) => Duration::from_secs(1),
+            // An attempt costs two system calls. And a server that is killed again and again listens for moments only:
+            // with long pauses a client misses them all, until its session is given up.
+            #[cfg(unix)]
+            Self::Unix { .. } => Duration::from_millis(100),
         }
     }
 

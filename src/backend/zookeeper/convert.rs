@@ -17,6 +17,7 @@ use crate::watch::{EventKind, WatchMode, WatchedEvent};
 #[derive(Clone, Copy)]
 pub(super) struct RequestContext<'a> {
     pub(super) what: &'static str,
+    /// Empty for a request without a path, or with several.
     pub(super) path: &'a str,
     pub(super) version: Option<i32>,
     pub(super) session: SessionId,
@@ -26,21 +27,8 @@ impl RequestContext<'_> {
     pub(super) fn error(self, error: zk::Error) -> Error {
         let path = || self.path.to_owned();
         match error {
-            zk::Error::NoNode if self.what == CREATE => Error::NoNode {
-                path: parent_of(self.path).unwrap_or("/").to_owned(),
-            },
-            zk::Error::NoNode => Error::NoNode { path: path() },
-            zk::Error::NodeExists => Error::NodeExists { path: path() },
-            zk::Error::NotEmpty => Error::NotEmpty { path: path() },
-            zk::Error::NoAuth => Error::NoAuth { path: path() },
-            zk::Error::InvalidAcl => Error::InvalidAcl { path: path() },
-            zk::Error::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path: path() },
-            zk::Error::BadVersion => Error::BadVersion {
-                path: path(),
-                expected: self.version.unwrap_or(-1),
-            },
             zk::Error::BadArguments(reason) => {
-                Error::BadArguments(format!("{}: {reason}", self.path))
+                Error::BadArguments(format!("{}: {reason}", self.subject()))
             }
             zk::Error::Unimplemented => Error::Unimplemented { what: self.what },
             zk::Error::AuthFailed => Error::AuthFailed,
@@ -56,7 +44,33 @@ impl RequestContext<'_> {
             | zk::Error::Timeout
             | zk::Error::SessionMoved
             | zk::Error::Custom(_) => Error::ConnectionLoss,
-            other => Error::Protocol(format!("{} of {}: {other}", self.what, self.path)),
+            // No znode is known of which it would be true.
+            other if self.path.is_empty() => self.unexpected(&other),
+            zk::Error::NoNode if self.what == CREATE => Error::NoNode {
+                path: parent_of(self.path).unwrap_or("/").to_owned(),
+            },
+            zk::Error::NoNode => Error::NoNode { path: path() },
+            zk::Error::NodeExists => Error::NodeExists { path: path() },
+            zk::Error::NotEmpty => Error::NotEmpty { path: path() },
+            zk::Error::NoAuth => Error::NoAuth { path: path() },
+            zk::Error::InvalidAcl => Error::InvalidAcl { path: path() },
+            zk::Error::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path: path() },
+            zk::Error::BadVersion => Error::BadVersion {
+                path: path(),
+                expected: self.version.unwrap_or(-1),
+            },
+            other => self.unexpected(&other),
+        }
+    }
+
+    fn unexpected(self, error: &zk::Error) -> Error {
+        Error::Protocol(format!("{}: {error}", self.subject()))
+    }
+
+    fn subject(self) -> String {
+        match self.path {
+            "" => self.what.to_owned(),
+            path => format!("{} of {path}", self.what),
         }
     }
 }

@@ -117,7 +117,7 @@ pub(super) async fn carry_out(
         }
         Request::AddAuth { scheme, secret } => {
             let proved = client.auth(&scheme, secret.as_bytes()).await;
-            proved.map_err(|error| about("auth", "/", None).error(error))?;
+            proved.map_err(|error| about("auth", "", None).error(error))?;
             Ok(Reply::Done)
         }
         Request::Close => unreachable!("closing is no request to the crate"),
@@ -312,7 +312,7 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
         }
         error => RequestContext {
             what: "multi",
-            path: "/",
+            path: "",
             version: None,
             session,
         }
@@ -341,7 +341,7 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     }
     let about = RequestContext {
         what: "multiRead",
-        path: "/",
+        path: "",
         version: None,
         session,
     };

@@ -195,3 +195,66 @@ fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
         assert_eq!(protocol.is_over, !is_extended);
     }
 }
+
+/// Only a client that has agreed on Lockkeeper's operations reads more than the code.
+#[test]
+fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
+    for is_extended in [false, true] {
+        let mut protocol = protocol_with(is_extended);
+        protocol.receive(&get_data(1));
+        protocol
+            .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+            .unwrap();
+        protocol.asks().clear();
+        let (what, limit) = ("watches of a session", 3);
+        let answer = Message::Answer {
+            zxid: Zxid(3),
+            answer: Err(Error::LimitReached { what, limit }),
+        };
+        protocol.encode(answer, BootInstant::from_nanos(0));
+        let mut frame = wire::Reader::new(&protocol.outgoing()[LENGTH_BYTES..]);
+        let header: ReplyHeader = frame.next().unwrap();
+        assert_eq!(header.err, Code::SystemError.number());
+        let reason = frame.next::<Refusal<'_>>().ok();
+        assert_eq!(reason.map(|reason| reason.limit), is_extended.then_some(3));
+    }
+}
+
+/// A client that takes it for refused would leave its entry in the queue.
+#[test]
+fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
+    let acl = crate::acl::Acl::open();
+    let enqueue = wire::Request::Enqueue(wire::Enqueue {
+        parent: "/q".into(),
+        name: "lock-".into(),
+        data: b"",
+        acl: wire::acl_records(&acl),
+        blockers: 0,
+        count: false,
+        queue_data: None,
+    });
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| enqueue.put_with_header(7, to));
+    let mut protocol = protocol_with(true);
+    protocol.receive(&frame);
+    protocol
+        .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+        .unwrap();
+    let asked = protocol.asks().pop_front();
+    assert!(matches!(asked, Some(Ask::Request(_))), "{asked:?}");
+    let name = "x".repeat(1 << 10);
+    let names = vec![name; protocol.limits.outgoing_bytes >> 10];
+    let answer = Message::Answer {
+        zxid: Zxid(3),
+        answer: Ok(Reply::Enqueued {
+            path: "/q/lock-0000000000".parse().unwrap(),
+            czxid: Zxid(3),
+            ahead: crate::protocol::Predecessor::Listed(names),
+        }),
+    };
+    protocol.encode(answer, BootInstant::from_nanos(0));
+    let mut frame = wire::Reader::new(&protocol.outgoing()[LENGTH_BYTES..]);
+    let header: ReplyHeader = frame.next().unwrap();
+    assert_eq!(header.err, Code::SystemError.number());
+    assert!(frame.next::<Refusal<'_>>().is_err());
+}

@@ -13,10 +13,10 @@ pub(super) struct Process {
     is_zombie: bool,
 }
 
-/// Returns the descendants of this process that have not ended, without `others` and theirs.
-pub(super) fn living(others: &[Pid]) -> Vec<Process> {
+/// Returns the descendants of this process among `processes` that have not ended, without `others` and theirs.
+pub(super) fn living(processes: Vec<Process>, others: &[Pid]) -> Vec<Process> {
     let mut by_parent: HashMap<Pid, Vec<Process>> = HashMap::new();
-    for process in all() {
+    for process in processes {
         by_parent.entry(process.parent).or_default().push(process);
     }
     let (mut found, mut next) = (Vec::new(), vec![getpid()]);
@@ -43,7 +43,8 @@ pub(super) fn children() -> Vec<Pid> {
     children.map(|process| process.pid).collect()
 }
 
-fn all() -> Vec<Process> {
+/// Returns the processes that /proc shows.
+pub(super) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let pids = names.filter_map(|name| name.parse::<i32>().ok());

@@ -65,35 +65,40 @@ fn client(home: &Home, resource: &Resource, mut dice: Dice) {
         0 => Shell::Login,
         _ => Shell::Cron,
     };
+    let options = ["--connect-timeout=2m", "--session-timeout=8s", "turns"];
     while !resource.is_done() {
-        // A client that is killed while no server runs is missed at its timeout.
-        let arguments = [
-            "hold",
-            "turns",
-            "--connect-timeout=2m",
-            "--session-timeout=4s",
-        ];
-        let mut holder = Holder::spawn(home.command(shell, &arguments));
+        let mut holder = Holder::spawn(home.command(shell, &holding(&options)));
         if dice.below(4) == 0 {
             // Killed somewhere between its start and its grant, a starter of a server among others.
             std::thread::sleep(Duration::from_millis(dice.below(60)));
+            if dice.below(12) == 0 {
+                // Then its session lasts until its timeout.
+                kill_guardian(&holder);
+            }
             drop(holder);
             continue;
         }
-        // A session may end under so many kills; what counts is that nobody else believes in its lock.
-        let Some(token) = holder.try_granted() else {
-            continue;
-        };
+        // A client that is not killed itself loses neither its place nor its lock, whatever becomes of the servers.
+        let token = holder.granted();
         resource.enter(token);
         if dice.below(2) == 0 {
             // So that servers are killed under a holder, too.
             std::thread::sleep(Duration::from_millis(dice.below(20)));
         }
         resource.leave();
-        if dice.below(3) > 0 {
-            drop(holder.child.stdin.take());
-            let _ = holder.child.wait();
+        match dice.below(3) {
+            0 => drop(holder),
+            _ => holder.release(),
         }
+    }
+}
+
+/// Kills the guardian of a command, if it runs already.
+fn kill_guardian(holder: &Holder) {
+    let front = holder.child.id();
+    let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children"));
+    for child in children.unwrap_or_default().split_whitespace() {
+        let _ = kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL);
     }
 }
 
@@ -101,8 +106,9 @@ fn client(home: &Home, resource: &Resource, mut dice: Dice) {
 fn killer(home: &Home, resource: &Resource, mut dice: Dice) -> usize {
     let mut kills = 0;
     while !resource.is_done() {
-        // Each restart gives all sessions their full timeout, those of killed clients as well: without a pause until
-        // the next grant the lock would never be free.
+        // Each restart gives all sessions their full timeout, those of killed guardians as well: without a pause until
+        // the next grant the lock would never be free. And a client that finds no server for its whole timeout loses
+        // its session in the right way: after a grant, each client has one.
         let grants = resource.grants.load(Ordering::SeqCst);
         while resource.grants.load(Ordering::SeqCst) == grants && !resource.is_done() {
             std::thread::sleep(Duration::from_millis(1));

@@ -188,6 +188,7 @@ mod tests {
             auth: Vec::new(),
             seed: 1,
             process: None,
+            longest_pause: Duration::from_secs(1),
         };
         let link = Link::new(
             Endpoint::Tcp("localhost:1".into()),

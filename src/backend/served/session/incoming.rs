@@ -6,7 +6,7 @@ use super::outgoing::armed_by;
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay};
 use super::{LARGEST_REPLY_BYTES, codec};
 use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
-use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
+use crate::backend::served::codec::{CREATE, Dialect, read_error, read_refusal, read_reply};
 use crate::backend::served::watches::{Idle, WatchKey};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
@@ -189,7 +189,7 @@ impl<T> ClientSession<T> {
             Proof::Requested(caller, ..) => {
                 let about = About {
                     what: "auth",
-                    path: "/",
+                    path: "",
                     version: None,
                     session: self.id,
                 };
@@ -263,7 +263,11 @@ impl<T> ClientSession<T> {
         let (session, watches) = (self.id, &mut self.watches);
         let reply = match err {
             0 => read_reply(request, op, body, &self.chroot, session, watches),
-            err => read_error(request, err, session, watches),
+            err => match self.dialect {
+                Dialect::Extended => read_refusal(request, body, session),
+                Dialect::Plain => None,
+            }
+            .map_or_else(|| read_error(request, err, session, watches), Err),
         };
         let reply = reply.and_then(|reply| self.within_limit(request, reply));
         if let Some((watch, path)) = armed_by(request)

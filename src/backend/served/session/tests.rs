@@ -1,6 +1,7 @@
 //! The session against a server that is a script, in virtual time.
 
 mod extension;
+mod outages;
 mod watches;
 
 use proptest::prelude::*;
@@ -17,6 +18,7 @@ use crate::wire::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(12);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ID: i64 = 0x1234;
 const PASSWORD: [u8; 16] = *b"sixteen letters.";
 
@@ -39,16 +41,24 @@ struct Received {
     frame: Vec<u8>,
 }
 
+fn options() -> SessionOptions {
+    SessionOptions {
+        timeout: TIMEOUT,
+        close_timeout: TIMEOUT,
+        auth: Vec::new(),
+        process: None,
+        longest_pause: LONGEST_PAUSE,
+        seed: 7,
+    }
+}
+
 impl World {
     fn new() -> Self {
+        Self::of(options())
+    }
+
+    fn of(options: SessionOptions) -> Self {
         let now = BootInstant::from_nanos(1_000_000_000);
-        let options = SessionOptions {
-            timeout: TIMEOUT,
-            close_timeout: TIMEOUT,
-            auth: Vec::new(),
-            process: None,
-            seed: 7,
-        };
         Self {
             session: ClientSession::new(options, now),
             now,

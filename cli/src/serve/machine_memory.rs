@@ -1,0 +1,9 @@
+//! The memory of the machine.
+
+use rustix::system::sysinfo;
+
+/// Returns it in bytes.
+pub(super) fn bytes() -> u64 {
+    let machine = sysinfo();
+    u64::from(machine.mem_unit).saturating_mul(machine.totalram)
+}

@@ -1,0 +1,5 @@
+//! No systemd, which would be notified.
+
+pub(crate) fn ready() {}
+
+pub(crate) fn stopping() {}

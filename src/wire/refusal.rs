@@ -1,0 +1,180 @@
+//! [`Refusal`]: the reason for which a server refuses a request, where ZooKeeper has no code for it.
+//!
+//! On a connection that has agreed on Lockkeeper's operations it follows the header of a reply with an error. Other
+//! clients get the header alone, as from a ZooKeeper server. Every reason says that nothing was changed: a client that
+//! reads one does not look for what the request might have done.
+
+use std::path::PathBuf;
+
+use super::code::About;
+use super::jute::{Text, records};
+use crate::error::Error;
+use crate::path::parent_of;
+
+records! {
+    /// A reason.
+    Refusal<'a> {
+        /// 1 a limit is reached, 2 something is too large, 3 the disk is full, 4 a parent's sequence numbers are used up,
+        /// 5 an argument is wrong.
+        kind: i32,
+        /// Of 1 and 2 the things or the thing, of 5 the mistake.
+        what: Text<'a>,
+        /// Of 2 the size.
+        actual: i64,
+        /// Of 1 and 2.
+        limit: i64,
+    }
+}
+
+const LIMIT: i32 = 1;
+const SIZE: i32 = 2;
+const DISK: i32 = 3;
+const SEQUENCE: i32 = 4;
+const ARGUMENT: i32 = 5;
+
+/// Things that are limited, by their names in [`Error`].
+const THINGS: [&str; 15] = [
+    "a request",
+    "a transaction, with all its access control lists,",
+    "an identity",
+    "bytes for each session of a full store",
+    "bytes in the store",
+    "bytes in znodes that outlive their session",
+    "bytes of a session's identities",
+    "bytes of an answer",
+    "bytes of sessions",
+    "bytes that wait for the disk",
+    "entries of an access control list",
+    "identities of a session",
+    "sessions",
+    "watches of a session",
+    "znodes",
+];
+
+/// Name of a thing that a later server limits.
+const UNKNOWN_THING: &str = "things that the server counts";
+
+impl Refusal<'static> {
+    /// Returns the reason of an error; `None` where the code says all, or where the request may have been carried out.
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        let number = |number: &usize| i64::try_from(*number).unwrap_or(i64::MAX);
+        let (kind, what, actual, limit) = match error {
+            Error::LimitReached { what, limit } => (LIMIT, (*what).into(), 0, number(limit)),
+            Error::TooLarge {
+                what,
+                actual,
+                limit,
+            } => (SIZE, (*what).into(), number(actual), number(limit)),
+            // The folder is no concern of a client's.
+            Error::DiskFull { .. } => (DISK, "".into(), 0, 0),
+            Error::SequenceExhausted { .. } => (SEQUENCE, "".into(), 0, 0),
+            Error::BadArguments(mistake) => (ARGUMENT, mistake.clone().into(), 0, 0),
+            _ => return None,
+        };
+        Some(Self {
+            kind,
+            what,
+            actual,
+            limit,
+        })
+    }
+}
+
+impl Refusal<'_> {
+    /// Returns the error that a client makes of it; `None` for a reason of a later server.
+    pub(crate) fn error(&self, about: About<'_>) -> Option<Error> {
+        let thing = || {
+            let known = THINGS.iter().find(|thing| ***thing == *self.what);
+            known.copied().unwrap_or(UNKNOWN_THING)
+        };
+        let number = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        Some(match self.kind {
+            LIMIT => Error::LimitReached {
+                what: thing(),
+                limit: number(self.limit),
+            },
+            SIZE => Error::TooLarge {
+                what: thing(),
+                actual: number(self.actual),
+                limit: number(self.limit),
+            },
+            DISK => Error::DiskFull {
+                path: PathBuf::from("the server"),
+            },
+            SEQUENCE => Error::SequenceExhausted {
+                path: parent_of(about.path).unwrap_or("/").to_owned(),
+            },
+            ARGUMENT => Error::BadArguments(self.what.to_string()),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SessionId;
+    use crate::wire::{Jute, Reader};
+
+    const ABOUT: About<'static> = About {
+        what: "create",
+        path: "/a/b",
+        version: None,
+        session: SessionId(7),
+    };
+
+    #[test]
+    fn a_reason_comes_back_as_the_same_error() {
+        let (actual, limit) = (9, 7);
+        let limits = THINGS.map(|what| Error::LimitReached { what, limit });
+        let sizes = THINGS.map(|what| Error::TooLarge {
+            what,
+            actual,
+            limit,
+        });
+        let others = [
+            Error::DiskFull {
+                path: "the server".into(),
+            },
+            Error::SequenceExhausted { path: "/a".into() },
+            Error::BadArguments("a mistake".into()),
+        ];
+        for error in limits.into_iter().chain(sizes).chain(others) {
+            let mut bytes = Vec::new();
+            Refusal::of(&error).unwrap().put(&mut bytes);
+            let read = Reader::new(&bytes).next::<Refusal<'_>>().unwrap();
+            assert_eq!(read.error(ABOUT), Some(error));
+        }
+    }
+
+    #[test]
+    fn what_a_later_server_refuses_is_still_a_limit() {
+        let refusal = Refusal {
+            kind: LIMIT,
+            what: "wishes".into(),
+            actual: 0,
+            limit: 3,
+        };
+        let (what, limit) = (UNKNOWN_THING, 3);
+        assert_eq!(
+            refusal.error(ABOUT),
+            Some(Error::LimitReached { what, limit })
+        );
+        let refusal = Refusal {
+            kind: 99,
+            ..refusal
+        };
+        assert_eq!(refusal.error(ABOUT), None);
+    }
+
+    #[test]
+    fn a_request_that_may_have_been_carried_out_has_no_reason() {
+        let failed = Error::StoreFailed {
+            path: "/".into(),
+            reason: "a broken disk".into(),
+        };
+        for error in [failed, Error::ConnectionLoss, Error::Forked] {
+            assert_eq!(Refusal::of(&error), None, "{error}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Errors of a store, told by a served one as by one of this process.
+
+use std::net::Ipv4Addr;
+
+use lockkeeper_store::{
+    Acl, AclEntry, Create, CreateMode, Error, Request, Server, ServerOptions, Session, Store,
+    StoreOptions, connect,
+};
+
+use crate::common::*;
+
+/// Runs a test with a session of the store's own process, and one of another process.
+async fn with_both<F: Future<Output = ()>>(
+    options: impl Fn() -> StoreOptions,
+    test: impl Fn(Session) -> F,
+) {
+    let store = Store::memory_with(options());
+    test(session_at(&store).await).await;
+    let store = Store::memory_with(options());
+    let at = ServerOptions::new().listen((Ipv4Addr::LOCALHOST, 0).into());
+    let server = Server::bind(&store, at.max_outgoing_bytes(64 << 10)).await;
+    let server = server.unwrap();
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
+    let client = connect(&url).await.unwrap();
+    test(client.session().await.unwrap()).await;
+    server.shutdown().await;
+}
+
+async fn refused(session: &Session, request: Request) -> Error {
+    session.backend().submit(request).await.unwrap_err()
+}
+
+fn create_with(acl: Acl) -> Request {
+    Request::Create(Create {
+        path: path("/a"),
+        data: "".into(),
+        mode: CreateMode::Persistent,
+        acl,
+    })
+}
+
+#[tokio::test]
+async fn a_limit_of_the_store_is_named() {
+    const LIMIT: usize = 20;
+    with_both(
+        || StoreOptions::new().max_znodes(LIMIT),
+        async |session| {
+            let mut number = 0;
+            let refused = loop {
+                let at = path(&format!("/{number}"));
+                number += 1;
+                match session.create(&at, "", CreateMode::Persistent).await {
+                    Err(error) => break error,
+                    Ok(_) => assert!(number < LIMIT),
+                }
+            };
+            let (what, limit) = ("znodes", LIMIT);
+            assert_eq!(refused, Error::LimitReached { what, limit });
+            assert!(!refused.is_ambiguous(), "nothing was created");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_with_too_many_entries_is_told_from_other_mistakes() {
+    with_both(StoreOptions::new, async |session| {
+        let user = |number| AclEntry {
+            permissions: AclEntry::ALL,
+            scheme: "digest".into(),
+            id: format!("u{number}:aGFzaA=="),
+        };
+        let acl = Acl::new((0..2_000).map(user).collect::<Vec<_>>());
+        let refused = refused(&session, create_with(acl)).await;
+        let what = "entries of an access control list";
+        let limit = 1_024;
+        assert_eq!(refused, Error::LimitReached { what, limit });
+    })
+    .await;
+}
+
+/// A reader then asks for less, and does not take it for a failure of the store.
+#[tokio::test]
+async fn an_answer_that_is_too_large_for_its_connection_is_named() {
+    let store = Store::memory();
+    let at = ServerOptions::new().listen((Ipv4Addr::LOCALHOST, 0).into());
+    let server = Server::bind(&store, at.max_outgoing_bytes(64 << 10)).await;
+    let server = server.unwrap();
+    let own = session_at(&store).await;
+    let data = "x".repeat(100 << 10);
+    let mode = CreateMode::Persistent;
+    own.create(&path("/large"), data, mode).await.unwrap();
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
+    let client = connect(&url).await.unwrap();
+    let session = client.session().await.unwrap();
+    let refused = session.get_data(&path("/large")).await.unwrap_err();
+    let (what, limit) = ("bytes of an answer", 64 << 10);
+    assert_eq!(refused, Error::LimitReached { what, limit });
+    server.shutdown().await;
+}
