@@ -184,7 +184,7 @@ on_stores! {
     [served, zookeeper]
     fn others_see_the_holder(store: StoreAt) {
         let options = ["--label", "nightly", "--expect", "5m", "a"];
-        let _holder = store.start_script(&options, "echo held; exec sleep 1000");
+        let holder = store.start_script(&options, "echo held; exec sleep 1000");
         let _other = store.start_script(&["b"], "echo held; exec sleep 1000");
         block_on(async {
             let client = store.connect().await;
@@ -192,6 +192,9 @@ on_stores! {
             let metadata = queue[0].metadata.as_ref().unwrap();
             assert_eq!(metadata.label.as_deref(), Some("nightly"));
             assert_eq!(metadata.expected_hold_ms, Some(300_000));
+            // The process that can be signalled, and not its guardian.
+            let front = holder.front().as_raw_pid();
+            assert_eq!(metadata.pid, u32::try_from(front).ok());
             let queue = lockkeeper::queue(&client, "/locks/b").await.unwrap();
             let metadata = queue[0].metadata.as_ref().unwrap();
             assert_eq!(metadata.label.as_deref(), Some("sh"));
