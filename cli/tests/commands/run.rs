@@ -2,6 +2,7 @@
 
 mod deaths;
 mod losses;
+mod once_per;
 mod signals;
 mod statuses;
 mod terminal;

@@ -79,6 +79,12 @@ fn wrong_usage_has_its_status() {
         &["--all", "a,b", "c", "--", "true"],
         &["--all", "a,", "--", "true"],
         &["--try", "--timeout", "1s", "a", "--", "true"],
+        &["--once-per", "1h", "--shared", "a", "--", "true"],
+        &["--once-per", "1h", "--exclusive", "a", "--", "true"],
+        &["--once-per", "1h", "--permits", "1/2", "a", "--", "true"],
+        &["--once-per", "1h", "--all", "a,b", "--", "true"],
+        &["--once-per", "0s", "a", "--", "true"],
+        &["--once-per", "a", "--", "true"],
     ] {
         let output = store.output(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -165,8 +171,21 @@ on_stores! {
             status(&["--try", "--exclusive", "a", "--", "true"]),
             Some(75)
         );
+        // Without either option it is a lock of another kind: refused, and told what to write.
+        let output = store.output(&["--try", "a", "--", "echo", "never"]);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
+        let told = "lockkeeper: /locks/a is in use as a read-write lock: take it with --exclusive, or with --shared\n";
+        assert_eq!(stderr(&output), told);
         drop(reader);
         assert_eq!(status(&["--exclusive", "a", "--", "true"]), Some(0));
+
+        let _mutex = store.start_script(&["m"], script);
+        for options in [&["--shared"][..], &["--exclusive"], &["--permits", "1/2"]] {
+            let output = store.output(&[options, &["m", "--", "echo", "never"]].concat());
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
+            assert!(stderr(&output).contains("in use as a mutex: "), "{output:?}");
+            assert!(stderr(&output).ends_with("the others say --exclusive\n"), "{output:?}");
+        }
 
         let permits = store.start_script(&["--permits", "2/3", "p"], script);
         assert_eq!(
@@ -177,6 +196,8 @@ on_stores! {
             status(&["--try", "--permits", "1/3", "p", "--", "true"]),
             Some(0)
         );
+        let output = store.output(&["--shared", "p", "--", "echo", "never"]);
+        assert!(stderr(&output).contains("in use as a semaphore: take it with --permits N/M"), "{output:?}");
         drop(permits);
         assert_eq!(status(&["--permits", "3/3", "p", "--", "true"]), Some(0));
     }
