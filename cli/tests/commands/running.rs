@@ -55,10 +55,15 @@ impl StoreAt {
 
     /// Takes the lock `a` away from its holder.
     pub(crate) fn revoke(&self) {
+        self.remove(0);
+    }
+
+    /// Removes an entry from the queue of the lock `a`.
+    pub(crate) fn remove(&self, at: usize) {
         block_on(async {
             let client = self.connect().await;
             let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
-            let entry = &queue[0];
+            let entry = &queue[at];
             let session = client.session().await.unwrap();
             session.delete(&entry.path, None).await.unwrap();
         });

@@ -41,7 +41,16 @@ enum Host {
 impl StoreAt {
     /// A store of this test, served by the command.
     pub(crate) fn served() -> Self {
-        let server = Server::start(serve().args(["--data", "memory"]));
+        Self::served_with(&[])
+    }
+
+    /// The same with sessions as long as a client wants them.
+    pub(crate) fn patient() -> Self {
+        Self::served_with(&["--max-session-timeout", "1h"])
+    }
+
+    fn served_with(options: &[&str]) -> Self {
+        let server = Server::start(serve().args(["--data", "memory"]).args(options));
         Self {
             url: format!("lockkeeper://{}", server.address()),
             folder: Folder::new(),
@@ -49,7 +58,7 @@ impl StoreAt {
         }
     }
 
-    /// The same behind a Unix socket, and on the disk: it can be restarted.
+    /// A store behind a Unix socket, and on the disk: it can be restarted.
     pub(crate) fn unix() -> Self {
         let folder = Folder::new();
         Self {
@@ -132,6 +141,23 @@ impl StoreAt {
             Host::Served(server) => server.signal(Signal::CONT),
             Host::ZooKeeper(server) => server.resume(),
             Host::Shared | Host::Dead => panic!("it was not stopped"),
+        }
+    }
+}
+
+impl StoreAt {
+    /// Makes the store unreachable: kills a server of [`unix`](Self::unix), and stops a ZooKeeper.
+    pub(crate) fn go_away(&mut self) {
+        match self.host {
+            Host::ZooKeeper(_) => self.stop(),
+            _ => self.kill(),
+        }
+    }
+
+    pub(crate) fn come_back(&mut self) {
+        match self.host {
+            Host::ZooKeeper(_) => self.resume(),
+            _ => self.start_again(),
         }
     }
 }

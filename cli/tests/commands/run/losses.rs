@@ -56,4 +56,19 @@ on_stores! {
         store.resume();
         assert_eq!(status, Some(76));
     }
+
+    [patient]
+    fn the_status_of_a_command_does_not_wait_for_a_dead_store(store: StoreAt) {
+        let mut store = store;
+        // Longer than a test may take: the release would wait for the end of the session.
+        let arguments = ["--session-timeout", "10m", "--connect-timeout", "10m", "a", "--", "sh", "-c", "echo held; read status; exit $status"];
+        let mut command = store.command(&["run"]);
+        let mut running = Running::spawn(command.args(arguments).stdin(std::process::Stdio::piped()));
+        assert_eq!(running.line(), "held");
+        store.kill();
+        running.write("7\n");
+        let (status, _, errors) = running.end();
+        assert_eq!(status, Some(7), "{errors}");
+        assert!(errors.starts_with("lockkeeper: the release was not confirmed ("), "{errors}");
+    }
 }
