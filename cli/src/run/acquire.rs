@@ -206,8 +206,11 @@ impl Run {
 
 /// Tells what to write where the lock is in use as one of another kind.
 fn failure(error: LockError) -> Failure {
-    let LockError::WrongKind { path, kind, .. } = &error else {
-        return error.into();
+    let (path, kind) = match &error {
+        LockError::WrongKind { path, kind, .. } => (path, kind),
+        // A candidate joins the queue again.
+        LockError::EntryDeleted { .. } => return Failure::NotAcquired(error.to_string()),
+        _ => return error.into(),
     };
     let hint = match *kind {
         "a mutex" => {

@@ -126,7 +126,7 @@ impl Guardian {
         loop {
             let end = self.once(&goal, number).await;
             let goes_on = match &end {
-                Err(Failure::Lost(_)) => self.run.is_election,
+                Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
                 // A store that was never reached is a mistake of the user's.
                 Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
                 _ => false,
@@ -134,7 +134,7 @@ impl Guardian {
             if !goes_on {
                 return end;
             }
-            if let Err(Failure::Unreachable(reason)) = end {
+            if let Err(Failure::Unreachable(reason) | Failure::NotAcquired(reason)) = end {
                 self.reports.send_modify(|report| report.note(reason));
             }
             number += 1;
