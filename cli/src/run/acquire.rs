@@ -135,8 +135,8 @@ impl Lock {
 }
 
 impl Run {
-    /// Waits for the lock, or tries to take it. `reports` tells the position if anybody is to see it. `front` is the process
-    /// that others see as the holder: this one ignores the signals that end a command.
+    /// Waits for the lock, or tries to take it. `reports` tells the position, if a terminal shows it. `front` is stated as
+    /// the holder's process: this one ignores the signals that end a command.
     pub(super) async fn acquire(
         &self,
         goal: &Goal,

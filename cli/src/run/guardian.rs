@@ -49,7 +49,7 @@ pub(super) fn run(run: Run) -> ExitCode {
 }
 
 fn start(run: Run) -> io::Result<()> {
-    // Now: later it may be another process, if the front has ended. Then nothing of this is seen by anybody.
+    // First of all: when the front has ended, this is another process.
     let front = std::os::unix::process::parent_id();
     let socket = inherited()?;
     let Some(files) = receive_files(&socket)? else {
@@ -98,7 +98,7 @@ fn start(run: Run) -> io::Result<()> {
 struct Guardian {
     clock: Clock,
     run: Run,
-    /// The process that others see as the holder.
+    /// Process id of the front, which others see as the holder.
     front: u32,
     /// The front's stdin, stdout and stderr, for the command.
     files: [OwnedFd; 3],
@@ -278,7 +278,7 @@ impl Guardian {
         Ok((cause, status))
     }
 
-    /// Records the run of a job whose command has done its work, and releases its lock.
+    /// Records a run whose command has ended well, and releases its lock.
     ///
     /// # Errors
     /// The run is not known to be recorded: the lock was lost, or the store was away for the session's whole timeout.

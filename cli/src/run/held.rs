@@ -44,7 +44,7 @@ impl<G: LockGuard> AnyGuard for G {
 /// A lock that is held.
 pub(super) enum Held {
     Lock(Box<dyn AnyGuard>),
-    /// A job that runs once a period, whose run has to be recorded.
+    /// A run of a job, to be recorded when its command has ended well.
     Job(lockkeeper::Run),
 }
 

@@ -17,7 +17,7 @@ const UNTIL_TOLD: &str = "trap 'exit 0' TERM; echo begun; read status; exit $sta
 
 const NOT_DUE: &str = "has had its run of this period: it ended ";
 
-/// Starts the job `a` with a script, whose stdin is a pipe, and returns when the script has begun.
+/// Starts the job `a`: a script with a pipe as its stdin. Returns when the script has begun.
 fn begin(store: &StoreAt, script: &str) -> Running {
     let mut command = once_per(store, "1h", &[], &["sh", "-c", script]);
     let mut running = Running::spawn(command.stdin(Stdio::piped()));
