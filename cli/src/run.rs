@@ -20,6 +20,7 @@ mod channel;
 mod deadline;
 mod front;
 mod guardian;
+mod held;
 mod launcher;
 mod signals;
 mod terminal;
@@ -37,7 +38,7 @@ use crate::values;
 
 pub(crate) use launcher::launcher;
 
-use acquire::Goal;
+use acquire::{Goal, Lock};
 
 /// The hidden subcommands with which the program starts itself.
 pub(crate) const GUARDIAN: &str = "run-guardian";
@@ -70,6 +71,10 @@ pub(crate) struct Run {
     /// Takes all of these locks, in one step
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     all: Vec<String>,
+    /// Runs the command once in this time, of all calls that name the lock: choose somewhat less than the interval of cron.
+    /// A call whose period has had its run ends with status 0
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with_all = ["shared", "exclusive", "permits", "all"])]
+    once_per: Option<Duration>,
     /// Name of this holder for others to see; by default that of the command
     #[arg(long)]
     label: Option<String>,
@@ -104,6 +109,7 @@ impl Run {
             exclusive: false,
             permits: None,
             all: Vec::new(),
+            once_per: None,
             label,
             expect: None,
             grace,
@@ -134,17 +140,20 @@ impl Run {
     fn goal(&self) -> Result<Goal, Failure> {
         if !self.all.is_empty() {
             let paths = self.all.iter().map(|name| lock_path(name));
-            return Ok(Goal::All(paths.collect::<Result<_, _>>()?));
+            return Ok(Goal::Lock(Lock::All(paths.collect::<Result<_, _>>()?)));
         }
         let path = lock_path(self.name.as_deref().unwrap_or_default())?;
         if self.is_election {
             return Ok(Goal::Election(path));
         }
-        Ok(match self.permits {
-            Some((take, of)) => Goal::Permits { path, take, of },
-            None if self.shared => Goal::Shared(path),
-            None if self.exclusive => Goal::Exclusive(path),
-            None => Goal::Mutex(path),
-        })
+        if let Some(period) = self.once_per {
+            return Ok(Goal::Job { path, period });
+        }
+        Ok(Goal::Lock(match self.permits {
+            Some((take, of)) => Lock::Permits { path, take, of },
+            None if self.shared => Lock::Shared(path),
+            None if self.exclusive => Lock::Exclusive(path),
+            None => Lock::Mutex(path),
+        }))
     }
 }

@@ -30,6 +30,7 @@ macro_rules! repository {
 
 /// [fencing]: crate::guides::fencing
 /// [migrating]: crate::guides::migrating
+#[doc = repository!("run", "docs/commands/run.md")]
 ///
 #[doc = include_str!("../guides/which-lock.md")]
 pub mod which_lock {}

@@ -226,6 +226,16 @@ impl Run {
         self.guard.release().await
     }
 
+    /// Releases the lock and records nothing: the next process that asks has the turn.
+    ///
+    /// A drop does the same in the background; this returns when the store has confirmed it.
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+
     /// Returns the guard of the lock.
     pub fn guard(&self) -> &Guard {
         &self.guard

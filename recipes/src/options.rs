@@ -86,6 +86,13 @@ impl LockOptions {
         self
     }
 
+    /// Names another process as the contender, for people to see; by default it is this one. For a program that holds a
+    /// lock in the name of another: that one is to be signalled.
+    pub fn pid(mut self, pid: u32) -> Self {
+        self.metadata().pid = Some(pid);
+        self
+    }
+
     /// States the purpose of the lock.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.metadata().reason = Some(reason.into());

@@ -173,6 +173,9 @@ on_every_backend! {
         assert_eq!(metadata.pid, Some(std::process::id()));
         assert!(metadata.host.is_some() && metadata.queued_at_ms.is_some());
         assert!(metadata.backtrace.unwrap().contains("metadata_is_written_in_the_create"));
+        drop(guard);
+        let guard = mutex.lock_with(LockOptions::new().pid(7)).await.unwrap();
+        assert_eq!(guard.metadata().pid, Some(7), "another process, in whose name it is held");
     }
 
     async fn a_full_queue_refuses_at_once_and_keeps_nothing(env: Env) {

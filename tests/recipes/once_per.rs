@@ -96,6 +96,15 @@ on_every_backend! {
         assert!(is_not_due(&job(&client, HOUR)).await);
     }
 
+    async fn a_run_that_is_released_does_not_count(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        begun(&job(&client, HOUR)).await.release().await.unwrap();
+        // At once: the release was confirmed.
+        begun(&job(&world.client().await, HOUR)).await.finish().await.unwrap();
+        assert!(is_not_due(&job(&client, HOUR)).await);
+    }
+
     async fn a_run_whose_process_dies_does_not_count(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;

@@ -1,64 +1,61 @@
-//! [`Goal`]: the lock that is asked for, and [`Held`]: the guard of any kind that comes of it.
+//! [`Goal`]: the lock that is asked for, and the wait for it.
 
 use std::fmt::Write;
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
+use std::time::Duration;
 
 use lockkeeper::{
-    Client, Deadline, Election, FencingToken, LockError, LockEvent, LockEvents, LockGuard,
-    LockOptions, LockPath, LostReason, Mutex, QueueEntry, RwLock, Semaphore, lock_all_with,
-    lock_events, try_lock_all_with,
+    Client, Election, LockError, LockEvent, LockEvents, LockGuard, LockOptions, LockPath, Mutex,
+    OncePer, QueueEntry, RwLock, Semaphore, Turn, lock_all_with, lock_events, try_lock_all_with,
 };
 use tokio::sync::watch;
 
 use super::Run;
 use super::channel::{Report, Waiting};
+use super::held::Held;
+use crate::exit::Failure;
+
+/// The purpose of one call.
+#[derive(Debug)]
+pub(super) enum Goal {
+    Lock(Lock),
+    /// A job that runs once a period.
+    Job {
+        path: LockPath,
+        period: Duration,
+    },
+    Election(LockPath),
+}
 
 /// The locks of one call.
 #[derive(Debug)]
-pub(super) enum Goal {
+pub(super) enum Lock {
     Mutex(LockPath),
     Shared(LockPath),
     Exclusive(LockPath),
     Permits { path: LockPath, take: u32, of: u32 },
     All(Vec<LockPath>),
-    Election(LockPath),
 }
 
-/// A guard of any kind.
-pub(super) trait Held {
-    fn token(&self) -> FencingToken;
-    fn is_held(&self) -> bool;
-    fn held_until(&self) -> Option<Deadline>;
-    fn session(&self) -> &lockkeeper::Session;
-    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + '_>>;
-    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), LockError>>>>;
+/// Outcome of a wait, or of a try.
+pub(super) enum Acquired {
+    Held(Held),
+    /// It was to be free, and is not.
+    NotFree,
+    /// The job has run in this period.
+    NotDue {
+        since_end: Duration,
+        due_in: Duration,
+    },
 }
 
-impl<G: LockGuard> Held for G {
-    fn token(&self) -> FencingToken {
-        self.fencing_token()
-    }
-
-    fn is_held(&self) -> bool {
-        LockGuard::is_held(self)
-    }
-
-    fn held_until(&self) -> Option<Deadline> {
-        LockGuard::held_until(self)
-    }
-
-    fn session(&self) -> &lockkeeper::Session {
-        LockGuard::session(self)
-    }
-
-    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + '_>> {
-        Box::pin(LockGuard::lost(self))
-    }
-
-    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), LockError>>>> {
-        Box::pin(LockGuard::release(*self))
+impl From<Turn> for Acquired {
+    fn from(turn: Turn) -> Self {
+        match turn {
+            Turn::Due(run) => Self::Held(Held::Job(run)),
+            Turn::NotDue { since_end, due_in } => Self::NotDue { since_end, due_in },
+            _ => Self::NotFree,
+        }
     }
 }
 
@@ -74,108 +71,128 @@ pub(super) fn permits(text: &str) -> Result<(u32, u32), String> {
 impl Goal {
     /// Returns the paths of the locks.
     pub(super) fn paths(&self) -> String {
-        let paths = match self {
-            Self::Mutex(path) | Self::Shared(path) | Self::Exclusive(path) => vec![path],
-            Self::Permits { path, .. } | Self::Election(path) => vec![path],
-            Self::All(paths) => paths.iter().collect(),
-        };
-        let paths: Vec<_> = paths.iter().map(|path| path.to_string()).collect();
+        let paths: Vec<_> = self.all_paths().iter().map(LockPath::to_string).collect();
         paths.join(",")
     }
 
-    async fn lock(
-        &self,
-        client: &Client,
-        label: String,
-        options: LockOptions,
-    ) -> Result<Box<dyn Held>, LockError> {
-        Ok(match self {
-            Self::Mutex(path) => Box::new(Mutex::new(client, path)?.lock_with(options).await?),
-            Self::Shared(path) => Box::new(RwLock::new(client, path)?.read_with(options).await?),
-            Self::Exclusive(path) => {
-                Box::new(RwLock::new(client, path)?.write_with(options).await?)
-            }
-            Self::Permits { path, take, of } => {
-                let semaphore = Semaphore::new(client, path, *of)?;
-                Box::new(semaphore.acquire_with(*take, options).await?)
-            }
-            Self::All(paths) => Box::new(lock_all_with(client, paths, options).await?),
-            Self::Election(path) => {
-                let election = Election::new(client, path)?;
-                Box::new(election.campaign_with(label, options).await?)
-            }
-        })
-    }
-
-    async fn try_lock(
-        &self,
-        client: &Client,
-        options: LockOptions,
-    ) -> Result<Option<Box<dyn Held>>, LockError> {
-        fn boxed<G: LockGuard>(guard: Option<G>) -> Option<Box<dyn Held>> {
-            guard.map(|guard| Box::new(guard) as Box<dyn Held>)
+    fn all_paths(&self) -> &[LockPath] {
+        match self {
+            Self::Lock(Lock::All(paths)) => paths,
+            Self::Lock(Lock::Mutex(path) | Lock::Shared(path) | Lock::Exclusive(path))
+            | Self::Lock(Lock::Permits { path, .. })
+            | Self::Job { path, .. }
+            | Self::Election(path) => std::slice::from_ref(path),
         }
-        let options = options.synced();
-        Ok(match self {
-            Self::Mutex(path) => boxed(Mutex::new(client, path)?.try_lock_with(options).await?),
-            Self::Shared(path) => boxed(RwLock::new(client, path)?.try_read_with(options).await?),
-            Self::Exclusive(path) => {
-                boxed(RwLock::new(client, path)?.try_write_with(options).await?)
-            }
-            Self::Permits { path, take, of } => {
-                let semaphore = Semaphore::new(client, path, *of)?;
-                boxed(semaphore.try_acquire_with(*take, options).await?)
-            }
-            Self::All(paths) => boxed(try_lock_all_with(client, paths, options).await?),
-            Self::Election(_) => unreachable!("a candidate waits"),
-        })
     }
 
     /// Returns the first of the present holders, where there is one queue to look at.
     async fn holder(&self, client: &Client) -> Option<QueueEntry> {
-        let path = match self {
-            Self::Mutex(path) | Self::Shared(path) | Self::Exclusive(path) => path,
-            Self::Permits { path, of, .. } => {
-                let holders = Semaphore::new(client, path, *of).ok()?.holders().await;
-                return holders.ok()?.into_iter().next();
+        let queue = match self {
+            Self::Lock(Lock::Permits { path, of, .. }) => {
+                Semaphore::new(client, path, *of).ok()?.holders().await
             }
-            Self::Election(path) => path,
-            Self::All(paths) => paths.first()?,
+            _ => lockkeeper::queue(client, self.all_paths().first()?).await,
         };
-        let queue = lockkeeper::queue(client, path).await.ok()?;
-        queue.into_iter().next()
+        queue.ok()?.into_iter().next()
+    }
+}
+
+impl Lock {
+    async fn lock(&self, client: &Client, options: LockOptions) -> Result<Held, LockError> {
+        Ok(match self {
+            Self::Mutex(path) => Held::of(Mutex::new(client, path)?.lock_with(options).await?),
+            Self::Shared(path) => Held::of(RwLock::new(client, path)?.read_with(options).await?),
+            Self::Exclusive(path) => {
+                Held::of(RwLock::new(client, path)?.write_with(options).await?)
+            }
+            Self::Permits { path, take, of } => {
+                let semaphore = Semaphore::new(client, path, *of)?;
+                Held::of(semaphore.acquire_with(*take, options).await?)
+            }
+            Self::All(paths) => Held::of(lock_all_with(client, paths, options).await?),
+        })
+    }
+
+    async fn try_lock(&self, client: &Client, options: LockOptions) -> Result<Acquired, LockError> {
+        fn acquired(guard: Option<impl LockGuard>) -> Acquired {
+            guard.map_or(Acquired::NotFree, |guard| Acquired::Held(Held::of(guard)))
+        }
+        Ok(match self {
+            Self::Mutex(path) => acquired(Mutex::new(client, path)?.try_lock_with(options).await?),
+            Self::Shared(path) => {
+                acquired(RwLock::new(client, path)?.try_read_with(options).await?)
+            }
+            Self::Exclusive(path) => {
+                acquired(RwLock::new(client, path)?.try_write_with(options).await?)
+            }
+            Self::Permits { path, take, of } => {
+                let semaphore = Semaphore::new(client, path, *of)?;
+                acquired(semaphore.try_acquire_with(*take, options).await?)
+            }
+            Self::All(paths) => acquired(try_lock_all_with(client, paths, options).await?),
+        })
     }
 }
 
 impl Run {
-    /// Waits for the lock; `None` if it was to be free, and is not. `reports` tells the position if anybody is to see it.
+    /// Waits for the lock, or tries to take it. `reports` tells the position, if a terminal shows it. `front` is stated as
+    /// the holder's process: this one ignores the signals that end a command.
     pub(super) async fn acquire(
         &self,
         goal: &Goal,
         client: &Client,
         reports: Option<&watch::Sender<Report>>,
-    ) -> Result<Option<Box<dyn Held>>, LockError> {
-        let mut options = LockOptions::new().label(self.label());
+        front: u32,
+    ) -> Result<Acquired, Failure> {
+        let mut options = LockOptions::new().label(self.label()).pid(front);
         if let Some(expected) = self.expect {
             options = options.expected_hold(expected);
-        }
-        if self.only_if_free {
-            return goal.try_lock(client, options).await;
         }
         if let Some(timeout) = self.timeout {
             options = options.timeout(timeout);
         }
-        let Some(reports) = reports else {
-            return goal.lock(client, self.label(), options).await.map(Some);
+        let acquired = match reports {
+            None => self.acquire_with(goal, client, options).await,
+            Some(reports) => {
+                let (sink, events) = lock_events();
+                let acquired = tokio::select! {
+                    biased;
+                    acquired = self.acquire_with(goal, client, options.events(sink)) => acquired,
+                    () = tell_position(goal, client, events, reports) => unreachable!("it goes on telling"),
+                };
+                reports.send_modify(|report| report.waiting = None);
+                acquired
+            }
         };
-        let (sink, events) = lock_events();
-        let locked = tokio::select! {
-            biased;
-            locked = goal.lock(client, self.label(), options.events(sink)) => locked,
-            () = tell_position(goal, client, events, reports) => unreachable!("it goes on telling"),
-        };
-        reports.send_modify(|report| report.waiting = None);
-        locked.map(Some)
+        acquired.map_err(failure)
+    }
+
+    async fn acquire_with(
+        &self,
+        goal: &Goal,
+        client: &Client,
+        options: LockOptions,
+    ) -> Result<Acquired, LockError> {
+        Ok(match goal {
+            Goal::Lock(lock) if self.only_if_free => {
+                lock.try_lock(client, options.synced()).await?
+            }
+            Goal::Lock(lock) => Acquired::Held(lock.lock(client, options).await?),
+            Goal::Job { path, period } => {
+                let job = OncePer::new(client, path, *period)?;
+                match self.only_if_free {
+                    true => job.try_begin_with(options.synced()).await?.into(),
+                    // If the other run fails, or its machine dies, this is the next.
+                    false => job.begin_with(options).await?.into(),
+                }
+            }
+            Goal::Election(path) => {
+                let election = Election::new(client, path)?;
+                Acquired::Held(Held::of(
+                    election.campaign_with(self.label(), options).await?,
+                ))
+            }
+        })
     }
 
     fn label(&self) -> String {
@@ -185,6 +202,25 @@ impl Run {
             name.to_string_lossy().into_owned()
         })
     }
+}
+
+/// Tells what to write where the lock is in use as one of another kind.
+fn failure(error: LockError) -> Failure {
+    let (path, kind) = match &error {
+        LockError::WrongKind { path, kind, .. } => (path, kind),
+        // A candidate joins the queue again.
+        LockError::EntryDeleted { .. } => return Failure::NotAcquired(error.to_string()),
+        _ => return error.into(),
+    };
+    let hint = match *kind {
+        "a mutex" => {
+            "its users say none of --shared, --exclusive and --permits; where some share a lock (flock -s), the others say --exclusive"
+        }
+        "a read-write lock" => "take it with --exclusive, or with --shared",
+        "a semaphore" => "take it with --permits N/M, with the same M",
+        _ => "choose another name, or `lockkeeper elect`",
+    };
+    Failure::Other(format!("{path} is in use as {kind}: {hint}"))
 }
 
 async fn tell_position(

@@ -11,19 +11,25 @@ use lockkeeper_store::{BootInstant, Clock};
 use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::sync::watch;
 
-use super::acquire::{Goal, Held};
+use super::acquire::{Acquired, Goal};
 use super::channel::{
     End, Incoming, Order, Report, Running, inherited, receive_files, send_files, spawn_self,
     write_reports,
 };
 use super::deadline::Deadlines;
+use super::held::{AnyGuard, Held};
 use super::signals::Signals;
 use super::tree::{Reaped, Tree, adopt_orphans, reap};
 use super::{LAUNCHER, Run};
 use crate::exit::Failure;
+use crate::locks::table::duration;
 
 /// Time for the store to confirm what is not needed: after a loss the session ends by its timeout in any case.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
+
+/// Time for the store to confirm a release: enough for a server that is restarted. Meanwhile the user waits for the status
+/// of a command that has ended; without the confirmation the session ends by its timeout.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Interval at which processes are killed again that were forked while their parents died.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -43,6 +49,8 @@ pub(super) fn run(run: Run) -> ExitCode {
 }
 
 fn start(run: Run) -> io::Result<()> {
+    // First of all: when the front has ended, this is another process.
+    let front = std::os::unix::process::parent_id();
     let socket = inherited()?;
     let Some(files) = receive_files(&socket)? else {
         return Ok(());
@@ -61,6 +69,7 @@ fn start(run: Run) -> io::Result<()> {
         let mut guardian = Guardian {
             clock: Clock::system(),
             run,
+            front,
             files,
             orders: Incoming::new(orders),
             reports,
@@ -89,6 +98,8 @@ fn start(run: Run) -> io::Result<()> {
 struct Guardian {
     clock: Clock,
     run: Run,
+    /// Process id of the front, which others see as the holder.
+    front: u32,
     /// The front's stdin, stdout and stderr, for the command.
     files: [OwnedFd; 3],
     orders: Incoming,
@@ -115,7 +126,7 @@ impl Guardian {
         loop {
             let end = self.once(&goal, number).await;
             let goes_on = match &end {
-                Err(Failure::Lost(_)) => self.run.is_election,
+                Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
                 // A store that was never reached is a mistake of the user's.
                 Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
                 _ => false,
@@ -123,7 +134,7 @@ impl Guardian {
             if !goes_on {
                 return end;
             }
-            if let Err(Failure::Unreachable(reason)) = end {
+            if let Err(Failure::Unreachable(reason) | Failure::NotAcquired(reason)) = end {
                 self.reports.send_modify(|report| report.note(reason));
             }
             number += 1;
@@ -139,50 +150,83 @@ impl Guardian {
 
     /// Runs the command of this number under the lock, once.
     async fn once(&mut self, goal: &Goal, number: u64) -> Result<End, Failure> {
-        let Some((client, held)) = self.acquire(goal).await? else {
+        let Some((client, acquired)) = self.acquire(goal).await? else {
             return Ok(abandoned());
         };
-        let outcome = self.command(goal, &*held, number).await;
-        let is_lost = !matches!(outcome, Ok((Cause::Done | Cause::Abandoned, _)));
+        let paths = goal.paths();
+        let held = match acquired {
+            Acquired::Held(held) => held,
+            Acquired::NotFree => {
+                self.close(&client).await;
+                return Err(Failure::NotAcquired(format!("{paths} is not free")));
+            }
+            Acquired::NotDue { since_end, due_in } => {
+                self.close(&client).await;
+                let (since_end, due_in) = (duration(since_end), duration(due_in));
+                return Ok(End {
+                    status: 0,
+                    message: Some(format!(
+                        "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
+                    )),
+                });
+            }
+        };
+        let outcome = self.command(goal, held.guard(), number).await;
         // Only now, when no process of the command is left.
-        self.release(&client, held, is_lost).await;
-        match outcome? {
-            (Cause::Done, Some(status)) => Ok(End {
-                status: exit_status(status),
-                message: None,
-            }),
-            (Cause::Lost(reason), _) => Err(Failure::Lost(reason)),
-            (Cause::Abandoned | Cause::Done, _) => Ok(abandoned()),
+        match outcome {
+            Ok((Cause::Done, Some(status))) => {
+                let status = exit_status(status);
+                match held {
+                    // A failure is not recorded: the next one that asks runs the job.
+                    Held::Job(run) if status == 0 => {
+                        if let Err(reason) = self.finish(&client, run).await {
+                            return Ok(unrecorded(&reason));
+                        }
+                    }
+                    held => self.release(&client, held).await,
+                }
+                Ok(End {
+                    status,
+                    message: None,
+                })
+            }
+            Ok((Cause::Abandoned | Cause::Done, _)) => {
+                self.release(&client, held).await;
+                Ok(abandoned())
+            }
+            Ok((Cause::Lost(reason), _)) => {
+                self.give_up(&client, held).await;
+                Err(Failure::Lost(reason))
+            }
+            Err(failure) => {
+                self.give_up(&client, held).await;
+                Err(failure)
+            }
         }
     }
 
     /// Connects and waits for the lock; `None` if the front goes meanwhile.
-    async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Box<dyn Held>)>, Failure> {
+    async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Acquired)>, Failure> {
         let is_shown = self.files[2].is_terminal();
         let (run, reports) = (&self.run, is_shown.then_some(&self.reports));
         let acquired = async {
             let options = ConnectOptions::new().end_with_process(false);
             let client = run.target.connect_with(options).await?;
-            let held = run.acquire(goal, &client, reports).await;
-            Ok::<_, Failure>((client, held))
+            let acquired = run.acquire(goal, &client, reports, self.front).await;
+            Ok::<_, Failure>((client, acquired))
         };
-        let (client, held) = tokio::select! {
+        let (client, acquired) = tokio::select! {
             biased;
             acquired = acquired => acquired?,
             // There is nothing to be ordered yet.
             _ = self.orders.next::<Order>() => return Ok(None),
         };
         self.has_connected = true;
-        match held {
-            Ok(Some(held)) => Ok(Some((client, held))),
-            Ok(None) => {
-                self.close(&client, false).await;
-                let paths = goal.paths();
-                Err(Failure::NotAcquired(format!("{paths} is not free")))
-            }
-            Err(error) => {
-                self.close(&client, false).await;
-                Err(error.into())
+        match acquired {
+            Ok(acquired) => Ok(Some((client, acquired))),
+            Err(failure) => {
+                self.close(&client).await;
+                Err(failure)
             }
         }
     }
@@ -191,7 +235,7 @@ impl Guardian {
     async fn command(
         &mut self,
         goal: &Goal,
-        held: &dyn Held,
+        held: &dyn AnyGuard,
         number: u64,
     ) -> Result<(Cause, Option<WaitStatus>), Failure> {
         let arguments = [LAUNCHER.into()].into_iter();
@@ -234,28 +278,57 @@ impl Guardian {
         Ok((cause, status))
     }
 
-    async fn release(&self, client: &Client, held: Box<dyn Held>, is_lost: bool) {
-        if is_lost {
-            drop(held);
-        } else if let Err(error) = held.release().await {
-            let text = format!(
-                "the release was not confirmed ({error}); the lock is free when the session's timeout has passed"
-            );
-            self.reports.send_modify(|report| report.note(text));
-        }
-        self.close(client, is_lost).await;
+    /// Records a run whose command has ended well, and releases its lock.
+    ///
+    /// # Errors
+    /// The run is not known to be recorded: the lock was lost, or the store was away for the session's whole timeout.
+    async fn finish(&self, client: &Client, run: lockkeeper::Run) -> Result<(), String> {
+        let session_timeout = run.guard().session().timeout();
+        // Not shorter: no other client has the turn before the session has ended.
+        let longest = session_timeout.unwrap_or(GOODBYE).max(GOODBYE);
+        let finished = tokio::select! {
+            finished = run.finish() => finished.map_err(|error| error.to_string()),
+            () = self.clock.sleep(longest) => Err("the store does not answer".into()),
+        };
+        self.close_soon(client).await;
+        finished
     }
 
-    async fn close(&self, client: &Client, is_lost: bool) {
-        let closed = client.close();
-        if is_lost {
-            tokio::select! {
-                _ = closed => (),
-                () = self.clock.sleep(SHORT_GOODBYE) => (),
-            }
-        } else {
-            // The session ends by its timeout.
-            let _ = closed.await;
+    /// Releases a lock that was held until now.
+    async fn release(&self, client: &Client, held: Held) {
+        let released = tokio::select! {
+            released = held.release() => released.map_err(|error| error.to_string()),
+            () = self.clock.sleep(GOODBYE) => Err("the store does not answer".to_owned()),
+        };
+        let Err(reason) = released else {
+            return self.close(client).await;
+        };
+        let text = format!(
+            "the release was not confirmed ({reason}); the lock is free when the session's timeout has passed"
+        );
+        self.reports.send_modify(|report| report.note(text));
+        self.close_soon(client).await;
+    }
+
+    /// Leaves a lock that was lost.
+    async fn give_up(&self, client: &Client, held: Held) {
+        drop(held);
+        self.close_soon(client).await;
+    }
+
+    async fn close(&self, client: &Client) {
+        self.close_within(client, GOODBYE).await;
+    }
+
+    async fn close_soon(&self, client: &Client) {
+        self.close_within(client, SHORT_GOODBYE).await;
+    }
+
+    /// Ends the session, by its timeout if the store does not answer.
+    async fn close_within(&self, client: &Client, time: Duration) {
+        tokio::select! {
+            _ = client.close() => (),
+            () = self.clock.sleep(time) => (),
         }
     }
 }
@@ -268,7 +341,18 @@ fn abandoned() -> End {
     }
 }
 
-fn deadlines(held: &dyn Held) -> Option<Deadlines> {
+/// The end of a job that another process will run again.
+fn unrecorded(reason: &str) -> End {
+    let failure = Failure::Lost(format!(
+        "the command has ended well, but its run is not known to be recorded: {reason}"
+    ));
+    End {
+        status: failure.status(),
+        message: Some(failure.to_string()),
+    }
+}
+
+fn deadlines(held: &dyn AnyGuard) -> Option<Deadlines> {
     let (until, timeout) = (held.held_until()?, held.session().timeout()?);
     Some(Deadlines::new(until.moment(), timeout))
 }
@@ -286,7 +370,7 @@ fn exit_status(status: WaitStatus) -> u8 {
 /// The command, while it runs and while it ends.
 struct Watch<'a> {
     guardian: &'a mut Guardian,
-    held: &'a dyn Held,
+    held: &'a dyn AnyGuard,
     tree: Tree,
     /// The socket to the launcher, until the command may be executed.
     launcher: Option<UnixStream>,

@@ -2,43 +2,105 @@
 
 use rustix::process::Signal;
 
-use crate::run::arena::*;
+use crate::running::*;
+use crate::stores::*;
 
-#[test]
-fn a_loss_ends_the_command_and_the_next_term_starts_it_again() {
-    let arena = Arena::tcp();
-    let script = "echo $LOCKKEEPER_TOKEN; exec sleep 1000";
-    let elect = ["--label", "first", "a", "--", "sh", "-c", script];
-    let mut leader = Running::spawn(&mut arena.subcommand("elect", &elect));
-    let first: i64 = leader.line().parse().unwrap();
-    arena.revoke();
-    let second: i64 = leader.line().parse().unwrap();
-    assert!(first < second);
-    leader.signal(Signal::TERM);
-    let (status, text, errors) = leader.end();
-    assert_eq!((status, text.as_str()), (Some(143), ""), "{errors}");
-    assert_eq!(errors.matches("the lock was lost").count(), 1, "{errors}");
+on_stores! {
+    [served, zookeeper]
+    fn a_loss_ends_the_command_and_the_next_term_starts_it_again(store: StoreAt) {
+        let script = "echo $LOCKKEEPER_TOKEN; exec sleep 1000";
+        let elect = ["--label", "first", "a", "--", "sh", "-c", script];
+        let mut leader = Running::spawn(&mut store.subcommand("elect", &elect));
+        let first: i64 = leader.line().parse().unwrap();
+        store.revoke();
+        let second: i64 = leader.line().parse().unwrap();
+        assert!(first < second);
+        leader.signal(Signal::TERM);
+        let (status, text, errors) = leader.end();
+        assert_eq!((status, text.as_str()), (Some(143), ""), "{errors}");
+        assert_eq!(errors.matches("the lock was lost").count(), 1, "{errors}");
+    }
+
+    [served, zookeeper]
+    fn the_leaders_are_printed_as_they_change(store: StoreAt) {
+        let mut observer = Running::spawn(&mut store.subcommand("elect", &["--observe", "a"]));
+        assert_eq!(observer.line(), "-");
+        let script = [
+            "--label",
+            "10.0.0.1:80",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            "echo $LOCKKEEPER_TOKEN; read line; exit 4",
+        ];
+        let mut command = store.subcommand("elect", &script);
+        let mut leader = Running::spawn(command.stdin(std::process::Stdio::piped()));
+        let token = leader.line();
+        assert_eq!(observer.line(), format!("{token} 10.0.0.1:80"));
+        leader.write("\n");
+        assert_eq!(leader.end(), (Some(4), String::new(), String::new()));
+        assert_eq!(observer.line(), "-");
+    }
+
+    [unix, mortal_zookeeper]
+    fn a_store_that_comes_back_has_a_leader_again(store: StoreAt) {
+        let mut store = store;
+        let candidate = |label: &str| {
+            let script = "echo $$; exec sleep 1000";
+            let elect = ["--label", label, "a", "--", "sh", "-c", script];
+            Running::spawn(&mut store.subcommand("elect", &elect))
+        };
+        let mut observer = Running::spawn(&mut store.subcommand("elect", &["--observe", "a"]));
+        assert_eq!(observer.line(), "-");
+        let mut first = candidate("first");
+        let command = Process::new(&first.line());
+        let second = candidate("second");
+        store.queue_has(2);
+        let before = next_leader(&mut observer);
+        assert_eq!(before.1, "first");
+
+        store.go_away();
+        command.ended();
+        store.come_back();
+        // Another term, of either of them; then one of the other.
+        let one = next_leader(&mut observer);
+        assert!(one.0 > before.0, "{one:?} after {before:?}");
+        let (leader, other) = match &*one.1 {
+            "first" => (first, second),
+            _ => (second, first),
+        };
+        leader.signal(Signal::TERM);
+        assert_eq!(leader.end().0, Some(143));
+        let last = next_leader(&mut observer);
+        assert!(last.0 > one.0 && last.1 != one.1, "{last:?} after {one:?}");
+        other.signal(Signal::TERM);
+        assert_eq!(other.end().0, Some(143));
+        assert_eq!(observer.line(), "-");
+    }
+
+    [served, zookeeper]
+    fn a_candidate_that_was_removed_from_the_queue_joins_it_again(store: StoreAt) {
+        let held = ["a", "--", "sh", "-c", "echo held; exec sleep 1000"];
+        let mut leader = Running::spawn(&mut store.subcommand("elect", &held));
+        assert_eq!(leader.line(), "held");
+        let mut waiter = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "granted"]));
+        store.queue_has(2);
+        // It watches the entry ahead alone, and misses its own at its turn.
+        store.remove(1);
+        leader.signal(Signal::TERM);
+        assert_eq!(waiter.line(), "granted");
+        assert_eq!(waiter.end().0, Some(0));
+    }
 }
 
-#[test]
-fn the_leaders_are_printed_as_they_change() {
-    let arena = Arena::tcp();
-    let mut observer = Running::spawn(&mut arena.subcommand("elect", &["--observe", "a"]));
-    assert_eq!(observer.line(), "-");
-    let script = [
-        "--label",
-        "10.0.0.1:80",
-        "a",
-        "--",
-        "sh",
-        "-c",
-        "echo $LOCKKEEPER_TOKEN; read line; exit 4",
-    ];
-    let mut command = arena.subcommand("elect", &script);
-    let mut leader = Running::spawn(command.stdin(std::process::Stdio::piped()));
-    let token = leader.line();
-    assert_eq!(observer.line(), format!("{token} 10.0.0.1:80"));
-    leader.write("\n");
-    assert_eq!(leader.end(), (Some(4), String::new(), String::new()));
-    assert_eq!(observer.line(), "-");
+/// Waits for a leader, and returns its epoch and its label.
+fn next_leader(observer: &mut Running) -> (i64, String) {
+    loop {
+        let line = observer.line();
+        if let Some((epoch, label)) = line.split_once(' ') {
+            return (epoch.parse().unwrap(), label.to_owned());
+        }
+        assert_eq!(line, "-", "the observer goes on");
+    }
 }

@@ -15,6 +15,8 @@ mod locks;
 mod revoke;
 #[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
+mod running;
 mod salvage;
 mod serve;
 mod server;

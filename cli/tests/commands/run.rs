@@ -1,8 +1,8 @@
 //! `lockkeeper run`: a command under a lock.
 
-pub(crate) mod arena;
 mod deaths;
 mod losses;
+mod once_per;
 mod signals;
 mod statuses;
 mod terminal;

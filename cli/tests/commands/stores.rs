@@ -14,23 +14,57 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use lockkeeper::{Client, ConnectOptions};
+use rustix::process::Signal;
 
 use super::server::{Server, serve};
+use super::support::*;
 use zookeeper::ZooKeeper;
 
-/// A store, and its URL.
+/// A store, its URL, and a folder in which commands run.
 pub(crate) struct StoreAt {
     pub(crate) url: String,
-    _server: Option<Server>,
+    pub(crate) folder: Folder,
+    host: Host,
+}
+
+/// The server of a store.
+enum Host {
+    Served(Server),
+    /// A ZooKeeper of this test.
+    ZooKeeper(ZooKeeper),
+    /// A ZooKeeper that the tests share.
+    Shared,
+    /// It was killed.
+    Dead,
 }
 
 impl StoreAt {
     /// A store of this test, served by the command.
     pub(crate) fn served() -> Self {
-        let server = Server::start(serve().args(["--data", "memory"]));
+        Self::served_with(&[])
+    }
+
+    /// The same with sessions as long as a client wants them.
+    pub(crate) fn patient() -> Self {
+        Self::served_with(&["--max-session-timeout", "1h"])
+    }
+
+    fn served_with(options: &[&str]) -> Self {
+        let server = Server::start(serve().args(["--data", "memory"]).args(options));
         Self {
             url: format!("lockkeeper://{}", server.address()),
-            _server: Some(server),
+            folder: Folder::new(),
+            host: Host::Served(server),
+        }
+    }
+
+    /// A store behind a Unix socket, and on the disk: it can be restarted.
+    pub(crate) fn unix() -> Self {
+        let folder = Folder::new();
+        Self {
+            url: format!("lockkeeper+unix://{}", folder.at("s").display()),
+            host: Host::Served(Server::start(&mut served_at_socket(&folder))),
+            folder,
         }
     }
 
@@ -40,16 +74,28 @@ impl StoreAt {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let hosts = SERVER.get_or_init(ZooKeeper::start).hosts();
         let folder = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self {
+        let store = Self {
             url: format!("zookeeper://{hosts}/test-{folder}"),
-            _server: None,
+            folder: Folder::new(),
+            host: Host::Shared,
+        };
+        let options = ConnectOptions::new().create_chroot();
+        block_on(lockkeeper::connect_with(&store.url, options)).unwrap();
+        store
+    }
+
+    /// A real ZooKeeper of this test, which can be stopped and killed.
+    pub(crate) fn mortal_zookeeper() -> Self {
+        let server = ZooKeeper::start();
+        Self {
+            url: format!("zookeeper://{}", server.hosts()),
+            folder: Folder::new(),
+            host: Host::ZooKeeper(server),
         }
     }
 
-    /// Connects. The first to do so creates the folder.
     pub(crate) async fn connect(&self) -> Client {
-        let options = ConnectOptions::new().create_chroot();
-        lockkeeper::connect_with(&self.url, options).await.unwrap()
+        lockkeeper::connect(&self.url).await.unwrap()
     }
 
     /// The command with these arguments, at this store.
@@ -57,12 +103,70 @@ impl StoreAt {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_URL", &self.url);
         command.env_remove("LOCKKEEPER_LOG").stdin(Stdio::null());
+        command.current_dir(&self.folder.0);
         command
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
+
+    /// Kills the server.
+    pub(crate) fn kill(&mut self) {
+        match std::mem::replace(&mut self.host, Host::Dead) {
+            Host::Served(server) => drop(server.end(Signal::KILL)),
+            Host::ZooKeeper(server) => drop(server),
+            Host::Shared | Host::Dead => panic!("it cannot be killed"),
+        }
+    }
+
+    /// Starts a store of [`unix`](Self::unix) again that was killed.
+    pub(crate) fn start_again(&mut self) {
+        assert!(matches!(self.host, Host::Dead));
+        self.host = Host::Served(Server::start(&mut served_at_socket(&self.folder)));
+    }
+
+    /// Stops the server, as a long pause of its machine would.
+    pub(crate) fn stop(&self) {
+        match &self.host {
+            Host::Served(server) => server.signal(Signal::STOP),
+            Host::ZooKeeper(server) => server.stop(),
+            Host::Shared | Host::Dead => panic!("it cannot be stopped"),
+        }
+    }
+
+    /// Lets a stopped server go on.
+    pub(crate) fn resume(&self) {
+        match &self.host {
+            Host::Served(server) => server.signal(Signal::CONT),
+            Host::ZooKeeper(server) => server.resume(),
+            Host::Shared | Host::Dead => panic!("it was not stopped"),
+        }
+    }
+}
+
+impl StoreAt {
+    /// Makes the store unreachable: kills a server of [`unix`](Self::unix), and stops a ZooKeeper.
+    pub(crate) fn go_away(&mut self) {
+        match self.host {
+            Host::ZooKeeper(_) => self.stop(),
+            _ => self.kill(),
+        }
+    }
+
+    pub(crate) fn come_back(&mut self) {
+        match self.host {
+            Host::ZooKeeper(_) => self.resume(),
+            _ => self.start_again(),
+        }
+    }
+}
+
+fn served_at_socket(folder: &Folder) -> Command {
+    let mut command = serve();
+    command.arg("--data").arg(folder.at("data"));
+    command.args(["--listen", &format!("unix:{}", folder.at("s").display())]);
+    command
 }
 
 /// Returns a free port. Test processes that run at the same time draw from different blocks.
@@ -98,3 +202,23 @@ macro_rules! on_each_store {
     )*};
 }
 pub(crate) use on_each_store;
+
+/// Makes of each `[STORE, …] fn name(store: StoreAt)` a test for each of these stores.
+macro_rules! on_stores {
+    ($($(#[$meta:meta])* [$($at:ident),+] fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            fn test($store: StoreAt) $body
+
+            $(
+                #[test]
+                fn $at() {
+                    test(StoreAt::$at());
+                }
+            )+
+        }
+    )*};
+}
+pub(crate) use on_stores;

@@ -133,6 +133,15 @@ impl Run {
         wait(self.0.finish())
     }
 
+    /// Releases the lock and records nothing: the next process that asks has the turn.
+    ///
+    /// # Errors
+    /// Those of [`Run::release`](crate::Run::release).
+    #[track_caller]
+    pub fn release(self) -> Result<()> {
+        wait(self.0.release())
+    }
+
     /// Returns the token that the resource must check.
     pub fn fencing_token(&self) -> FencingToken {
         self.0.fencing_token()

@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use super::arena::*;
+use crate::running::*;
+use crate::stores::*;
 
 /// As in [`super::losses`]: a tree that ends by SIGKILL only.
 const STUBBORN: &str = r#"
@@ -11,7 +12,7 @@ const STUBBORN: &str = r#"
     while :; do sleep 1000 & wait $!; done"#;
 
 /// Waits for the lock in another process, whose command looks for those of the first holder.
-fn next_holder(arena: &Arena, first: &[Process]) -> Running {
+fn next_holder(store: &StoreAt, first: &[Process]) -> Running {
     let script = r#"for pid; do kill -0 "$pid" && echo "$pid lives"; done; echo granted"#;
     let pids: Vec<_> = first
         .iter()
@@ -19,8 +20,8 @@ fn next_holder(arena: &Arena, first: &[Process]) -> Running {
         .collect();
     let mut arguments = vec!["a", "--", "sh", "-c", script, "sh"];
     arguments.extend(pids.iter().map(String::as_str));
-    let waiter = Running::spawn(&mut arena.run(&arguments));
-    arena.queue_has(2);
+    let waiter = Running::spawn(&mut store.under_lock(&arguments));
+    store.queue_has(2);
     waiter
 }
 
@@ -31,23 +32,21 @@ fn the_next_is_granted_after(processes: &[Process], mut next: Running) {
     assert_eq!(next.end().0, Some(0));
 }
 
-#[test]
-fn the_front_is_killed() {
-    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
-        let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
+on_stores! {
+    [served, unix, zookeeper]
+    fn the_front_is_killed(store: StoreAt) {
+        let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena, &processes);
+        let next = next_holder(&store, &processes);
         running.signal(Signal::KILL);
         the_next_is_granted_after(&processes, next);
     }
-}
 
-#[test]
-fn the_guardian_is_killed() {
-    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
-        let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
+    [served, unix, zookeeper]
+    fn the_guardian_is_killed(store: StoreAt) {
+        let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena, &processes);
+        let next = next_holder(&store, &processes);
         running.guardian().signal(Signal::KILL);
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
@@ -58,15 +57,13 @@ fn the_guardian_is_killed() {
         );
         the_next_is_granted_after(&processes, next);
     }
-}
 
-#[test]
-fn the_guardian_is_stopped() {
-    for arena in [Arena::tcp(), Arena::zookeeper()] {
-        let running = arena.start_script(&["a"], STUBBORN);
+    [served, zookeeper]
+    fn the_guardian_is_stopped(store: StoreAt) {
+        let running = store.start_script(&["a"], STUBBORN);
         let guardian = running.guardian();
         let processes = [running.command(), Process::new(&running.first)];
-        let next = next_holder(&arena, &processes);
+        let next = next_holder(&store, &processes);
         guardian.signal(Signal::STOP);
         the_next_is_granted_after(&processes, next);
         let (status, _, errors) = running.end();
@@ -74,32 +71,30 @@ fn the_guardian_is_stopped() {
         assert!(errors.contains("did not renew it"), "{errors}");
         guardian.ended();
     }
-}
 
-#[test]
-fn the_front_is_stopped_and_continued() {
-    let arena = Arena::tcp();
-    let script = "echo held; read line; echo $line";
-    let mut command = arena.run(&["a", "--", "sh", "-c", script]);
-    let mut running = Running::spawn(command.stdin(std::process::Stdio::piped()));
-    assert_eq!(running.line(), "held");
-    running.signal(Signal::STOP);
-    // The guardian needs no front: the command goes on, and ends.
-    running.write("on\n");
-    assert_eq!(running.line(), "on");
-    let mut next = Running::spawn(&mut arena.run(&["a", "--", "echo", "granted"]));
-    assert_eq!(next.line(), "granted");
-    running.signal(Signal::CONT);
-    assert_eq!(running.end(), (Some(0), String::new(), String::new()));
-}
+    [served, zookeeper]
+    fn the_front_is_stopped_and_continued(store: StoreAt) {
+        let script = "echo held; read line; echo $line";
+        let mut command = store.under_lock(&["a", "--", "sh", "-c", script]);
+        let mut running = Running::spawn(command.stdin(std::process::Stdio::piped()));
+        assert_eq!(running.line(), "held");
+        running.signal(Signal::STOP);
+        // The guardian needs no front: the command goes on, and ends.
+        running.write("on\n");
+        assert_eq!(running.line(), "on");
+        let mut next = Running::spawn(&mut store.under_lock(&["a", "--", "echo", "granted"]));
+        assert_eq!(next.line(), "granted");
+        running.signal(Signal::CONT);
+        assert_eq!(running.end(), (Some(0), String::new(), String::new()));
+    }
 
-#[test]
-fn the_command_is_killed() {
-    let arena = Arena::tcp();
-    let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
-    let (command, grandchild) = (running.command(), Process::new(&running.first));
-    command.signal(Signal::KILL);
-    let (status, ..) = running.end();
-    assert_eq!(status, Some(137));
-    assert!(grandchild.has_ended());
+    [served, zookeeper]
+    fn the_command_is_killed(store: StoreAt) {
+        let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
+        let (command, grandchild) = (running.command(), Process::new(&running.first));
+        command.signal(Signal::KILL);
+        let (status, ..) = running.end();
+        assert_eq!(status, Some(137));
+        assert!(grandchild.has_ended());
+    }
 }

@@ -1,8 +1,7 @@
 //! The lock is lost while the command runs.
 
-use rustix::process::Signal;
-
-use super::arena::*;
+use crate::running::*;
+use crate::stores::*;
 
 /// Prints its pid and that of a grandchild in a session of its own, and ends by SIGKILL only.
 const STUBBORN: &str = r#"
@@ -10,55 +9,66 @@ const STUBBORN: &str = r#"
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
     while :; do sleep 1000 & wait $!; done"#;
 
-#[test]
-fn a_server_that_dies_ends_the_command_before_the_lease() {
-    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
-        let running = arena.start_script(&["--grace", "1s", "a"], "echo $$; exec sleep 1000");
+on_stores! {
+    [served, unix, mortal_zookeeper]
+    fn a_server_that_dies_ends_the_command_before_the_lease(store: StoreAt) {
+        let mut store = store;
+        let running = store.start_script(&["--grace", "1s", "a"], "echo $$; exec sleep 1000");
         let command = Process::new(&running.first);
-        let Arena { server, folder, .. } = arena;
-        let _ = server.end(Signal::KILL);
+        store.kill();
         command.ended();
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
         let expected = "lockkeeper: the lock was lost: the store was not heard of for too long; ending the command\n";
         assert!(errors.starts_with(expected), "{errors}");
-        drop(folder);
     }
-}
 
-#[test]
-fn a_command_that_ignores_sigterm_is_killed_with_its_grandchildren() {
-    let arena = Arena::tcp();
-    let running = arena.start_script(&["--grace", "100ms", "a"], STUBBORN);
-    let (command, grandchild) = (running.command(), Process::new(&running.first));
-    arena.revoke();
-    command.ended();
-    grandchild.ended();
-    let (status, _, errors) = running.end();
-    assert_eq!(status, Some(76), "{errors}");
-    assert!(errors.contains("taken away"), "{errors}");
-}
+    [served, zookeeper]
+    fn a_command_that_ignores_sigterm_is_killed_with_its_grandchildren(store: StoreAt) {
+        let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
+        let (command, grandchild) = (running.command(), Process::new(&running.first));
+        store.revoke();
+        command.ended();
+        grandchild.ended();
+        let (status, _, errors) = running.end();
+        assert_eq!(status, Some(76), "{errors}");
+        assert!(errors.contains("taken away"), "{errors}");
+    }
 
-#[test]
-fn a_revoked_command_may_end_by_itself() {
-    let arena = Arena::tcp();
-    let script =
-        "trap 'echo cleaned; exit 0' TERM; echo held; while :; do sleep 1000 & wait $!; done";
-    let running = arena.start_script(&["a"], script);
-    arena.revoke();
-    let (status, text, errors) = running.end();
-    // The lock was lost all the same.
-    assert_eq!((status, text.as_str()), (Some(76), "cleaned\n"), "{errors}");
-}
+    [served, zookeeper]
+    fn a_revoked_command_may_end_by_itself(store: StoreAt) {
+        let script =
+            "trap 'echo cleaned; exit 0' TERM; echo held; while :; do sleep 1000 & wait $!; done";
+        let running = store.start_script(&["a"], script);
+        store.revoke();
+        let (status, text, errors) = running.end();
+        // The lock was lost all the same.
+        assert_eq!((status, text.as_str()), (Some(76), "cleaned\n"), "{errors}");
+    }
 
-#[test]
-fn a_server_that_stops_is_a_loss_only_when_the_lease_runs_out() {
-    let arena = Arena::tcp();
-    let running = arena.start_script(&["a"], "echo $$; exec sleep 1000");
-    let command = Process::new(&running.first);
-    arena.server.signal(Signal::STOP);
-    command.ended();
-    let (status, ..) = running.end();
-    arena.server.signal(Signal::CONT);
-    assert_eq!(status, Some(76));
+    [served, mortal_zookeeper]
+    fn a_server_that_stops_is_a_loss_only_when_the_lease_runs_out(store: StoreAt) {
+        let running = store.start_script(&["a"], "echo $$; exec sleep 1000");
+        let command = Process::new(&running.first);
+        store.stop();
+        command.ended();
+        let (status, ..) = running.end();
+        store.resume();
+        assert_eq!(status, Some(76));
+    }
+
+    [patient]
+    fn the_status_of_a_command_does_not_wait_for_a_dead_store(store: StoreAt) {
+        let mut store = store;
+        // Longer than a test may take: the release would wait for the end of the session.
+        let arguments = ["--session-timeout", "10m", "--connect-timeout", "10m", "a", "--", "sh", "-c", "echo held; read status; exit $status"];
+        let mut command = store.command(&["run"]);
+        let mut running = Running::spawn(command.args(arguments).stdin(std::process::Stdio::piped()));
+        assert_eq!(running.line(), "held");
+        store.kill();
+        running.write("7\n");
+        let (status, _, errors) = running.end();
+        assert_eq!(status, Some(7), "{errors}");
+        assert!(errors.starts_with("lockkeeper: the release was not confirmed ("), "{errors}");
+    }
 }

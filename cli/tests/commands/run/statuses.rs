@@ -1,6 +1,6 @@
 //! The exit statuses, the environment and the names.
 
-use super::arena::*;
+use crate::stores::*;
 use crate::support::*;
 
 /// Any file.
@@ -10,11 +10,11 @@ fn stderr(output: &std::process::Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-#[test]
-fn the_status_of_the_command_is_passed_on() {
-    for arena in [Arena::tcp(), Arena::unix(), Arena::zookeeper()] {
+on_stores! {
+    [served, unix, zookeeper]
+    fn the_status_of_the_command_is_passed_on(store: StoreAt) {
         for (script, status) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
-            let output = arena.output(&["a", "--", "sh", "-c", script]);
+            let output = store.output(&["a", "--", "sh", "-c", script]);
             assert_eq!(output.status.code(), Some(status), "{output:?}");
             assert!(
                 output.stderr.is_empty() && output.stdout.is_empty(),
@@ -26,48 +26,49 @@ fn the_status_of_the_command_is_passed_on() {
 
 #[test]
 fn a_command_that_cannot_be_executed_has_a_shells_status() {
-    let arena = Arena::tcp();
-    let output = arena.output(&["a", "--", "./missing"]);
+    let store = StoreAt::served();
+    let output = store.output(&["a", "--", "./missing"]);
     assert_eq!(output.status.code(), Some(127), "{output:?}");
     assert!(stderr(&output).starts_with("lockkeeper: ./missing cannot be executed: "));
-    std::fs::write(arena.file("plain"), "text").unwrap();
-    let output = arena.output(&["a", "--", "./plain"]);
+    std::fs::write(store.folder.at("plain"), "text").unwrap();
+    let output = store.output(&["a", "--", "./plain"]);
     assert_eq!(output.status.code(), Some(126), "{output:?}");
 }
 
-#[test]
-fn a_lock_that_is_held_is_not_acquired() {
-    let arena = Arena::tcp();
-    let holder = arena.start_script(&["a"], "echo held; exec sleep 1000");
-    let output = arena.output(&["--try", "a", "--", "echo", "never"]);
-    assert_eq!(output.status.code(), Some(75), "{output:?}");
-    assert_eq!(stderr(&output), "lockkeeper: /locks/a is not free\n");
-    let output = arena.output(&["--timeout", "50ms", "a", "--", "echo", "never"]);
-    assert_eq!(output.status.code(), Some(75), "{output:?}");
-    assert!(stderr(&output).contains("1 ahead") && output.stdout.is_empty());
-    let output = arena.output(&["--try", "--all", "b,a", "--", "echo", "never"]);
-    assert_eq!(output.status.code(), Some(75), "{output:?}");
-    assert_eq!(
-        arena.output(&["--try", "b", "--", "true"]).status.code(),
-        Some(0)
-    );
-    drop(holder);
-    let output = arena.output(&["a", "--", "echo", "now"]);
-    assert_eq!(out(&output), "now\n");
+on_stores! {
+    [served, zookeeper]
+    fn a_lock_that_is_held_is_not_acquired(store: StoreAt) {
+        let holder = store.start_script(&["a"], "echo held; exec sleep 1000");
+        let output = store.output(&["--try", "a", "--", "echo", "never"]);
+        assert_eq!(output.status.code(), Some(75), "{output:?}");
+        assert_eq!(stderr(&output), "lockkeeper: /locks/a is not free\n");
+        let output = store.output(&["--timeout", "50ms", "a", "--", "echo", "never"]);
+        assert_eq!(output.status.code(), Some(75), "{output:?}");
+        assert!(stderr(&output).contains("1 ahead") && output.stdout.is_empty());
+        let output = store.output(&["--try", "--all", "b,a", "--", "echo", "never"]);
+        assert_eq!(output.status.code(), Some(75), "{output:?}");
+        assert_eq!(
+            store.output(&["--try", "b", "--", "true"]).status.code(),
+            Some(0)
+        );
+        drop(holder);
+        let output = store.output(&["a", "--", "echo", "now"]);
+        assert_eq!(out(&output), "now\n");
+    }
 }
 
 #[test]
 fn a_store_that_is_not_reachable_is_said_so() {
-    let mut command = Arena::tcp().run(&["--connect-timeout", "100ms", "a", "--", "echo"]);
-    // Its server has ended with the arena.
-    let output = command.current_dir("/").output().unwrap();
+    let mut store = StoreAt::served();
+    store.kill();
+    let output = store.output(&["--connect-timeout", "100ms", "a", "--", "echo"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert!(stderr(&output).starts_with("lockkeeper: no server gave a session"));
 }
 
 #[test]
 fn wrong_usage_has_its_status() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     for arguments in [
         &["a"][..],
         &["--", "true"],
@@ -78,31 +79,38 @@ fn wrong_usage_has_its_status() {
         &["--all", "a,b", "c", "--", "true"],
         &["--all", "a,", "--", "true"],
         &["--try", "--timeout", "1s", "a", "--", "true"],
+        &["--once-per", "1h", "--shared", "a", "--", "true"],
+        &["--once-per", "1h", "--exclusive", "a", "--", "true"],
+        &["--once-per", "1h", "--permits", "1/2", "a", "--", "true"],
+        &["--once-per", "1h", "--all", "a,b", "--", "true"],
+        &["--once-per", "0s", "a", "--", "true"],
+        &["--once-per", "a", "--", "true"],
     ] {
-        let output = arena.output(arguments);
+        let output = store.output(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
 }
 
-#[test]
-fn the_command_knows_its_lock() {
-    let arena = Arena::tcp();
-    let script = r#"echo "$LOCKKEEPER_LOCK|$LOCKKEEPER_TOKEN|$LOCKKEEPER_HELD_UNTIL_MS""#;
-    let before = unix_ms();
-    let mut tokens = Vec::new();
-    for _ in 0..2 {
-        let text = out(&arena.output(&["a", "--", "sh", "-c", script]));
-        let fields: Vec<_> = text.trim_end().split('|').collect();
-        assert_eq!(fields[0], "/locks/a");
-        tokens.push(fields[1].parse::<i64>().unwrap());
-        let until: i64 = fields[2].parse().unwrap();
-        // The lease lasts nine tenths of the timeout, 4 s, from a moment on after the start.
-        assert!(before < until && until < unix_ms() + 3_700, "{until}");
+on_stores! {
+    [served, zookeeper]
+    fn the_command_knows_its_lock(store: StoreAt) {
+        let script = r#"echo "$LOCKKEEPER_LOCK|$LOCKKEEPER_TOKEN|$LOCKKEEPER_HELD_UNTIL_MS""#;
+        let before = unix_ms();
+        let mut tokens = Vec::new();
+        for _ in 0..2 {
+            let text = out(&store.output(&["a", "--", "sh", "-c", script]));
+            let fields: Vec<_> = text.trim_end().split('|').collect();
+            assert_eq!(fields[0], "/locks/a");
+            tokens.push(fields[1].parse::<i64>().unwrap());
+            let until: i64 = fields[2].parse().unwrap();
+            // The lease lasts nine tenths of the timeout, 4 s, from a moment on after the start.
+            assert!(before < until && until < unix_ms() + 3_700, "{until}");
+        }
+        assert!(tokens[0] < tokens[1], "{tokens:?}");
+        let text = out(&store.output(&["--all", "x,y", "--", "sh", "-c", script]));
+        assert!(text.starts_with("/locks/x,/locks/y|"), "{text}");
     }
-    assert!(tokens[0] < tokens[1], "{tokens:?}");
-    let text = out(&arena.output(&["--all", "x,y", "--", "sh", "-c", script]));
-    assert!(text.starts_with("/locks/x,/locks/y|"), "{text}");
 }
 
 fn unix_ms() -> i64 {
@@ -110,88 +118,107 @@ fn unix_ms() -> i64 {
     now.unwrap().as_millis() as i64
 }
 
-#[test]
-fn any_text_is_a_name() {
-    let arena = Arena::tcp();
-    for name in [
-        "with blanks",
-        "a/b",
-        "Größe",
-        "two\nlines",
-        "..",
-        "lock-0000000001",
-    ] {
-        let script = r#""$0" run --try "$1" -- true; echo $?; printf %s "$LOCKKEEPER_LOCK""#;
-        let program = env!("CARGO_BIN_EXE_lockkeeper");
-        let output = arena.output(&[name, "--", "sh", "-c", script, program, name]);
-        let text = out(&output);
-        let (status, path) = text.split_once('\n').unwrap();
-        assert_eq!(status, "75", "{name:?} is held: {output:?}");
-        assert!(
-            path.starts_with("/locks/") && path[7..].is_ascii(),
-            "{path}"
-        );
+on_stores! {
+    [served, zookeeper]
+    fn any_text_is_a_name(store: StoreAt) {
+        for name in [
+            "with blanks",
+            "a/b",
+            "Größe",
+            "two\nlines",
+            "..",
+            "lock-0000000001",
+        ] {
+            let script = r#""$0" run --try "$1" -- true; echo $?; printf %s "$LOCKKEEPER_LOCK""#;
+            let program = env!("CARGO_BIN_EXE_lockkeeper");
+            let output = store.output(&[name, "--", "sh", "-c", script, program, name]);
+            let text = out(&output);
+            let (status, path) = text.split_once('\n').unwrap();
+            assert_eq!(status, "75", "{name:?} is held: {output:?}");
+            assert!(
+                path.starts_with("/locks/") && path[7..].is_ascii(),
+                "{path}"
+            );
+        }
     }
 }
 
 #[test]
 fn stdin_and_stdout_are_the_commands() {
-    let arena = Arena::tcp();
-    let mut command = arena.run(&["a", "--", "cat"]);
+    let store = StoreAt::served();
+    let mut command = store.under_lock(&["a", "--", "cat"]);
     command.stdin(std::fs::File::open(MANIFEST).unwrap());
     let output = command.output().unwrap();
     let expected = std::fs::read(MANIFEST).unwrap();
     assert_eq!((output.stdout, output.stderr), (expected, Vec::new()));
     let sh = |redirect: &str| {
         let script = format!("exec \"$0\" run a -- echo text {redirect}");
-        arena.shell(&script).output().unwrap().status.code()
+        store.shell(&script).output().unwrap().status.code()
     };
     assert_eq!(sh("<&-"), Some(0));
     // `echo` itself fails, or writes to where nobody reads.
     assert!(sh(">&-").is_some_and(|status| status <= 1));
 }
 
-#[test]
-fn readers_share_and_permits_are_counted() {
-    let arena = Arena::tcp();
-    let script = "echo held; exec sleep 1000";
-    let reader = arena.start_script(&["--shared", "a"], script);
-    let status = |arguments: &[&str]| arena.output(arguments).status.code();
-    assert_eq!(status(&["--try", "--shared", "a", "--", "true"]), Some(0));
-    assert_eq!(
-        status(&["--try", "--exclusive", "a", "--", "true"]),
-        Some(75)
-    );
-    drop(reader);
-    assert_eq!(status(&["--exclusive", "a", "--", "true"]), Some(0));
+on_stores! {
+    [served, zookeeper]
+    fn readers_share_and_permits_are_counted(store: StoreAt) {
+        let script = "echo held; exec sleep 1000";
+        let reader = store.start_script(&["--shared", "a"], script);
+        let status = |arguments: &[&str]| store.status(arguments);
+        assert_eq!(status(&["--try", "--shared", "a", "--", "true"]), Some(0));
+        assert_eq!(
+            status(&["--try", "--exclusive", "a", "--", "true"]),
+            Some(75)
+        );
+        // Without either option it is a lock of another kind: refused, and told what to write.
+        let output = store.output(&["--try", "a", "--", "echo", "never"]);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
+        let told = "lockkeeper: /locks/a is in use as a read-write lock: take it with --exclusive, or with --shared\n";
+        assert_eq!(stderr(&output), told);
+        drop(reader);
+        assert_eq!(status(&["--exclusive", "a", "--", "true"]), Some(0));
 
-    let permits = arena.start_script(&["--permits", "2/3", "p"], script);
-    assert_eq!(
-        status(&["--try", "--permits", "2/3", "p", "--", "true"]),
-        Some(75)
-    );
-    assert_eq!(
-        status(&["--try", "--permits", "1/3", "p", "--", "true"]),
-        Some(0)
-    );
-    drop(permits);
-    assert_eq!(status(&["--permits", "3/3", "p", "--", "true"]), Some(0));
-}
+        let _mutex = store.start_script(&["m"], script);
+        for options in [&["--shared"][..], &["--exclusive"], &["--permits", "1/2"]] {
+            let output = store.output(&[options, &["m", "--", "echo", "never"]].concat());
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
+            assert!(stderr(&output).contains("in use as a mutex: "), "{output:?}");
+            assert!(stderr(&output).ends_with("the others say --exclusive\n"), "{output:?}");
+        }
 
-#[test]
-fn others_see_the_holder() {
-    let arena = Arena::tcp();
-    let options = ["--label", "nightly", "--expect", "5m", "a"];
-    let _holder = arena.start_script(&options, "echo held; exec sleep 1000");
-    let _other = arena.start_script(&["b"], "echo held; exec sleep 1000");
-    block_on(async {
-        let client = arena.client().await;
-        let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
-        let metadata = queue[0].metadata.as_ref().unwrap();
-        assert_eq!(metadata.label.as_deref(), Some("nightly"));
-        assert_eq!(metadata.expected_hold_ms, Some(300_000));
-        let queue = lockkeeper::queue(&client, "/locks/b").await.unwrap();
-        let metadata = queue[0].metadata.as_ref().unwrap();
-        assert_eq!(metadata.label.as_deref(), Some("sh"));
-    });
+        let permits = store.start_script(&["--permits", "2/3", "p"], script);
+        assert_eq!(
+            status(&["--try", "--permits", "2/3", "p", "--", "true"]),
+            Some(75)
+        );
+        assert_eq!(
+            status(&["--try", "--permits", "1/3", "p", "--", "true"]),
+            Some(0)
+        );
+        let output = store.output(&["--shared", "p", "--", "echo", "never"]);
+        assert!(stderr(&output).contains("in use as a semaphore: take it with --permits N/M"), "{output:?}");
+        drop(permits);
+        assert_eq!(status(&["--permits", "3/3", "p", "--", "true"]), Some(0));
+    }
+
+    [served, zookeeper]
+    fn others_see_the_holder(store: StoreAt) {
+        let options = ["--label", "nightly", "--expect", "5m", "a"];
+        let holder = store.start_script(&options, "echo held; exec sleep 1000");
+        let _other = store.start_script(&["b"], "echo held; exec sleep 1000");
+        block_on(async {
+            let client = store.connect().await;
+            let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
+            let metadata = queue[0].metadata.as_ref().unwrap();
+            assert_eq!(metadata.label.as_deref(), Some("nightly"));
+            assert_eq!(metadata.expected_hold_ms, Some(300_000));
+            // The process that can be signalled, and not its guardian.
+            let front = holder.front().as_raw_pid();
+            assert_eq!(metadata.pid, u32::try_from(front).ok());
+            let queue = lockkeeper::queue(&client, "/locks/b").await.unwrap();
+            let metadata = queue[0].metadata.as_ref().unwrap();
+            assert_eq!(metadata.label.as_deref(), Some("sh"));
+        });
+    }
 }

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::dup;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use super::arena::*;
+use crate::stores::*;
 
 /// A shell with job control in a session and a terminal of its own. Killed when it is dropped.
 struct Shell {
@@ -26,7 +26,7 @@ impl Drop for Shell {
 
 impl Shell {
     /// `$0` is the command `lockkeeper`.
-    fn start(arena: &Arena, script: &str) -> Self {
+    fn start(store: &StoreAt, script: &str) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
@@ -37,7 +37,7 @@ impl Shell {
         command.args(["--ctty", "--wait", "bash", "--norc", "-c"]);
         command.arg(script).arg(env!("CARGO_BIN_EXE_lockkeeper"));
         command.envs(
-            arena
+            store
                 .shell("")
                 .get_envs()
                 .map(|(name, value)| (name, value.unwrap())),
@@ -78,13 +78,13 @@ impl Shell {
 
 #[test]
 fn the_command_reads_from_the_terminal_and_ctrl_c_is_its() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     let script = r#"set -m
         "$0" run a -- sh -c 'trap "echo interrupted; exit 9" INT
             read line; echo "got $line"; while :; do sleep 1000 & wait $!; done'
         echo "status $?"
         read line; echo "the shell got $line""#;
-    let mut shell = Shell::start(&arena, script);
+    let mut shell = Shell::start(&store, script);
     shell.types("first\n");
     shell.shows("got first");
     shell.types("\x03");
@@ -98,13 +98,13 @@ fn the_command_reads_from_the_terminal_and_ctrl_c_is_its() {
 
 #[test]
 fn ctrl_z_stops_the_job_and_it_can_be_continued() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     let script = r#"set -m
         "$0" run a -- sh -c 'echo begun; read line; echo "got $line"'
         echo "stopped $?"
         "$0" run --try a -- true; echo "try $?"
         fg; echo "status $?""#;
-    let mut shell = Shell::start(&arena, script);
+    let mut shell = Shell::start(&store, script);
     shell.shows("begun");
     shell.types("\x1a");
     shell.shows("stopped 1");
@@ -118,10 +118,10 @@ fn ctrl_z_stops_the_job_and_it_can_be_continued() {
 
 #[test]
 fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     let script = r#"set -m
         "$0" run a -- sh -c 'echo begun >&2; read line; echo "got $line"' | cat; echo "status $?""#;
-    let mut shell = Shell::start(&arena, script);
+    let mut shell = Shell::start(&store, script);
     shell.shows("begun");
     shell.types("text\n");
     shell.shows("got text");
@@ -133,12 +133,12 @@ const APART: &str = "unshare --user --map-root-user --pid --fork --kill-child --
 
 #[test]
 fn the_terminal_of_another_pid_namespace_is_lent_too() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     let script = r#"set -m
         $APART "$0" run a -- sh -c 'read line; echo "the command got $line"; exit 9'
         echo "status $?"
         read line; echo "the shell got $line""#;
-    let mut shell = Shell::start(&arena, &format!("APART='{APART}'; {script}"));
+    let mut shell = Shell::start(&store, &format!("APART='{APART}'; {script}"));
     shell.types("first\n");
     shell.shows("the command got first");
     shell.shows("status 9");
@@ -149,14 +149,14 @@ fn the_terminal_of_another_pid_namespace_is_lent_too() {
 
 #[test]
 fn a_job_of_another_pid_namespace_in_the_background_leaves_the_terminal_to_the_shell() {
-    let arena = Arena::tcp();
+    let store = StoreAt::served();
     let script = r#"set -m
         $APART "$0" run a -- sh -c '> "$0"; exec sleep 1000' "$BEGUN" &
         until [ -e "$BEGUN" ]; do :; done
         read line; echo "the shell got $line"; kill -9 $!"#;
-    let begun = arena.file("begun");
+    let begun = store.folder.at("begun");
     let known = format!("APART='{APART}'; BEGUN='{}'", begun.display());
-    let mut shell = Shell::start(&arena, &format!("{known}; {script}"));
+    let mut shell = Shell::start(&store, &format!("{known}; {script}"));
     shell.types("first\n");
     shell.shows("the shell got first");
     assert_eq!(shell.end(), Some(0));
@@ -164,13 +164,13 @@ fn a_job_of_another_pid_namespace_in_the_background_leaves_the_terminal_to_the_s
 
 #[test]
 fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
-    let arena = Arena::tcp();
-    let _holder = arena.start_script(&["--label", "nightly", "a"], "echo held; exec sleep 1000");
+    let store = StoreAt::served();
+    let _holder = store.start_script(&["--label", "nightly", "a"], "echo held; exec sleep 1000");
     let script = r#"set -m
         "$0" run a -- true; echo "status $?""#;
-    let mut shell = Shell::start(&arena, script);
+    let mut shell = Shell::start(&store, script);
     shell.shows("lockkeeper: waiting, 1 ahead, held by nightly (");
     shell.types("\x03");
     shell.shows("status 130");
-    arena.queue_has(1);
+    store.queue_has(1);
 }

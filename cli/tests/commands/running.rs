@@ -1,62 +1,37 @@
-//! A served store, commands that run under its locks, and files in which they leave their marks.
+//! Commands under a lock, their processes, and those that they leave behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use lockkeeper::Client;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::server::{Server, serve};
-use crate::support::*;
+use super::stores::StoreAt;
+use super::support::*;
 
 /// The shortest timeout that the server grants here.
 const TIMEOUT: &str = "4s";
 
-/// A store in memory behind TCP and a Unix socket.
-pub(crate) struct Arena {
-    pub(crate) server: Server,
-    pub(crate) folder: Folder,
-    url: String,
-}
-
-impl Arena {
-    pub(crate) fn tcp() -> Self {
-        Self::start(|server, _| format!("lockkeeper://{}", server.address()))
-    }
-
-    pub(crate) fn unix() -> Self {
-        Self::start(|_, folder| format!("lockkeeper+unix://{}", folder.at("s").display()))
-    }
-
-    /// The same through ZooKeeper's protocol alone.
-    pub(crate) fn zookeeper() -> Self {
-        Self::start(|server, _| format!("zookeeper://{}", server.address()))
-    }
-
-    fn start(url: impl FnOnce(&Server, &Folder) -> String) -> Self {
-        let folder = Folder::new();
-        let socket = format!("unix:{}", folder.at("s").display());
-        let server = Server::start(serve().args(["--data", "memory", "--listen", &socket]));
-        Self {
-            url: url(&server, &folder),
-            server,
-            folder,
-        }
-    }
-
+impl StoreAt {
     /// `lockkeeper run` with these arguments.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn under_lock(&self, arguments: &[&str]) -> Command {
         self.subcommand("run", arguments)
     }
 
+    /// Runs `lockkeeper run` to its end.
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.under_lock(arguments).output().unwrap()
+    }
+
+    pub(crate) fn status(&self, arguments: &[&str]) -> Option<i32> {
+        self.output(arguments).status.code()
+    }
+
+    /// A command that holds or waits for a lock, with a short session.
     pub(crate) fn subcommand(&self, name: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        command.args([name, "--session-timeout", TIMEOUT]);
-        command.args(arguments).env("LOCKKEEPER_URL", &self.url);
-        command.current_dir(&self.folder.0).stdin(Stdio::null());
+        let mut command = self.command(&[name, "--session-timeout", TIMEOUT]);
+        command.args(arguments);
         command
     }
 
@@ -64,36 +39,31 @@ impl Arena {
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper")]);
+        command.env("LOCKKEEPER_URL", &self.url);
+        command.current_dir(&self.folder.0);
         command
-            .env("LOCKKEEPER_URL", &self.url)
-            .current_dir(&self.folder.0);
-        command
-    }
-
-    /// Runs `lockkeeper run` to its end.
-    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
-        self.run(arguments).output().unwrap()
     }
 
     /// Starts a script of `sh` under a lock, and returns when it has printed a line.
     pub(crate) fn start_script(&self, options: &[&str], script: &str) -> Running {
         let mut arguments = options.to_vec();
         arguments.extend(["--", "sh", "-c", script]);
-        let mut running = Running::spawn(&mut self.run(&arguments));
+        let mut running = Running::spawn(&mut self.under_lock(&arguments));
         running.first = running.line();
         running
     }
 
-    pub(crate) async fn client(&self) -> Client {
-        lockkeeper::connect(&self.url).await.unwrap()
-    }
-
     /// Takes the lock `a` away from its holder.
     pub(crate) fn revoke(&self) {
+        self.remove(0);
+    }
+
+    /// Removes an entry from the queue of the lock `a`.
+    pub(crate) fn remove(&self, at: usize) {
         block_on(async {
-            let client = self.client().await;
+            let client = self.connect().await;
             let queue = lockkeeper::queue(&client, "/locks/a").await.unwrap();
-            let entry = &queue[0];
+            let entry = &queue[at];
             let session = client.session().await.unwrap();
             session.delete(&entry.path, None).await.unwrap();
         });
@@ -102,14 +72,10 @@ impl Arena {
     /// Waits until the queue of the lock `a` has so many entries.
     pub(crate) fn queue_has(&self, entries: usize) {
         block_on(async {
-            let client = self.client().await;
+            let client = self.connect().await;
             let mut queues = lockkeeper::observe(&client, "/locks/a").unwrap();
             while queues.next().await.unwrap().unwrap().len() != entries {}
         });
-    }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.at(name)
     }
 }
 

@@ -1,0 +1,70 @@
+//! [`Held`]: the lock of any kind that a command runs under.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use lockkeeper::{Deadline, FencingToken, LockError, LockGuard, LostReason, Session};
+
+/// A guard of any kind.
+pub(super) trait AnyGuard {
+    fn token(&self) -> FencingToken;
+    fn is_held(&self) -> bool;
+    fn held_until(&self) -> Option<Deadline>;
+    fn session(&self) -> &Session;
+    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + '_>>;
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), LockError>>>>;
+}
+
+impl<G: LockGuard> AnyGuard for G {
+    fn token(&self) -> FencingToken {
+        self.fencing_token()
+    }
+
+    fn is_held(&self) -> bool {
+        LockGuard::is_held(self)
+    }
+
+    fn held_until(&self) -> Option<Deadline> {
+        LockGuard::held_until(self)
+    }
+
+    fn session(&self) -> &Session {
+        LockGuard::session(self)
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + '_>> {
+        Box::pin(LockGuard::lost(self))
+    }
+
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), LockError>>>> {
+        Box::pin(LockGuard::release(*self))
+    }
+}
+
+/// A lock that is held.
+pub(super) enum Held {
+    Lock(Box<dyn AnyGuard>),
+    /// A run of a job, to be recorded when its command has ended well.
+    Job(lockkeeper::Run),
+}
+
+impl Held {
+    pub(super) fn of(guard: impl LockGuard) -> Self {
+        Self::Lock(Box::new(guard))
+    }
+
+    pub(super) fn guard(&self) -> &dyn AnyGuard {
+        match self {
+            Self::Lock(guard) => &**guard,
+            Self::Job(run) => run.guard(),
+        }
+    }
+
+    /// Releases the lock. A job's run is not recorded.
+    pub(super) async fn release(self) -> Result<(), LockError> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Job(run) => run.release().await,
+        }
+    }
+}
