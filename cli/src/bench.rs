@@ -1,0 +1,184 @@
+//! `lockkeeper bench`: the workloads of the benchmarks on any store.
+//!
+//! A run is bounded in time, sessions and znodes. It changes nothing outside of one new znode ([`Folder`]), which it
+//! removes at its end, also when it is interrupted.
+
+mod folder;
+mod heading;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod kill;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod lock;
+mod measure;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod recipes;
+mod report;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod times;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod workloads;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockkeeper::Client;
+
+use crate::exit::Failure;
+use crate::serve::signals::{Action, Signals};
+use crate::target::Target;
+
+use folder::Folder;
+use heading::Heading;
+use measure::Run;
+use report::Report;
+
+/// The arguments of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// Workloads, in this order [default: all]
+    #[arg(value_enum, value_name = "WORKLOAD")]
+    workloads: Vec<Workload>,
+    /// Number of clients that contend for one lock, each with its own session
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    clients: u32,
+    /// Number of locks in the workload `keys`
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    keys: u32,
+    /// Time to measure each workload
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+    /// Time for which each workload runs before, unmeasured
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
+    warm_up: Duration,
+    /// Beginning of the path of the znode in which all takes place; its parent must exist
+    #[arg(long, value_name = "PATH", default_value = "/lockkeeper-bench")]
+    prefix: String,
+    /// Threads of this command
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// Prints one JSON object for each line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// One request that the server answers at once (`exists`): the network's part in all others
+    RoundTrip,
+    /// One client writes (`set`): the time in which the store keeps a change
+    Write,
+    /// One client acquires and releases a free lock
+    Acquire,
+    /// All clients want one lock: it goes from one to the next, in the order of their arrival
+    HandOver,
+    /// Two clients lock many keys, a few hundred at the same time
+    Keys,
+    /// All clients want a semaphore of three permits
+    Semaphore,
+    /// All clients want a read-write lock: every eighth writes, the others read
+    #[value(name = "rwlock")]
+    RwLock,
+    /// A process that holds the lock is killed: the time until the next client has it. At least once, which may take the
+    /// time after which the store gives up a session
+    Expiry,
+}
+
+/// Parses a time: a number of seconds, with a point if need be.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text
+        .parse()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number).ok());
+    let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
+    time.filter(|time| bounds.contains(time))
+        .ok_or_else(|| "a number of seconds from 0.01 to 3600 is expected".into())
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> ExitCode {
+        let mut runtime = match self.threads {
+            1 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = runtime.worker_threads(self.threads as usize).enable_all();
+        let done = runtime.build().map_err(Failure::from);
+        crate::ended(done.and_then(|runtime| runtime.block_on(self.bench())))
+    }
+
+    async fn bench(self) -> Result<(), Failure> {
+        let mut signals = Signals::listen()?;
+        let keeper = tokio::select! {
+            client = self.target.connect() => client?,
+            interruption = interrupted(&mut signals) => return Err(interruption),
+        };
+        let folder = Folder::create(&keeper, &self.prefix).await?;
+        let done = tokio::select! {
+            done = self.measure(&keeper, &folder) => done,
+            interruption = interrupted(&mut signals) => Err(interruption),
+        };
+        // Only now: the other clients have ended, and create nothing any more.
+        let removed = tokio::select! {
+            removed = folder.remove(&keeper) => removed.map_err(|error| error.to_string()),
+            interruption = interrupted(&mut signals) => Err(interruption.to_string()),
+        };
+        match (done, removed) {
+            (done, Ok(())) => done,
+            (done, Err(why)) => {
+                let left = format!("{} could not be removed: {why}", folder.path());
+                match done {
+                    Ok(()) => Err(Failure::Other(left)),
+                    Err(failure) => {
+                        eprintln!("lockkeeper: {left}");
+                        Err(failure)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn measure(&self, keeper: &Client, folder: &Folder) -> Result<(), Failure> {
+        let workloads = self.workloads();
+        let round_trip = measure::quick_round_trip(keeper, folder.path()).await?;
+        let heading = Heading::new(self, keeper, folder.path(), &round_trip).await?;
+        let mut report = Report::new(self.json, round_trip.p50_us());
+        report.begin(&heading)?;
+        let run = Run::start(self, keeper, folder.path()).await?;
+        let done = run.all(&workloads, &mut report).await;
+        run.end().await;
+        done
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        let chosen = match self.workloads.is_empty() {
+            true => Workload::value_variants(),
+            false => &self.workloads,
+        };
+        chosen.to_vec()
+    }
+
+    /// Returns the time after which a workload is given up, at a server that does not answer.
+    fn patience(&self) -> Duration {
+        let unanswered = self.target.session_timeout + self.target.connect_timeout;
+        self.warm_up + self.seconds + 2 * unanswered + Duration::from_secs(60)
+    }
+}
+
+/// Waits for SIGINT, SIGTERM or SIGHUP.
+async fn interrupted(signals: &mut Signals) -> Failure {
+    let signal = match signals.next().await {
+        Action::End(signal) => signal,
+        Action::HangUp => "SIGHUP",
+    };
+    Failure::Other(format!("interrupted by {signal}"))
+}
+
+impl Workload {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.expect("no value is hidden").get_name().to_owned()
+    }
+}
