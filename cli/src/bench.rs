@@ -19,10 +19,10 @@ mod times;
 mod workloads;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use lockkeeper::Client;
+use lockkeeper::LockPath;
 
 use crate::exit::Failure;
 use crate::serve::signals::{Action, Signals};
@@ -115,41 +115,41 @@ impl Bench {
             client = self.target.connect() => client?,
             interruption = interrupted(&mut signals) => return Err(interruption),
         };
+        let run = tokio::select! {
+            run = Run::connect(&self, &keeper) => run?,
+            interruption = interrupted(&mut signals) => return Err(interruption),
+        };
         let folder = Folder::create(&keeper, &self.prefix).await?;
         let done = tokio::select! {
-            done = self.measure(&keeper, &folder) => done,
+            done = self.measure(&run, &folder) => done,
             interruption = interrupted(&mut signals) => Err(interruption),
         };
-        // Only now: the other clients have ended, and create nothing any more.
         let removed = tokio::select! {
-            removed = folder.remove(&keeper) => removed.map_err(|error| error.to_string()),
-            interruption = interrupted(&mut signals) => Err(interruption.to_string()),
+            removed = async {
+                // First: a recipe creates the parents that it misses, also the one that is removed here.
+                run.end().await;
+                folder.remove(&keeper).await
+            } => removed.map_err(|error| error.to_string()),
+            interruption = interrupted_again(&mut signals) => Err(interruption.to_string()),
         };
+        let left = |why| format!("{} could not be removed: {why}", folder.path());
         match (done, removed) {
             (done, Ok(())) => done,
-            (done, Err(why)) => {
-                let left = format!("{} could not be removed: {why}", folder.path());
-                match done {
-                    Ok(()) => Err(Failure::Other(left)),
-                    Err(failure) => {
-                        eprintln!("lockkeeper: {left}");
-                        Err(failure)
-                    }
-                }
+            (Ok(()), Err(why)) => Err(Failure::Other(left(why))),
+            (Err(failure), Err(why)) => {
+                eprintln!("lockkeeper: {}", left(why));
+                Err(failure)
             }
         }
     }
 
-    async fn measure(&self, keeper: &Client, folder: &Folder) -> Result<(), Failure> {
-        let workloads = self.workloads();
-        let round_trip = measure::quick_round_trip(keeper, folder.path()).await?;
-        let heading = Heading::new(self, keeper, folder.path(), &round_trip).await?;
+    async fn measure(&self, run: &Run<'_>, folder: &Folder) -> Result<(), Failure> {
+        let folder = LockPath::new(folder.path().as_str())?;
+        let round_trip = run.quick_round_trip(&folder).await?;
+        let heading = Heading::new(self, run.keeper(), &folder, &round_trip).await?;
         let mut report = Report::new(self.json, round_trip.p50_us());
         report.begin(&heading)?;
-        let run = Run::start(self, keeper, folder.path()).await?;
-        let done = run.all(&workloads, &mut report).await;
-        run.end().await;
-        done
+        run.all(&folder, &mut report).await
     }
 
     fn workloads(&self) -> Vec<Workload> {
@@ -174,6 +174,20 @@ async fn interrupted(signals: &mut Signals) -> Failure {
         Action::HangUp => "SIGHUP",
     };
     Failure::Other(format!("interrupted by {signal}"))
+}
+
+/// Time in which a second signal is taken for the first: `timeout` sends one to the process, and one to its group.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Waits for a signal of a user who does not want to wait for the end.
+async fn interrupted_again(signals: &mut Signals) -> Failure {
+    let first = Instant::now();
+    loop {
+        let failure = interrupted(signals).await;
+        if first.elapsed() >= SAME_SIGNAL {
+            return failure;
+        }
+    }
 }
 
 impl Workload {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{Client, ZnodePath};
+use lockkeeper::{Client, LockPath};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -43,7 +43,7 @@ impl Heading {
     pub(super) async fn new(
         bench: &Bench,
         keeper: &Client,
-        znode: &ZnodePath,
+        folder: &LockPath,
         round_trip: &Times,
     ) -> Result<Self, Failure> {
         let uname = rustix::system::uname();
@@ -66,7 +66,7 @@ impl Heading {
             clients: bench.clients,
             keys,
             seconds: bench.seconds,
-            znode: znode.to_string(),
+            znode: folder.as_znode().to_string(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Client, ConnectOptions, Error, LockPath, Mutex, RwLock, ZnodePath};
+use lockkeeper::{Client, ConnectOptions, Error, LockPath, Mutex, RwLock};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -34,22 +34,17 @@ const WRITER: usize = 8;
 /// Session timeout of the process that is killed; the server may insist on a longer one.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The clients of a run, each with its own session, and the znode below which they work.
+/// The clients of a run, each with its own session.
 pub(super) struct Run<'a> {
     bench: &'a Bench,
     keeper: &'a Client,
     place: Place,
     clients: Vec<Client>,
-    folder: LockPath,
 }
 
 impl<'a> Run<'a> {
     /// Connects the clients.
-    pub(super) async fn start(
-        bench: &'a Bench,
-        keeper: &'a Client,
-        folder: &ZnodePath,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn connect(bench: &'a Bench, keeper: &'a Client) -> Result<Self, Failure> {
         let mut connecting = JoinSet::new();
         for _ in 0..bench.clients {
             let target = bench.target.clone();
@@ -73,30 +68,38 @@ impl<'a> Run<'a> {
             keeper,
             place: Place::new(&keeper.session().await?),
             clients,
-            folder: LockPath::new(folder.as_str())?,
         })
     }
 
-    /// Closes the sessions of the clients.
+    pub(super) fn keeper(&self) -> &Client {
+        self.keeper
+    }
+
+    /// Closes the sessions of the clients. After that they create nothing any more: what they have sent was carried out
+    /// before, and they send nothing else.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
         for client in self.clients {
-            // A session that cannot be closed expires.
-            closing.spawn(async move { drop(client.close().await) });
+            closing.spawn(async move { client.close().await });
         }
-        let all = async { while closing.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(TIMEOUT, all).await;
+        // A session that cannot be closed expires, and the store is not reachable for the rest either.
+        while closing.join_next().await.is_some() {}
+    }
+
+    /// Measures the round trip for the heading: for a moment, and once at least.
+    pub(super) async fn quick_round_trip(&self, folder: &LockPath) -> Result<Times, Failure> {
+        let session = self.keeper.session().await?;
+        let round_trip = || session.exists(folder.as_znode());
+        requests(Duration::from_millis(50), round_trip).await?;
+        Ok(requests(Duration::from_millis(200), round_trip).await?)
     }
 
     /// Measures the workloads, and fails with the first that a request or a check fails in.
-    pub(super) async fn all(
-        &self,
-        workloads: &[Workload],
-        report: &mut Report,
-    ) -> Result<(), Failure> {
-        for &workload in workloads {
+    pub(super) async fn all(&self, folder: &LockPath, report: &mut Report) -> Result<(), Failure> {
+        for workload in self.bench.workloads() {
             let patience = self.bench.patience();
-            let measured = tokio::time::timeout(patience, self.measure(workload)).await;
+            let measured = self.measure(workload, folder);
+            let measured = tokio::time::timeout(patience, measured).await;
             let rows = match measured {
                 Ok(rows) => rows.map_err(|failure| named(workload, failure))?,
                 Err(_) => {
@@ -118,20 +121,24 @@ impl<'a> Run<'a> {
     }
 
     /// Returns `None` where this store does not have the workload.
-    async fn measure(&self, workload: Workload) -> Result<Option<Vec<Row>>, Failure> {
-        let path = self.folder.key(&workload.name());
+    async fn measure(
+        &self,
+        workload: Workload,
+        folder: &LockPath,
+    ) -> Result<Option<Vec<Row>>, Failure> {
+        let (path, folder) = (folder.key(&workload.name()), folder.as_znode());
         let (time, warm_up) = (self.bench.seconds, self.bench.warm_up);
         let rows = match workload {
             Workload::RoundTrip => {
                 let session = self.clients[0].session().await?;
-                let znode = self.folder.as_znode();
-                let row = |times| self.row(workload, "exists", times);
-                requests(warm_up, || session.exists(znode)).await?;
-                vec![row(requests(time, || session.exists(znode)).await?)]
+                let round_trip = || session.exists(folder);
+                requests(warm_up, round_trip).await?;
+                let times = requests(time, round_trip).await?;
+                vec![self.row(workload, "exists", times)]
             }
             Workload::Write => {
                 let session = self.clients[0].session().await?;
-                let write = || session.set_data(self.folder.as_znode(), DATA, None);
+                let write = || session.set_data(folder, DATA, None);
                 requests(warm_up, write).await?;
                 vec![self.row(workload, "set", requests(time, write).await?)]
             }
@@ -291,13 +298,6 @@ impl<'a> Run<'a> {
 
 /// Data of a write.
 const DATA: &str = "0123456789012345678901234567890123456789012345678901234567890123";
-
-/// Measures the round trip for the heading: for a moment, and once at least.
-pub(super) async fn quick_round_trip(client: &Client, znode: &ZnodePath) -> Result<Times, Failure> {
-    let session = client.session().await?;
-    requests(Duration::from_millis(50), || session.exists(znode)).await?;
-    Ok(requests(Duration::from_millis(200), || session.exists(znode)).await?)
-}
 
 /// Sends requests one by one.
 async fn requests<F, T>(time: Duration, request: impl Fn() -> F) -> Result<Times, Error>

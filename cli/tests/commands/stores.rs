@@ -46,6 +46,11 @@ impl StoreAt {
         }
     }
 
+    /// A store at a URL.
+    pub(crate) fn at(url: String) -> Self {
+        Self { url, _server: None }
+    }
+
     /// Connects. The first to do so creates the folder.
     pub(crate) async fn connect(&self) -> Client {
         let options = ConnectOptions::new().create_chroot();
