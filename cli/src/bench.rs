@@ -22,14 +22,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use lockkeeper::LockPath;
+use lockkeeper::{Client, LockPath};
 
 use crate::exit::Failure;
 use crate::serve::signals::{Action, Signals};
 use crate::target::Target;
 
 use folder::Folder;
-use heading::Heading;
+use heading::{Heading, Server};
 use measure::Run;
 use report::Report;
 
@@ -115,13 +115,13 @@ impl Bench {
             client = self.target.connect() => client?,
             interruption = interrupted(&mut signals) => return Err(interruption),
         };
-        let run = tokio::select! {
-            run = Run::connect(&self, &keeper) => run?,
+        let (server, run) = tokio::select! {
+            connected = self.connect(&keeper) => connected?,
             interruption = interrupted(&mut signals) => return Err(interruption),
         };
         let folder = Folder::create(&keeper, &self.prefix).await?;
         let done = tokio::select! {
-            done = self.measure(&run, &folder) => done,
+            done = self.measure(&run, server, &folder) => done,
             interruption = interrupted(&mut signals) => Err(interruption),
         };
         let removed = tokio::select! {
@@ -143,10 +143,24 @@ impl Bench {
         }
     }
 
-    async fn measure(&self, run: &Run<'_>, folder: &Folder) -> Result<(), Failure> {
+    /// Connects the clients. Asks the server for its version before: they may take all the places that it has for them.
+    async fn connect<'a>(
+        &'a self,
+        keeper: &'a Client,
+    ) -> Result<(Option<Server>, Run<'a>), Failure> {
+        let server = Server::ask(keeper.target()).await;
+        Ok((server, Run::connect(self, keeper).await?))
+    }
+
+    async fn measure(
+        &self,
+        run: &Run<'_>,
+        server: Option<Server>,
+        folder: &Folder,
+    ) -> Result<(), Failure> {
         let folder = LockPath::new(folder.path().as_str())?;
         let round_trip = run.quick_round_trip(&folder).await?;
-        let heading = Heading::new(self, run.keeper(), &folder, &round_trip).await?;
+        let heading = Heading::new(self, run.keeper(), server, &folder, &round_trip).await?;
         let mut report = Report::new(self.json, round_trip.p50_us());
         report.begin(&heading)?;
         run.all(&folder, &mut report).await

@@ -34,7 +34,7 @@ pub(super) struct Heading {
 
 /// What a server says of itself.
 #[derive(Debug, PartialEq, Eq)]
-struct Server {
+pub(super) struct Server {
     version: String,
     mode: Option<String>,
 }
@@ -43,6 +43,7 @@ impl Heading {
     pub(super) async fn new(
         bench: &Bench,
         keeper: &Client,
+        server: Option<Server>,
         folder: &LockPath,
         round_trip: &Times,
     ) -> Result<Self, Failure> {
@@ -60,7 +61,7 @@ impl Heading {
             load: load.and_then(|text| text.split(' ').next().map(str::to_owned)),
             threads: bench.threads,
             url: keeper.target().to_owned(),
-            server: Server::ask(keeper.target()).await,
+            server,
             session_timeout: keeper.session().await?.timeout(),
             round_trip_us: round_trip.p50_us(),
             clients: bench.clients,
@@ -116,11 +117,14 @@ impl fmt::Display for Heading {
         writeln!(f, "store    {}{}", escaped(&self.url), escaped(&server))?;
         writeln!(f, "session  {timeout}, round trip {round_trip}")?;
         let seconds = self.seconds.as_secs_f64();
+        let locks = match self.keys {
+            0 | 1 => "one lock".to_owned(),
+            keys => format!("{keys} locks"),
+        };
         writeln!(
             f,
-            "run      {} sessions, {} locks, {seconds} s a workload, below {}, which is removed",
+            "run      {} sessions, {locks}, {seconds} s a workload, below {}, which is removed",
             self.clients,
-            self.keys.max(1),
             escaped(&self.znode)
         )
     }
@@ -134,7 +138,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 impl Server {
     /// Asks the servers of a URL, one after the other, by the four-letter word `srvr`; `None` where none answers it.
-    async fn ask(url: &str) -> Option<Self> {
+    pub(super) async fn ask(url: &str) -> Option<Self> {
         for address in Address::all(url) {
             let answer = tokio::time::timeout(PATIENCE, address.ask()).await;
             if let Ok(Ok(text)) = answer

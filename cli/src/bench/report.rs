@@ -124,7 +124,11 @@ fn shown(row: &Row, round_trip_us: f64) -> String {
         &p99,
         &p999,
         &max,
-        &format!("{:.1}", row.times.p50_us() / round_trip_us),
+        &match row.session_timeout_ms {
+            // The time is that of a timeout, not of the network.
+            Some(_) => "-".to_owned(),
+            None => format!("{:.1}", row.times.p50_us() / round_trip_us),
+        },
     ])
 }
 
