@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lockkeeper::{Error, LockError, LockGuard, Session, ZnodePath};
+use lockkeeper::{Error, LockError, LockGuard, LostReason, Session, ZnodePath};
 
 use super::recipes::{self, Side, Subject, WHOLE};
 
@@ -48,7 +48,14 @@ impl<S: Subject> Lock for Ours<S> {
     }
 
     async fn unlock(guard: S::Held) -> Result<(), LockError> {
-        guard.release().await
+        let session = guard.session().id();
+        guard.release().await.map_err(|error| match error {
+            // The end of the session, as the requests of waiters report it.
+            LockError::Lost(LostReason::SessionExpired | LostReason::LeaseExpired) => {
+                Error::SessionExpired { session }.into()
+            }
+            error => error,
+        })
     }
 
     fn token(guard: &S::Held) -> Option<i64> {
