@@ -193,7 +193,7 @@ async fn interrupted(signals: &mut Signals) -> Failure {
 /// Time in which a second signal is taken for the first: `timeout` sends one to the process, and one to its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Waits for a signal of a user who does not want to wait for the end.
+/// Waits for a second signal, at which the clean-up is given up.
 async fn interrupted_again(signals: &mut Signals) -> Failure {
     let first = Instant::now();
     loop {

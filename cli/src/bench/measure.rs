@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
         self.keeper
     }
 
-    /// Closes the sessions of the clients. After that they create nothing any more: what they have sent was carried out
+    /// Closes the sessions of the clients. After that they create nothing any more: all that they have sent was carried out
     /// before, and they send nothing else.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
