@@ -20,6 +20,9 @@ is_there() {
         words=("${words[@]:1}")
     elif [[ ${words[0]} =~ ^(hostile|commands)$ ]]; then
         at=cli/tests
+    elif [ "${words[0]}" = lockkeeper ]; then
+        at=cli/src
+        words=("${words[@]:1}")
     elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|tls|wire)$ ]]; then
         at=src
     fi

@@ -5,8 +5,8 @@
 #   tests/mutants.sh NAME…   these only
 #
 # A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
-# store's own unit tests; `commands`: those of the command) and the tests that must fail. A test that hangs
-# has failed too: it would wait for its own limit.
+# store's own unit tests; `commands`: those of the command; `lockkeeper`: its own unit tests) and the tests that
+# must fail. A test that hangs has failed too: it would wait for its own limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,6 +34,7 @@ binary() {
     local what=(-p lockkeeper --test "$1") name=$1
     if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
     if [ "$1" = commands ]; then what=(-p lockkeeper-cli --test commands); fi
+    if [ "$1" = lockkeeper ]; then what=(-p lockkeeper-cli --bin lockkeeper); fi
     if [ "$1" = unit ]; then what=(-p lockkeeper-store --lib) name=lockkeeper_store; fi
     (cd "$code" && cargo test -q "${what[@]}" --all-features --no-run --message-format=json) |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1

@@ -1,6 +1,16 @@
 //! Parts that the benchmarks share: options, the format of the report, servers, and a plain connection.
 
-#![allow(dead_code, reason = "each benchmark uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each benchmark uses a part of it")]
+
+/// The workloads and figures of `lockkeeper bench`, which measures any store by them, without its peers.
+#[path = "../../cli/src/bench"]
+mod shared {
+    pub(crate) mod kill;
+    pub(crate) mod lock;
+    pub(crate) mod recipes;
+    pub(crate) mod times;
+    pub(crate) mod workloads;
+}
 
 pub(crate) mod connection;
 pub(crate) mod disk;
@@ -10,13 +20,13 @@ pub(crate) mod helper;
 pub(crate) mod jute;
 pub(crate) mod options;
 pub(crate) mod process;
-pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod socket;
 pub(crate) mod store_server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+
+pub(crate) use shared::{kill, lock, recipes, times, workloads};
 
 /// Returns another number each time, for names within this run.
 pub(crate) fn fresh_number() -> usize {
@@ -37,18 +47,4 @@ pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
     };
     let runtime = builder.worker_threads(threads).enable_all().build();
     runtime.expect("a runtime")
-}
-
-/// Awaits a future, and counts when it has been polled once: by then it has sent its request, or is waiting.
-pub(crate) async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut is_first = true;
-    std::future::poll_fn(|context| {
-        let output: Poll<F::Output> = future.as_mut().poll(context);
-        if std::mem::take(&mut is_first) {
-            polled.fetch_add(1, Ordering::AcqRel);
-        }
-        output
-    })
-    .await
 }

@@ -3,6 +3,8 @@
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use lockkeeper::LockGuard;
+
 use crate::common::recipes::{self, Side, Subject};
 use crate::meter::Meter;
 
@@ -21,7 +23,7 @@ impl<S: Subject> Line<S> {
         let (grant, granted) = mpsc::unbounded_channel();
         let mut held = Vec::new();
         for _ in 0..holders {
-            held.push(subject.take(Side::Write).await);
+            held.push(subject.take(Side::Write).await.expect("granted"));
         }
         Self {
             subject: subject.clone(),
@@ -37,7 +39,7 @@ impl<S: Subject> Line<S> {
         for _ in 0..count {
             let (subject, grant) = (self.subject.clone(), self.grant.clone());
             self.waiting.spawn(async move {
-                let held = subject.take(side).await;
+                let held = subject.take(side).await.expect("granted");
                 // The receiver is gone when the line has ended.
                 let _ = grant.send((side, held));
             });
@@ -61,7 +63,7 @@ impl<S: Subject> Line<S> {
             }
         };
         for held in leave {
-            recipes::leave(held).await;
+            held.release().await.expect("released");
             if matches!(leaving, Leaving::NewestFirst) {
                 // Each departure is seen before the next: the most that they can cost.
                 meter.read().await;

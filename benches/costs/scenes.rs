@@ -1,6 +1,8 @@
 //! Scenes: hand-overs between the sides of a recipe.
 
-use crate::common::recipes::{self, Side, Subject};
+use lockkeeper::LockGuard;
+
+use crate::common::recipes::{Side, Subject};
 use crate::line::{Leaving, Line};
 use crate::meter::{Cost, Ground};
 
@@ -133,12 +135,13 @@ pub(crate) async fn when_free<S: Subject>(ground: &Ground, subject: &S, side: Si
     let mut meter = ground.meter(subject.client());
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());
     // The first acquire creates the missing parents, which is not measured.
-    recipes::leave(subject.take(side).await).await;
+    let free = subject.take(side).await.expect("granted");
+    free.release().await.expect("released");
     for _ in 0..HAND_OVERS {
         let before = meter.read().await;
-        let held = subject.take(side).await;
+        let held = subject.take(side).await.expect("granted");
         let taken = meter.read().await;
-        recipes::leave(held).await;
+        held.release().await.expect("released");
         acquires.push(taken - before);
         releases.push(meter.read().await - taken);
     }

@@ -9,7 +9,7 @@ use lockkeeper::{ConnectOptions, LockPath, Mutex};
 
 use crate::common::fresh_name;
 use crate::common::helper::{self, Helper};
-use crate::common::recipes::Subject;
+use crate::common::kill::kill_to_grant;
 use crate::figures::{Row, Times};
 use crate::rounds::Contender;
 use crate::systems::Keeper;
@@ -59,18 +59,8 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
                 let mut holder = Helper::start(&[], HOLD, &format!("{url} {path}"));
                 let holder = holder.as_mut().expect("this program runs");
                 holder.line().expect("it holds the lock");
-                let waiting = waiter.clone();
-                let granted = tokio::spawn(async move {
-                    let guard = waiting.lock().await.expect("granted");
-                    (Instant::now(), guard)
-                });
-                place.queued(waiter.queues()[0], 2).await;
-                place.settled_again().await;
-                let killed = Instant::now();
-                holder.kill();
-                let (at, guard) = granted.await.expect("the waiter ends well");
-                times.push(at - killed);
-                guard.release().await.expect("released");
+                let time = kill_to_grant(&waiter, &place, || holder.kill()).await;
+                times.push(time.expect("granted"));
             }
             let mut row = Row::new();
             row.insert("kills".into(), times.len() as f64);

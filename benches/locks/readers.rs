@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::RwLock;
 
+use crate::common::lock::Ours;
 use crate::figures::{Row, Times};
 use crate::rounds::Contender;
-use crate::systems::Ours;
 use crate::tokio_locks::Floor;
 use crate::workloads::{Case, Workload};
 

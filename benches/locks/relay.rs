@@ -8,6 +8,7 @@ use lockkeeper::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::common::lock::Lock;
 use crate::common::process;
 use crate::common::socket::{Address, Stream};
 use crate::figures::Row;
@@ -44,7 +45,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Cont
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Returns the numbers of hand-overs and of bytes.
-async fn round<L: crate::systems::Lock>(
+async fn round<L: Lock>(
     case: Case,
     locks: &Arc<[L]>,
     bytes: &AtomicU64,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::args::Args;
 use crate::common::echo::{self, Cores, EchoFloor, Transport};
+use crate::common::lock::Lock;
 use crate::figures::{self, Row};
 use crate::options::name;
 use crate::report::Line;
-use crate::systems::Lock;
 use crate::workloads::{self, Case, Workload};
 
 type Round = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Row>>>>;

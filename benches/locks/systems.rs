@@ -1,35 +1,16 @@
-//! The interface of every lock that is measured, and Lockkeeper's recipes behind it.
+//! The store under test, and its locks.
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, LockPath, Session, ZnodePath};
 use lockkeeper_store::CreateMode;
 
 use crate::common::fresh_name;
-use crate::common::recipes::{self, Side, Subject, Two};
+use crate::common::lock::{Ours, Place};
+use crate::common::recipes::{Side, Subject, Two};
 use crate::figures::{Row, Times};
 use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
-
-/// One client's handle to a lock.
-pub(crate) trait Lock: Clone + Send + Sync + 'static {
-    type Guard: Send + 'static;
-
-    fn lock(&self) -> impl Future<Output = Self::Guard> + Send;
-
-    fn unlock(guard: Self::Guard) -> impl Future<Output = ()> + Send;
-
-    /// A number that grows in the order of arrival, where the system has one.
-    fn token(guard: &Self::Guard) -> Option<i64>;
-
-    /// Waits until so many contenders are in the queue, the holder included, and have found their predecessors.
-    /// Each has sent its request before.
-    fn settled(&self, queued: usize) -> impl Future<Output = ()> + Send;
-
-    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
-    fn settled_again(&self) -> impl Future<Output = ()> + Send;
-}
 
 /// The store under test, with a session that observes it.
 pub(crate) struct Keeper {
@@ -55,8 +36,7 @@ impl Keeper {
 
     /// Returns an observer of queues.
     pub(crate) fn place(&self) -> Place {
-        let observer = self.observer.clone();
-        Place { observer }
+        Place::new(&self.observer)
     }
 
     /// Returns the handles that a case needs: each client has its own session.
@@ -68,6 +48,7 @@ impl Keeper {
         }
         let handle = |client: &Client, path: LockPath| Ours {
             subject: S::new(client, path),
+            side: Side::Write,
             place: self.place(),
         };
         match case.workload {
@@ -127,73 +108,4 @@ async fn raw_round(session: Session, parent: ZnodePath, list: bool, time: Durati
     acquires.write(&mut row, "acquire");
     releases.write(&mut row, "release");
     row
-}
-
-/// A handle to one of Lockkeeper's recipes.
-#[derive(Clone)]
-pub(crate) struct Ours<S> {
-    pub(crate) subject: S,
-    place: Place,
-}
-
-impl<S: Subject> Lock for Ours<S> {
-    type Guard = S::Held;
-
-    async fn lock(&self) -> S::Held {
-        self.subject.take(Side::Write).await
-    }
-
-    async fn unlock(guard: S::Held) {
-        recipes::leave(guard).await;
-    }
-
-    fn token(guard: &S::Held) -> Option<i64> {
-        Some(recipes::token(guard))
-    }
-
-    async fn settled(&self, queued: usize) {
-        for queue in self.subject.queues() {
-            self.place.settled(queue, queued + S::PARENTS).await;
-        }
-    }
-
-    async fn settled_again(&self) {
-        self.place.settled_again().await;
-    }
-}
-
-/// Observer of queues while they are joined.
-#[derive(Clone)]
-pub(crate) struct Place {
-    observer: Session,
-}
-
-/// Longest time in which a contender on a remote store finds its predecessor.
-pub(crate) const REMOTE_PAUSE: Duration = Duration::from_millis(5);
-
-impl Place {
-    async fn pause_if_remote(&self, pause: Duration) {
-        if self.observer.timeout().is_some() {
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// See [`Lock::settled`].
-    pub(crate) async fn settled(&self, queue: &ZnodePath, queued: usize) {
-        self.queued(queue, queued).await;
-        self.pause_if_remote(100 * REMOTE_PAUSE).await;
-    }
-
-    /// Waits until so many contenders are in the queue, the holder included.
-    pub(crate) async fn queued(&self, queue: &ZnodePath, queued: usize) {
-        let listed = || self.observer.get_all_children_number(queue);
-        while listed().await.expect("a list") < queued {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// See [`Lock::settled_again`].
-    pub(crate) async fn settled_again(&self) {
-        self.pause_if_remote(REMOTE_PAUSE).await;
-    }
 }

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 
+use lockkeeper::LockError;
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
-use crate::systems::Lock;
+use crate::common::lock::Lock;
 use crate::workloads::{Case, Workload};
 
 /// A lock of tokio's, acquired exclusively.
@@ -73,19 +74,22 @@ pub(crate) fn many<L: TokioLock>(case: &Case) -> Vec<Floor<L>> {
 impl<L: TokioLock> Lock for Floor<L> {
     type Guard = L::Guard;
 
-    async fn lock(&self) -> L::Guard {
-        self.0.acquire().await
+    async fn lock(&self) -> Result<L::Guard, LockError> {
+        Ok(self.0.acquire().await)
     }
 
-    async fn unlock(guard: L::Guard) {
+    async fn unlock(guard: L::Guard) -> Result<(), LockError> {
         drop(guard);
+        Ok(())
     }
 
     fn token(_guard: &L::Guard) -> Option<i64> {
         None
     }
 
-    async fn settled(&self, _queued: usize) {}
+    async fn settled(&self, _queued: usize) -> Result<(), LockError> {
+        Ok(())
+    }
 
     async fn settled_again(&self) {}
 }

@@ -1,14 +1,14 @@
-//! The workloads, the same code for every system.
+//! The cases of the workloads, and their figures.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::common::count_first_poll;
+use crate::common::lock::Lock;
+use crate::common::workloads::{self, Hold, all_asked, count_first_poll};
 use crate::figures::{Row, Times};
-use crate::systems::Lock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
@@ -89,16 +89,8 @@ async fn uncontended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     let lock = &locks[0];
     let mut row = Row::new();
     row.insert("cycles_per_s".into(), cycles(lock, time / 2).await);
-    let (mut acquires, mut releases) = (Times::default(), Times::default());
-    let start = Instant::now();
-    while start.elapsed() < time / 2 {
-        let asked = Instant::now();
-        let guard = lock.lock().await;
-        let granted = Instant::now();
-        L::unlock(guard).await;
-        acquires.push(granted - asked);
-        releases.push(granted.elapsed());
-    }
+    let measured = workloads::uncontended(lock, time / 2).await;
+    let (acquires, releases) = measured.expect("the store answers");
     acquires.write(&mut row, "acquire");
     releases.write(&mut row, "release");
     row
@@ -114,7 +106,8 @@ async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
             return done as f64 / begun.as_secs_f64();
         }
         for _ in 0..batch {
-            L::unlock(lock.lock().await).await;
+            let guard = lock.lock().await.expect("granted");
+            L::unlock(guard).await.expect("released");
         }
         done += batch;
         if start.elapsed() - begun < Duration::from_millis(1) {
@@ -123,102 +116,28 @@ async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
     }
 }
 
-/// Checks of the holders on one another.
-#[derive(Default)]
-struct Arena {
-    stop: AtomicBool,
-    held: AtomicBool,
-    last_holder: AtomicUsize,
-    last_token: AtomicI64,
-    handovers: AtomicUsize,
-    exclusion_violations: AtomicUsize,
-    order_violations: AtomicUsize,
-}
-
-// Relaxed: each check concerns one variable, whose exchanges have one order. A stronger ordering would add to the
-// time that is measured.
-impl Arena {
-    fn enter(&self, client: usize, token: Option<i64>) {
-        if self.held.swap(true, Relaxed) {
-            self.exclusion_violations.fetch_add(1, Relaxed);
-        }
-        if self.last_holder.swap(client, Relaxed) != client {
-            self.handovers.fetch_add(1, Relaxed);
-        }
-        if let Some(token) = token
-            && self.last_token.swap(token, Relaxed) >= token
-        {
-            self.order_violations.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn leave(&self) {
-        self.held.store(false, Relaxed);
-    }
-}
-
 async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
-    let arena = Arc::new(Arena::default());
-    let asked = Arc::new(AtomicUsize::new(0));
-    // Held until all are queued: the first client would otherwise find it free again and again.
-    let first = locks[0].lock().await;
-    let clients: Vec<_> = (0..locks.len())
-        .map(|client| {
-            let (lock, arena, asked) = (locks[client].clone(), arena.clone(), asked.clone());
-            tokio::spawn(async move {
-                let mut waits = Times::default();
-                let mut has_tokens = false;
-                while !arena.stop.load(Relaxed) {
-                    let begun = Instant::now();
-                    let guard = count_first_poll(lock.lock(), &asked).await;
-                    waits.push(begun.elapsed());
-                    let token = L::token(&guard);
-                    has_tokens = token.is_some();
-                    arena.enter(client, token);
-                    arena.leave();
-                    L::unlock(guard).await;
-                }
-                (waits, has_tokens)
-            })
-        })
-        .collect();
-    all_asked(&asked, locks.len()).await;
-    locks[0].settled(1 + locks.len()).await;
-    let start = Instant::now();
-    L::unlock(first).await;
-    tokio::time::sleep(time).await;
-    let elapsed = start.elapsed().as_secs_f64();
-    let handovers = arena.handovers.load(Relaxed);
-    arena.stop.store(true, Relaxed);
-    let mut waits = Times::default();
-    let mut grants = Vec::new();
-    let mut ordered = false;
-    for client in clients {
-        let (of_client, has_tokens) = client.await.expect("a client ends well");
-        grants.push(of_client.len());
-        waits.append(of_client);
-        ordered |= has_tokens;
-    }
+    let measured = workloads::contended(&locks, time, Hold::Nothing).await;
+    let contended = measured.expect("the store answers");
+    let grants = contended.grants.iter().copied();
     let mut row = Row::new();
     let mut put = |field: &str, value: usize| row.insert(field.into(), value as f64);
-    put("grants_max", grants.iter().copied().max().unwrap_or(0));
-    put("grants_min", grants.iter().copied().min().unwrap_or(0));
-    put(
-        "exclusion_violations",
-        arena.exclusion_violations.load(Relaxed),
-    );
-    if ordered {
-        put("order_violations", arena.order_violations.load(Relaxed));
+    put("grants_max", grants.clone().max().unwrap_or(0));
+    put("grants_min", grants.min().unwrap_or(0));
+    put("exclusion_violations", contended.exclusion_violations);
+    if let Some(violations) = contended.order_violations {
+        put("order_violations", violations);
     }
-    row.insert("handovers_per_s".into(), handovers as f64 / elapsed);
-    waits.write(&mut row, "wait");
+    let per_s = contended.handovers as f64 / contended.elapsed.as_secs_f64();
+    row.insert("handovers_per_s".into(), per_s);
+    contended.waits.write(&mut row, "wait");
     row
 }
 
 /// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
 /// released, and queues again: so `n` are queued at each release.
 pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
-    let mut guard = locks[0].lock().await;
+    let mut guard = locks[0].lock().await.expect("granted");
     let asked = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let (grants, mut granted) = mpsc::unbounded_channel();
@@ -229,6 +148,7 @@ pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Dura
             tokio::spawn(async move {
                 while !stop.load(Relaxed) {
                     let guard = count_first_poll(lock.lock(), &asked).await;
+                    let guard = guard.expect("granted");
                     let now = Instant::now();
                     // After the round the receiver is closed, and the guard is dropped here.
                     let _ = grants.send((guard, now));
@@ -239,12 +159,13 @@ pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Dura
     drop(grants);
     let mut queued = case.n;
     all_asked(&asked, queued).await;
-    locks[0].settled(1 + queued).await;
+    let settled = locks[0].settled(1 + queued).await;
+    settled.expect("the store answers");
     let mut handovers = Times::default();
     let start = Instant::now();
     loop {
         let released = Instant::now();
-        L::unlock(guard).await;
+        L::unlock(guard).await.expect("released");
         let (next, at) = granted.recv().await.expect("a waiter follows");
         handovers.push(at.saturating_duration_since(released));
         guard = next;
@@ -257,7 +178,7 @@ pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Dura
     }
     stop.store(true, Relaxed);
     granted.close();
-    L::unlock(guard).await;
+    L::unlock(guard).await.expect("released");
     for waiter in waiters {
         waiter.await.expect("a waiter ends well");
     }
@@ -267,40 +188,13 @@ pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Dura
     row
 }
 
-async fn all_asked(asked: &AtomicUsize, count: usize) {
-    while asked.load(Relaxed) < count {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Number of tasks of w4 that hold or request a lock.
-const IN_FLIGHT: usize = 256;
-
 /// Locks and unlocks each key once.
 async fn many_keys<L: Lock>(locks: Arc<[L]>) -> Row {
-    let next = Arc::new(AtomicUsize::new(0));
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..IN_FLIGHT)
-        .map(|_| {
-            let (locks, next) = (locks.clone(), next.clone());
-            tokio::spawn(async move {
-                let mut acquires = Times::default();
-                while let Some(lock) = locks.get(next.fetch_add(1, Relaxed)) {
-                    let asked = Instant::now();
-                    let guard = lock.lock().await;
-                    acquires.push(asked.elapsed());
-                    L::unlock(guard).await;
-                }
-                acquires
-            })
-        })
-        .collect();
-    let mut acquires = Times::default();
-    for task in tasks {
-        acquires.append(task.await.expect("a task ends well"));
-    }
+    let keys = locks.len();
+    let measured = workloads::many_keys(locks, None).await;
+    let (acquires, time) = measured.expect("the store answers");
     let mut row = Row::new();
-    let per_s = locks.len() as f64 / start.elapsed().as_secs_f64();
+    let per_s = keys as f64 / time.as_secs_f64();
     row.insert("cycles_per_s".into(), per_s);
     acquires.write(&mut row, "acquire");
     row

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use lockkeeper::LockError;
+
 use super::pipe::{Pipe, Protocol};
+use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
 use crate::process::{self, Process};
-use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
 /// A cluster that is started for the run, with sessions of it.
@@ -215,32 +217,34 @@ impl PostgresLock {
 impl Lock for PostgresLock {
     type Guard = PostgresGuard;
 
-    async fn lock(&self) -> PostgresGuard {
+    async fn lock(&self) -> Result<PostgresGuard, LockError> {
         let session = self.session();
         session.ask(execute("l", self.key)).await.expect_ok();
-        PostgresGuard {
+        Ok(PostgresGuard {
             session: Some(session),
             lock: self.clone(),
-        }
+        })
     }
 
-    async fn unlock(mut guard: PostgresGuard) {
+    async fn unlock(mut guard: PostgresGuard) -> Result<(), LockError> {
         let session = guard.session.take().expect("still held");
         let answer = session.ask(execute("u", guard.lock.key)).await;
         assert!(answer.expect_ok(), "it was held");
         guard.lock.give_back(session);
+        Ok(())
     }
 
     fn token(_guard: &PostgresGuard) -> Option<i64> {
         None
     }
 
-    async fn settled(&self, _queued: usize) {
-        tokio::time::sleep(100 * crate::systems::REMOTE_PAUSE).await;
+    async fn settled(&self, _queued: usize) -> Result<(), LockError> {
+        tokio::time::sleep(100 * REMOTE_PAUSE).await;
+        Ok(())
     }
 
     async fn settled_again(&self) {
-        tokio::time::sleep(crate::systems::REMOTE_PAUSE).await;
+        tokio::time::sleep(REMOTE_PAUSE).await;
     }
 }
 

@@ -4,10 +4,12 @@
 use std::process::Command;
 use std::time::Duration;
 
+use lockkeeper::LockError;
+
 use super::pipe::{Pipe, Protocol};
+use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
 use crate::process::{self, Process};
-use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
 /// Redis, without anything written to the disk, and connections to it.
@@ -131,7 +133,7 @@ pub(crate) struct RedisGuard {
 impl Lock for RedisLock {
     type Guard = RedisGuard;
 
-    async fn lock(&self) -> RedisGuard {
+    async fn lock(&self) -> Result<RedisGuard, LockError> {
         let token = format!("{:016x}{:016x}", random(), random());
         let set = ["SET", &self.key, &token, "NX", "PX", HELD_FOR_MS];
         let mut backoff = SHORTEST;
@@ -147,16 +149,17 @@ impl Lock for RedisLock {
             }
         }
         let unlock = ["EVALSHA", &self.unlock, "1", &self.key, &token];
-        RedisGuard {
+        Ok(RedisGuard {
             connection: self.connection.clone(),
             unlock: Some(command_of(&unlock)),
-        }
+        })
     }
 
-    async fn unlock(mut guard: RedisGuard) {
+    async fn unlock(mut guard: RedisGuard) -> Result<(), LockError> {
         let unlock = guard.unlock.take().expect("still held");
         let answer = guard.connection.ask(unlock).await;
         assert_eq!(answer, Answer::Number(1), "it was still ours");
+        Ok(())
     }
 
     fn token(_guard: &RedisGuard) -> Option<i64> {
@@ -164,12 +167,13 @@ impl Lock for RedisLock {
     }
 
     /// There is no queue: waits for a time in which each client retries a few times.
-    async fn settled(&self, _queued: usize) {
+    async fn settled(&self, _queued: usize) -> Result<(), LockError> {
         tokio::time::sleep(LONGEST).await;
+        Ok(())
     }
 
     async fn settled_again(&self) {
-        tokio::time::sleep(crate::systems::REMOTE_PAUSE).await;
+        tokio::time::sleep(REMOTE_PAUSE).await;
     }
 }
 

@@ -2,11 +2,13 @@
 //! lock, over connections like those to Redis and Postgres. It separates the server's share of the time from
 //! the client's.
 
+use lockkeeper::LockError;
+
 use super::pipe::{Pipe, Protocol};
 use crate::common::fresh_name;
 use crate::common::jute::{self, PERSISTENT, Put, op};
+use crate::common::lock::Lock;
 use crate::common::socket::Address;
-use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
 /// Sessions over plain connections.
@@ -66,7 +68,7 @@ pub(crate) struct WireGuard {
 impl Lock for WireLock {
     type Guard = WireGuard;
 
-    async fn lock(&self) -> WireGuard {
+    async fn lock(&self) -> Result<WireGuard, LockError> {
         let entry = jute::entry(&self.queue);
         let create = create_request(&entry, jute::EPHEMERAL_SEQUENTIAL);
         let created = self.session.send(create);
@@ -76,23 +78,26 @@ impl Lock for WireLock {
         let listed = listed.await.expect("the server answers");
         assert_eq!((created.error, listed.error), (0, 0), "granted");
         assert_eq!(listed.count, 1, "it is uncontended");
-        WireGuard {
+        Ok(WireGuard {
             session: self.session.clone(),
             entry: created.text,
-        }
+        })
     }
 
-    async fn unlock(guard: WireGuard) {
+    async fn unlock(guard: WireGuard) -> Result<(), LockError> {
         let delete = request(op::DELETE, |body| jute::delete(body, &guard.entry));
         let deleted = guard.session.ask(delete).await;
         assert_eq!(deleted.error, 0, "released");
+        Ok(())
     }
 
     fn token(_guard: &WireGuard) -> Option<i64> {
         None
     }
 
-    async fn settled(&self, _queued: usize) {}
+    async fn settled(&self, _queued: usize) -> Result<(), LockError> {
+        Ok(())
+    }
 
     async fn settled_again(&self) {}
 }

@@ -9,7 +9,7 @@ use lockkeeper_store::CreateMode;
 use tokio::sync::mpsc;
 
 use crate::args::Args;
-use crate::common::count_first_poll;
+use crate::common::workloads::count_first_poll;
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 

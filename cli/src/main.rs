@@ -3,9 +3,11 @@
 //! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
 //! a store, also those of [`exit`].
 
+mod bench;
 mod completions;
 mod digest;
 mod elect;
+mod executable;
 mod exit;
 mod inspect;
 mod local;
@@ -92,6 +94,15 @@ enum Command {
     /// wait has held for less. OVERDUE is the excess over the time that the holder expected, counted likewise from its
     /// joining or its last sign of life. A name without a slash in front stands below /locks.
     Locks(locks::Locks),
+    /// Measures how fast locks are on a store, and checks meanwhile that they exclude.
+    ///
+    /// It opens sessions and takes locks below one new znode, which it removes at its end, also after SIGINT and SIGTERM;
+    /// it touches nothing else, and takes less than half a minute. Meanwhile it sends requests as fast as they are answered:
+    /// others at the same store wait longer. Exit codes: 0 done, 1 failed or interrupted, also if a lock was granted twice,
+    /// 69 the store cannot be reached or was lost.
+    Bench(bench::Bench),
+    #[command(name = bench::HOLDER, hide = true)]
+    BenchHolder(bench::Holder),
     /// Salvages what can be read of the damaged store in DIR, up to the first damage, into NEW.
     ///
     /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It holds the store as it was right
@@ -217,6 +228,8 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Bench(bench) => return Ok(bench.run()),
+        Command::BenchHolder(holder) => return Ok(in_a_store(holder.run())),
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),

@@ -1,5 +1,6 @@
 //! [`Target`]: the store that a command uses, and the locks in it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
@@ -26,7 +27,7 @@ pub(crate) struct Target {
     pub(crate) session_timeout: Duration,
     /// Time to try to reach the store
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Store")]
-    connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     /// User and password, as user:password; better in the environment, since others can read the arguments of a process
     #[arg(
         long,
@@ -46,8 +47,17 @@ impl Target {
 
     /// Connects with further options.
     pub(crate) async fn connect_with(&self, options: ConnectOptions) -> Result<Client, Failure> {
+        self.connect_within(self.session_timeout, options).await
+    }
+
+    /// Connects with another session timeout.
+    pub(crate) async fn connect_within(
+        &self,
+        session_timeout: Duration,
+        options: ConnectOptions,
+    ) -> Result<Client, Failure> {
         let mut options = options
-            .session_timeout(self.session_timeout)
+            .session_timeout(session_timeout)
             .connect_timeout(self.connect_timeout);
         if let Some(secret) = &self.auth {
             options = options.auth("digest", secret.as_bytes());
@@ -67,6 +77,27 @@ impl Target {
         match self.url() {
             Some(_) => Ok(None),
             None => LocalStore::find().map(Some),
+        }
+    }
+
+    /// Gives a command of this program the same store, with another session timeout. Secrets are in the environment only.
+    pub(crate) fn hand_down(&self, command: &mut Command, session_timeout: Duration) {
+        let options = [
+            ("--session-timeout", session_timeout),
+            ("--connect-timeout", self.connect_timeout),
+        ];
+        for (option, duration) in options {
+            command.arg(option).arg(values::shown(duration));
+        }
+        let variables = [
+            ("LOCKKEEPER_URL", &self.url),
+            ("LOCKKEEPER_AUTH", &self.auth),
+        ];
+        for (name, value) in variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
     }
 

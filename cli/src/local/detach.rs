@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 
-use super::start::executable;
+use crate::executable;
 use crate::exit::Failure;
 
 /// Environment variables that the server keeps; all others are the first client's affair, secrets among them.
@@ -26,7 +26,7 @@ pub(crate) fn detach(arguments: &[OsString]) -> Result<(), Failure> {
     // of a group, which no client starts.
     let _ = rustix::process::setsid();
     let kept = KEPT.map(|name| Some((name, std::env::var_os(name)?)));
-    let mut command = Command::new(executable()?);
+    let mut command = Command::new(executable::listed()?);
     command.args(arguments).current_dir("/");
     command.env_clear().envs(kept.into_iter().flatten());
     // Not waited for: this process ends, and the server becomes a child of init's, which no terminal can reach.

@@ -91,7 +91,7 @@ impl LocalStore {
             format!("the server of {folder} cannot be started: {what}{error}")
         };
         let log = Log::open(self.folder.log()).map_err(|error| failed("its log: ", &error))?;
-        let executable = executable().map_err(|error| failed("this executable: ", &error))?;
+        let executable = executable::listed().map_err(|error| failed("this executable: ", &error))?;
         let mut command = Command::new(&executable);
         command.args(["detach", "--"]).args(self.arguments(socket));
         // The server's stdin is the lock, until it listens.
@@ -139,25 +139,6 @@ impl LocalStore {
         ];
         arguments.extend(fixed.map(Into::into));
         arguments
-    }
-}
-
-/// Returns the path of this program, by which it can be started also after an upgrade has replaced or removed its file.
-pub(super) fn executable() -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?;
-    if cfg!(not(target_os = "linux")) {
-        return Ok(path);
-    }
-    let running = PathBuf::from("/proc/self/exe");
-    let id = |path: &Path| {
-        use std::os::unix::fs::MetadataExt;
-        let found = fs::metadata(path).ok()?;
-        Some((found.dev(), found.ino()))
-    };
-    // By its own path where that is still this program: the process is listed under its name then.
-    match id(&path).is_some() && id(&path) == id(&running) {
-        true => Ok(path),
-        false => Ok(running),
     }
 }
 

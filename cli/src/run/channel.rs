@@ -99,12 +99,7 @@ pub(super) fn spawn_self(
     configure: impl FnOnce(&mut Command),
 ) -> io::Result<(Child, UnixStream)> {
     let (own, other) = UnixStream::pair()?;
-    // The file that runs, also when another one has been installed in its place meanwhile.
-    let program = match cfg!(target_os = "linux") {
-        true => PathBuf::from("/proc/self/exe"),
-        false => std::env::current_exe()?,
-    };
-    let mut command = Command::new(program);
+    let mut command = Command::new(crate::executable::running()?);
     command.arg0("lockkeeper").args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
     // A signal to the group of one process, from the terminal or from `kill`, spares the others.

@@ -1,6 +1,7 @@
 //! Runs the real command.
 
 mod access;
+mod bench;
 mod completions;
 mod config;
 mod digest;

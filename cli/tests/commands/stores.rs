@@ -34,6 +34,8 @@ enum Host {
     ZooKeeper(ZooKeeper),
     /// A ZooKeeper that the tests share.
     Shared,
+    /// Not this one's.
+    Elsewhere,
     /// It was killed.
     Dead,
 }
@@ -91,6 +93,15 @@ impl StoreAt {
             url: format!("zookeeper://{}", server.hosts()),
             folder: Folder::new(),
             host: Host::ZooKeeper(server),
+        }
+    }
+
+    /// A store that another one serves, or nobody.
+    pub(crate) fn at(url: String) -> Self {
+        Self {
+            url,
+            folder: Folder::new(),
+            host: Host::Elsewhere,
         }
     }
 

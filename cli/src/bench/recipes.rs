@@ -1,10 +1,10 @@
-//! The recipes behind one interface, on a store that a benchmark chooses.
+//! The recipes behind one interface. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
 
 use std::future::Future;
 
 use lockkeeper::{
-    Client, Election, Guard, Leadership, LockGuard, LockPath, MultiGuard, Mutex, Permit, ReadGuard,
-    RwLock, Semaphore, WriteGuard, ZnodePath, lock_all,
+    Client, Election, Guard, Leadership, LockError, LockGuard, LockPath, MultiGuard, Mutex, Permit,
+    ReadGuard, RwLock, Semaphore, WriteGuard, ZnodePath, lock_all,
 };
 
 /// Mode of an acquire.
@@ -42,13 +42,16 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
     /// Returns the paths below which contenders queue.
     fn queues(&self) -> Vec<&ZnodePath>;
 
-    fn take(&self, side: Side) -> impl Future<Output = Self::Held> + Send;
+    fn take(&self, side: Side) -> impl Future<Output = Result<Self::Held, LockError>> + Send;
+
+    /// Returns the part of the lock that an acquire in this mode takes, of [`WHOLE`].
+    fn share(_side: Side) -> u32 {
+        WHOLE
+    }
 }
 
-/// Releases a grant.
-pub(crate) async fn leave(held: impl LockGuard) {
-    held.release().await.expect("released");
-}
+/// The whole of a lock: its holder excludes all others.
+pub(crate) const WHOLE: u32 = 1 << 20;
 
 /// Returns a grant's token, which grows in the order of arrival.
 pub(crate) fn token(held: &impl LockGuard) -> i64 {
@@ -70,8 +73,8 @@ impl Subject for Mutex {
         vec![self.path()]
     }
 
-    async fn take(&self, _side: Side) -> Guard {
-        self.lock().await.expect("granted")
+    async fn take(&self, _side: Side) -> Result<Guard, LockError> {
+        self.lock().await
     }
 }
 
@@ -92,12 +95,18 @@ impl Subject for RwLock {
         vec![self.path()]
     }
 
-    async fn take(&self, side: Side) -> Guard {
-        let granted = match side {
+    async fn take(&self, side: Side) -> Result<Guard, LockError> {
+        match side {
             Side::Read => self.read().await.map(ReadGuard::into_guard),
             Side::Write => self.write().await.map(WriteGuard::into_guard),
-        };
-        granted.expect("granted")
+        }
+    }
+
+    fn share(side: Side) -> u32 {
+        match side {
+            Side::Read => 1,
+            Side::Write => WHOLE,
+        }
     }
 }
 
@@ -123,8 +132,12 @@ impl<const COUNT: u32> Subject for Permits<COUNT> {
         vec![self.0.path()]
     }
 
-    async fn take(&self, _side: Side) -> Permit {
-        self.0.acquire().await.expect("granted")
+    async fn take(&self, _side: Side) -> Result<Permit, LockError> {
+        self.0.acquire().await
+    }
+
+    fn share(_side: Side) -> u32 {
+        WHOLE / COUNT
     }
 }
 
@@ -143,8 +156,8 @@ impl Subject for Election {
         vec![self.path()]
     }
 
-    async fn take(&self, _side: Side) -> Leadership {
-        self.campaign("bench").await.expect("elected")
+    async fn take(&self, _side: Side) -> Result<Leadership, LockError> {
+        self.campaign("bench").await
     }
 }
 
@@ -180,7 +193,7 @@ impl Subject for Two {
         self.locks.iter().map(|lock| lock.as_znode()).collect()
     }
 
-    async fn take(&self, _side: Side) -> MultiGuard {
-        lock_all(&self.client, &self.locks).await.expect("granted")
+    async fn take(&self, _side: Side) -> Result<MultiGuard, LockError> {
+        lock_all(&self.client, &self.locks).await
     }
 }

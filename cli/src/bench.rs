@@ -1,0 +1,214 @@
+//! `lockkeeper bench`: the workloads of the benchmarks on any store.
+//!
+//! A run is bounded in time, sessions and znodes. It changes nothing outside of one new znode ([`Folder`]), which it
+//! removes at its end, also when it is interrupted.
+
+mod folder;
+mod heading;
+mod holder;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod kill;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod lock;
+mod measure;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod recipes;
+mod report;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod times;
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod workloads;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use lockkeeper::{Client, LockPath};
+
+use crate::exit::Failure;
+use crate::serve::signals::{Action, Signals};
+use crate::target::Target;
+
+use folder::Folder;
+use heading::{Heading, Server};
+pub(crate) use holder::{HOLDER, Holder};
+use measure::Run;
+use report::Report;
+
+/// The arguments of `bench`.
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// Workloads, in this order [default: all]
+    #[arg(value_enum, value_name = "WORKLOAD")]
+    workloads: Vec<Workload>,
+    /// Number of clients that contend for one lock, each with its own session
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    clients: u32,
+    /// Number of locks in the workload `keys`
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    keys: u32,
+    /// Time to measure each workload
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+    /// Time for which each workload runs before, unmeasured
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
+    warm_up: Duration,
+    /// Beginning of the path of the znode in which all takes place; its parent must exist
+    #[arg(long, value_name = "PATH", default_value = "/lockkeeper-bench")]
+    prefix: String,
+    /// Threads of this command
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// Prints one JSON object for each line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// One request that the server answers at once (`exists`): the network's part in all others
+    RoundTrip,
+    /// One client writes (`set`): the time in which the store keeps a change
+    Write,
+    /// One client acquires and releases a free lock
+    Acquire,
+    /// All clients want one lock: it goes from one to the next, in the order of their arrival
+    HandOver,
+    /// Two clients lock many keys, a few hundred at the same time
+    Keys,
+    /// All clients want a semaphore of three permits
+    Semaphore,
+    /// All clients want a read-write lock: every eighth writes, the others read
+    #[value(name = "rwlock")]
+    RwLock,
+    /// A process that holds the lock is killed: the time until the next client has it. At least once, which may take the
+    /// time after which the store gives up a session
+    Expiry,
+}
+
+/// Parses a time: a number of seconds, with a point if need be.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text
+        .parse()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number).ok());
+    let bounds = Duration::from_millis(10)..=Duration::from_secs(3_600);
+    time.filter(|time| bounds.contains(time))
+        .ok_or_else(|| "a number of seconds from 0.01 to 3600 is expected".into())
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> ExitCode {
+        let mut runtime = match self.threads {
+            1 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = runtime.worker_threads(self.threads as usize).enable_all();
+        let done = runtime.build().map_err(Failure::from);
+        crate::ended(done.and_then(|runtime| runtime.block_on(self.bench())))
+    }
+
+    async fn bench(self) -> Result<(), Failure> {
+        let mut signals = Signals::listen()?;
+        let keeper = tokio::select! {
+            client = self.target.connect() => client?,
+            interruption = interrupted(&mut signals) => return Err(interruption),
+        };
+        let (server, run) = tokio::select! {
+            connected = self.connect(&keeper) => connected?,
+            interruption = interrupted(&mut signals) => return Err(interruption),
+        };
+        let folder = Folder::create(&keeper, &self.prefix).await?;
+        let done = tokio::select! {
+            done = self.measure(&run, server, &folder) => done,
+            interruption = interrupted(&mut signals) => Err(interruption),
+        };
+        let removed = tokio::select! {
+            removed = async {
+                // First: a recipe creates the parents that it misses, also the one that is removed here.
+                run.end().await;
+                folder.remove(&keeper).await
+            } => removed.map_err(|error| error.to_string()),
+            interruption = interrupted_again(&mut signals) => Err(interruption.to_string()),
+        };
+        let left = |why| format!("{} could not be removed: {why}", folder.path());
+        match (done, removed) {
+            (done, Ok(())) => done,
+            (Ok(()), Err(why)) => Err(Failure::Other(left(why))),
+            (Err(failure), Err(why)) => {
+                eprintln!("lockkeeper: {}", left(why));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Connects the clients. Asks the server for its version before: they may take all the places that it has for them.
+    async fn connect<'a>(
+        &'a self,
+        keeper: &'a Client,
+    ) -> Result<(Option<Server>, Run<'a>), Failure> {
+        let server = Server::ask(keeper.target()).await;
+        Ok((server, Run::connect(self, keeper).await?))
+    }
+
+    async fn measure(
+        &self,
+        run: &Run<'_>,
+        server: Option<Server>,
+        folder: &Folder,
+    ) -> Result<(), Failure> {
+        let folder = LockPath::new(folder.path().as_str())?;
+        let round_trip = run.quick_round_trip(&folder).await?;
+        let heading = Heading::new(self, run.keeper(), server, &folder, &round_trip).await?;
+        let mut report = Report::new(self.json, round_trip.p50_us());
+        report.begin(&heading)?;
+        run.all(&folder, &mut report).await
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        let chosen = match self.workloads.is_empty() {
+            true => Workload::value_variants(),
+            false => &self.workloads,
+        };
+        chosen.to_vec()
+    }
+
+    /// Returns the time after which a workload is given up, at a server that does not answer.
+    fn patience(&self) -> Duration {
+        let unanswered = self.target.session_timeout + self.target.connect_timeout;
+        self.warm_up + self.seconds + 2 * unanswered + Duration::from_secs(60)
+    }
+}
+
+/// Waits for SIGINT, SIGTERM or SIGHUP.
+async fn interrupted(signals: &mut Signals) -> Failure {
+    let signal = match signals.next().await {
+        Action::End(signal) => signal,
+        Action::HangUp => "SIGHUP",
+    };
+    Failure::Other(format!("interrupted by {signal}"))
+}
+
+/// Time in which a second signal is taken for the first: `timeout` sends one to the process, and one to its group.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Waits for a second signal, at which the clean-up is given up.
+async fn interrupted_again(signals: &mut Signals) -> Failure {
+    let first = Instant::now();
+    loop {
+        let failure = interrupted(signals).await;
+        if first.elapsed() >= SAME_SIGNAL {
+            return failure;
+        }
+    }
+}
+
+impl Workload {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.expect("no value is hidden").get_name().to_owned()
+    }
+}

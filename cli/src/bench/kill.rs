@@ -1,0 +1,32 @@
+//! From the end of a holder's process to the next grant. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::{LockError, Mutex};
+use tokio::task::JoinSet;
+
+use super::lock::Place;
+
+/// Waits for a lock that another process holds, kills that process, and returns the time from the kill to the grant.
+pub(crate) async fn kill_to_grant(
+    mutex: &Mutex,
+    place: &Place,
+    kill: impl FnOnce(),
+) -> Result<Duration, LockError> {
+    let waiting = mutex.clone();
+    // The waiter ends with this: it would go on, and create the znodes of the lock again.
+    let mut waiter = JoinSet::new();
+    waiter.spawn(async move {
+        let guard = waiting.lock().await?;
+        Ok((Instant::now(), guard))
+    });
+    place.queued(mutex.path(), 2).await?;
+    place.settled_again().await;
+    let killed = Instant::now();
+    kill();
+    let granted = waiter.join_next().await.expect("there is a waiter");
+    let granted: Result<_, LockError> = granted.expect("the waiter does not panic");
+    let (at, guard) = granted?;
+    guard.release().await?;
+    Ok(at - killed)
+}
