@@ -87,4 +87,12 @@ mod tests {
             "A     B     C\nx\\ny  -     z\nä     long  -\n"
         );
     }
+
+    #[test]
+    fn wide_characters_fill_two_columns() {
+        let mut table = Table::new(["A", "B"]);
+        table.push(["日本".into(), "x".into()]);
+        table.push(["e\u{301}".into(), "y".into()]);
+        assert_eq!(table.to_string(), "A     B\n日本  x\ne\u{301}     y\n");
+    }
 }
