@@ -223,7 +223,7 @@ impl Shell {
             Effect::Close => self.close(),
             Effect::Revoke(revocation) => {
                 // It goes on whatever happens to the dialog: a request that is cut off midway may or may not be done.
-                tokio::spawn(self.store.clone().revoke(revocation));
+                tokio::spawn(self.store.clone().revoke(*revocation));
             }
         }
         Ok(false)

@@ -58,7 +58,7 @@ pub(super) enum Effect {
     Open(ZnodePath),
     /// No queue is shown any more.
     Close,
-    Revoke(Revocation),
+    Revoke(Box<Revocation>),
 }
 
 /// A holder, and what is to be done to it.
@@ -419,7 +419,7 @@ impl State {
                 } else if !self.is_current() {
                     self.message = Some("not connected: nothing was done".into());
                 } else {
-                    return Some(Effect::Revoke(dialog));
+                    return Some(Effect::Revoke(Box::new(dialog)));
                 }
             }
             // As at the question of `revoke`: the answer is no if it is not given.

@@ -1,4 +1,4 @@
-//! Keys and news in, and what is drawn.
+//! Tests of the state, by keys and news, and of the drawing.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -319,7 +319,6 @@ fn a_filter_is_typed() {
         (String::new(), String::new())
     );
     assert!(lines(&mut state, 60, 8)[3].starts_with("no lock has this text"));
-    assert!(types(&mut state, "").is_none());
     press(&mut state, KeyCode::Backspace);
     assert_eq!(
         (shown(&mut state), selected(&state)),
