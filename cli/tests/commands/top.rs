@@ -86,6 +86,9 @@ on_each_store! {
         top.types("y");
         assert!(two.revocation_requested().await.unwrap().by.unwrap().contains("lockkeeper top"));
         top.shows(&format!("shared: asked token {}, two", two.fencing_token()));
+        let queue = lockkeeper::lock_queue(&client, named("shared")).await.unwrap();
+        let asked = queue.holders.iter().map(|it| it.metadata.as_ref().unwrap().revocation.is_some());
+        assert_eq!(asked.collect::<Vec<_>>(), [false, true], "the one that was shown, and no other");
         assert!(one.is_held() && two.is_held());
         top.types("R");
         top.shows("Take the lock away?");
