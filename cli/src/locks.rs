@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use lockkeeper::{
-    Client, Error, LockInfo, LockList, LockPrefix, QueueEntry, ZnodePath, list_locks,
+    Client, Error, LockInfo, LockList, LockMetadata, LockPrefix, QueueEntry, ZnodePath, list_locks,
 };
 
 use crate::exit::Failure;
@@ -75,43 +75,56 @@ fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     }
 }
 
+/// Titles of the columns.
+pub(crate) const TITLES: [&str; 11] = [
+    "LOCK", "KIND", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "WAITERS", "SESSION", "HOST", "PID",
+    "LABEL",
+];
+
 /// Returns the table of locks: a row for each holder.
 fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Table<11> {
-    let mut table = Table::new([
-        "LOCK", "KIND", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "WAITERS", "SESSION", "HOST",
-        "PID", "LABEL",
-    ]);
+    let mut table = Table::new(TITLES);
     for lock in locks {
-        let row = |cells: [String; 8]| {
-            let [token, held, expected, overdue, session, host, pid, label] = cells;
-            let (name, kind) = (lock_name(&lock.path), lock.kind.to_string());
-            let waiters = lock.waiters.to_string();
-            [
-                name, kind, token, held, expected, overdue, waiters, session, host, pid, label,
-            ]
-        };
         for holder in &lock.holders {
-            table.push(row(cells(holder, now_ms)));
+            table.push(row(lock, Some(holder), now_ms));
         }
         if lock.holders.is_empty() {
-            table.push(row(Default::default()));
+            table.push(row(lock, None, now_ms));
         }
     }
     table
 }
 
+/// Returns the row of a lock and one of its holders, with empty texts where nothing is known.
+pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> [String; 11] {
+    let cells = holder.map(|holder| cells(holder, now_ms));
+    let [token, held, expected, overdue, session, host, pid, label] = cells.unwrap_or_default();
+    let (name, kind) = (lock_name(&lock.path), lock.kind.to_string());
+    let waiters = lock.waiters.to_string();
+    [
+        name, kind, token, held, expected, overdue, waiters, session, host, pid, label,
+    ]
+}
+
 /// Returns what is known of an entry: token, time, expected and overdue time, session, host, process and label.
 pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
-    let metadata = entry.metadata.clone().unwrap_or_default();
+    // Not cloned as a whole: a backtrace may be long.
+    let metadata = entry.metadata.as_ref();
+    let text = |of: fn(&LockMetadata) -> &Option<String>| {
+        let text = metadata.and_then(|it| of(it).clone());
+        text.unwrap_or_default()
+    };
+    let expected = metadata.and_then(LockMetadata::expected_hold);
+    let pid = metadata.and_then(|it| it.pid);
     [
         entry.fencing_token.to_string(),
         duration(entry.age(now_ms)),
-        metadata.expected_hold().map(duration).unwrap_or_default(),
+        expected.map(duration).unwrap_or_default(),
         entry.overdue_by(now_ms).map(duration).unwrap_or_default(),
         entry.owner.to_string(),
-        metadata.host.unwrap_or_default(),
-        metadata.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-        metadata.label.unwrap_or_default(),
+        text(|it| &it.host),
+        pid.map(|pid| pid.to_string()).unwrap_or_default(),
+        text(|it| &it.label),
     ]
 }
 

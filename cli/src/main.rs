@@ -18,6 +18,7 @@ mod run;
 mod salvage;
 mod serve;
 mod target;
+mod top;
 mod values;
 mod warden;
 mod who;
@@ -144,6 +145,11 @@ enum Command {
     /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
     /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
     Revoke(revoke::Revoke),
+    /// Shows the locks as they change, on a whole terminal: sorted, filtered, and each with its queue.
+    ///
+    /// Press ? for the keys. A lock can be asked for, or taken from the holder that is shown, after a confirmation. Without
+    /// a terminal, or as JSON: `lockkeeper locks --watch`.
+    Top(top::Top),
     /// Reports locks that are held for longer than their holders stated, until SIGTERM or SIGINT.
     ///
     /// It watches all locks below the prefix, also those that appear later, and times each holder from its first sight:
@@ -232,6 +238,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::BenchHolder(holder) => return Ok(in_a_store(holder.run())),
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
+        Command::Top(top) => return Ok(in_a_store(top.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),
         Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
         Command::Man(man) => man.run(Arguments::command())?,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper::{
-    Client, Error, FencingEnforced, LockPath, LockQueue, RevokeTarget, Revoker, ZnodePath,
-    lock_queue,
+    Client, Error, FencingEnforced, LockPath, LockQueue, QueueEntry, RevokeTarget, Revoker,
+    ZnodePath, lock_queue,
 };
 
 use crate::exit::Failure;
@@ -15,6 +15,10 @@ use crate::locks::names::{escaped, lock_name};
 use crate::locks::table::duration;
 use crate::target::{Target, lock_path};
 use crate::values;
+
+/// The consequence of a removal, for the question.
+pub(crate) const RISK: &str =
+    "It may work on until it notices. Only resources that check fencing tokens are safe from it.";
 
 /// The arguments of `revoke`.
 #[derive(Args, Debug)]
@@ -54,7 +58,8 @@ impl Revoke {
         }
         let client = self.target.connect().await?;
         let queue = lock_queue(&client, &path).await?;
-        let revoker = Revoker::new(&client).by(self.by.clone().unwrap_or_else(user));
+        let by = self.by.clone().unwrap_or_else(|| user("revoke"));
+        let revoker = Revoker::new(&client).by(by);
         let (reached, said) = match self.force {
             true => (self.take(&revoker, &queue).await?, "removed"),
             false => (ask(&revoker, &path).await?, "asked"),
@@ -74,8 +79,7 @@ impl Revoke {
         }
     }
 
-    /// Deletes the entries of the holders that were shown, and no others: a lock may have changed hands while the user
-    /// thought about it.
+    /// Takes the lock away from the holders that were shown, after a confirmation.
     async fn take(&self, revoker: &Revoker, shown: &LockQueue) -> Result<Vec<ZnodePath>, Failure> {
         if shown.holders.is_empty() {
             return Ok(Vec::new());
@@ -83,20 +87,35 @@ impl Revoke {
         if !self.yes && !confirmed(shown)? {
             return Err(Failure::Other("nothing was taken away".into()));
         }
-        let mut removed = Vec::new();
-        // From the last to the first, as `Revoker::force` deletes several: the next may hold when the last is gone.
-        for holder in shown.holders.iter().rev() {
-            let entry = RevokeTarget::entry(&holder.path)?;
-            removed.extend(revoker.force(&entry, FencingEnforced).await?);
-        }
+        let removed = take(revoker, &shown.holders).await?;
         if removed.is_empty() {
             return Err(Failure::Other(
                 "the holders have left by themselves: nothing was taken away".into(),
             ));
         }
-        removed.reverse();
         Ok(removed)
     }
+}
+
+/// Asks one holder, and no other. Returns it if it was still there.
+pub(crate) async fn ask_entry(
+    revoker: &Revoker,
+    shown: &QueueEntry,
+) -> Result<Vec<ZnodePath>, Error> {
+    revoker.request(&RevokeTarget::entry(&shown.path)?).await
+}
+
+/// Deletes the entries of the holders that were shown, and no others: a lock may have changed hands while the user
+/// thought about it. Returns those that were still there.
+pub(crate) async fn take(revoker: &Revoker, shown: &[QueueEntry]) -> Result<Vec<ZnodePath>, Error> {
+    let mut removed = Vec::new();
+    // From the last to the first, as `Revoker::force` deletes several: the next may hold when the last is gone.
+    for holder in shown.iter().rev() {
+        let entry = RevokeTarget::entry(&holder.path)?;
+        removed.extend(revoker.force(&entry, FencingEnforced).await?);
+    }
+    removed.reverse();
+    Ok(removed)
 }
 
 async fn ask(revoker: &Revoker, path: &LockPath) -> Result<Vec<ZnodePath>, Failure> {
@@ -116,10 +135,7 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     for holder in &queue.holders {
         writeln!(out, "{name} is held by {}", described(holder))?;
     }
-    writeln!(
-        out,
-        "It may work on until it notices. Only resources that check fencing tokens are safe from it."
-    )?;
+    writeln!(out, "{RISK}")?;
     write!(out, "Take the lock away? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
@@ -128,13 +144,13 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     Ok(answer == "y" || answer == "yes")
 }
 
-/// Returns the name of the user, as the environment tells it.
-fn user() -> String {
+/// Returns the name of the user, as the environment tells it, with that of the command.
+pub(crate) fn user(command: &str) -> String {
     let names = ["USER", "LOGNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
     names.find(|name| !name.is_empty()).map_or_else(
-        || "lockkeeper revoke".into(),
-        |name| format!("{name} (lockkeeper revoke)"),
+        || format!("lockkeeper {command}"),
+        |name| format!("{name} (lockkeeper {command})"),
     )
 }
 

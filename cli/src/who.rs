@@ -70,7 +70,8 @@ fn objects(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-fn shown(queue: &LockQueue, now_ms: i64) -> String {
+/// Returns the queue as text: a table of its entries, and what each says beside it.
+pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     let name = escaped(&lock_name(&queue.path));
     if queue.holders.is_empty() && queue.waiters.is_empty() {
         return format!("{name}: free, and nobody waits\n");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{LocalStore, Peer, peer_at};
+use crate::executable;
 
 /// Attempts to start a server that ends at once without an error of its own: somebody kills it.
 const ATTEMPTS: usize = 10;
@@ -91,7 +92,8 @@ impl LocalStore {
             format!("the server of {folder} cannot be started: {what}{error}")
         };
         let log = Log::open(self.folder.log()).map_err(|error| failed("its log: ", &error))?;
-        let executable = executable::listed().map_err(|error| failed("this executable: ", &error))?;
+        let executable =
+            executable::listed().map_err(|error| failed("this executable: ", &error))?;
         let mut command = Command::new(&executable);
         command.args(["detach", "--"]).args(self.arguments(socket));
         // The server's stdin is the lock, until it listens.

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 use super::names::escaped;
 
 /// A table: a title for each column, and rows of texts that are shown escaped.
@@ -29,14 +31,16 @@ impl<const N: usize> Table<N> {
     /// Returns the lines. Columns are two blanks apart, and the last is not filled.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            let cells = self.rows.iter().map(|row| row[column].width());
             cells.max().unwrap_or(0)
         };
         let widths: [usize; N] = std::array::from_fn(width);
         self.rows.iter().map(move |row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {
-                let _ = write!(line, "{cell:width$}  ");
+                // A width in the format would count characters, and wide ones fill two columns.
+                let filling = width - cell.width() + 2;
+                let _ = write!(line, "{cell}{:filling$}", "");
             }
             line.truncate(line.trim_end().len());
             line
@@ -48,6 +52,26 @@ impl<const N: usize> std::fmt::Display for Table<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.lines().try_for_each(|line| writeln!(f, "{line}"))
     }
+}
+
+/// Returns as much of a text as fits into this number of columns, escaped.
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
+    // Each character fills one column at least, or belongs to the one before it: a long text is not escaped in full.
+    let text = escaped(&text.chars().take(4 * columns + 1).collect::<String>());
+    if text.width() <= columns {
+        return text;
+    }
+    let mut width = 0;
+    let room = columns.saturating_sub(1);
+    let fits = |c: &char| {
+        width += c.width().unwrap_or(0);
+        width <= room
+    };
+    let mut cut: String = text.chars().take_while(fits).collect();
+    if columns > 0 {
+        cut.push('…');
+    }
+    cut
 }
 
 /// Formats a duration for people, in its two largest units: `1m 5s`.
@@ -86,5 +110,28 @@ mod tests {
             table.to_string(),
             "A     B     C\nx\\ny  -     z\nä     long  -\n"
         );
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_is_cut() {
+        assert_eq!(fitted("abcd", 4), "abcd");
+        assert_eq!(fitted("abcde", 4), "abc…");
+        assert_eq!(fitted("日本語", 6), "日本語");
+        assert_eq!(fitted("日本語", 5), "日本…");
+        assert_eq!(fitted("日本語", 4), "日…");
+        assert_eq!(fitted("a\u{1b}[2J", 7), r"a\u{1b…");
+        assert_eq!(
+            (fitted("ab", 1), fitted("ab", 0)),
+            ("…".into(), String::new())
+        );
+        assert_eq!(fitted(&"e\u{301}".repeat(9), 9), "e\u{301}".repeat(9));
+    }
+
+    #[test]
+    fn wide_characters_fill_two_columns() {
+        let mut table = Table::new(["A", "B"]);
+        table.push(["日本".into(), "x".into()]);
+        table.push(["e\u{301}".into(), "y".into()]);
+        assert_eq!(table.to_string(), "A     B\n日本  x\ne\u{301}     y\n");
     }
 }

@@ -10,6 +10,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use super::names::{escaped, lock_name};
+use super::table::fitted;
 use super::{json, shown, warn_of};
 use crate::exit::Failure;
 
@@ -74,7 +75,7 @@ fn screen(locks: &BTreeMap<ZnodePath, LockInfo>, now_ms: i64) -> String {
     let mut text = HOME.to_owned();
     let fitting = if lines.len() > rows { rows - 1 } else { rows };
     for line in lines.iter().take(fitting) {
-        text.extend(line.chars().take(columns.into()));
+        text.push_str(&fitted(line, columns.into()));
         text.push('\n');
     }
     if lines.len() > fitting {

@@ -25,6 +25,8 @@ mod stops;
 mod stores;
 mod support;
 mod tls;
+#[cfg(target_os = "linux")]
+mod top;
 mod unix;
 mod warden;
 

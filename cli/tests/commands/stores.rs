@@ -127,7 +127,7 @@ impl StoreAt {
         match std::mem::replace(&mut self.host, Host::Dead) {
             Host::Served(server) => drop(server.end(Signal::KILL)),
             Host::ZooKeeper(server) => drop(server),
-            Host::Shared | Host::Dead => panic!("it cannot be killed"),
+            Host::Shared | Host::Elsewhere | Host::Dead => panic!("it cannot be killed"),
         }
     }
 
@@ -142,7 +142,7 @@ impl StoreAt {
         match &self.host {
             Host::Served(server) => server.signal(Signal::STOP),
             Host::ZooKeeper(server) => server.stop(),
-            Host::Shared | Host::Dead => panic!("it cannot be stopped"),
+            Host::Shared | Host::Elsewhere | Host::Dead => panic!("it cannot be stopped"),
         }
     }
 
@@ -151,7 +151,7 @@ impl StoreAt {
         match &self.host {
             Host::Served(server) => server.signal(Signal::CONT),
             Host::ZooKeeper(server) => server.resume(),
-            Host::Shared | Host::Dead => panic!("it was not stopped"),
+            Host::Shared | Host::Elsewhere | Host::Dead => panic!("it was not stopped"),
         }
     }
 }

@@ -1,0 +1,237 @@
+//! `lockkeeper top`: the locks as they change, on a whole terminal.
+//!
+//! [`State`] knows everything and does nothing, [`draw`] shows it, and this module joins them to the keyboard, the signals
+//! and the store.
+
+mod draw;
+mod feed;
+mod rows;
+mod screen;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use crossterm::event::{self, Event};
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinHandle;
+
+use crate::exit::Failure;
+use crate::locks::names::{escaped, lock_prefix};
+use crate::target::Target;
+
+use draw::{Look, draw};
+use feed::Store;
+use screen::Screen;
+use state::{Effect, Input, State};
+
+/// Interval at which the times are shown anew.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Number of inputs that wait.
+const QUEUE: usize = 64;
+
+/// Time to be continued after Ctrl-Z. Where no shell can continue this job, the system does not stop it.
+const CONTINUED: Duration = Duration::from_millis(500);
+
+/// The arguments of `top`.
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    prefix: Option<String>,
+    /// For a hint alone
+    #[arg(long, hide = true)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Top {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        if self.json {
+            return Err(Failure::Usage(
+                "top has no --json: use `lockkeeper locks --watch --json`".into(),
+            ));
+        }
+        let prefix = lock_prefix(self.prefix.as_deref())?;
+        Screen::check()?;
+        let mut signals = Signals::listen()?;
+        let client = tokio::select! {
+            client = self.target.connect() => client?,
+            () = ended(&mut signals.end) => return Ok(()),
+        };
+        let look = Look {
+            store: escaped(client.target()),
+            prefix: self.prefix.as_deref().map(escaped),
+            has_color: std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty()),
+        };
+        let (tell, inputs) = mpsc::channel(QUEUE);
+        let screen = Screen::enter()?;
+        let keys = tell.clone();
+        // A thread, since reading a terminal blocks. It ends with the process.
+        std::thread::Builder::new()
+            .name("lockkeeper-keys".into())
+            .spawn(move || read_keys(&keys))?;
+        let store = Store::new(self.target, client, prefix, tell);
+        let mut shell = Shell {
+            state: State::new(),
+            look,
+            screen,
+            store: store.clone(),
+            began: Instant::now(),
+            queue: None,
+        };
+        let watching = tokio::spawn(store.watch());
+        let done = shell.run(inputs, &mut signals).await;
+        watching.abort();
+        done
+    }
+}
+
+/// Passes the keys on, until the terminal is gone or nobody listens.
+fn read_keys(tell: &Sender<Input>) {
+    loop {
+        let input = match event::read() {
+            Ok(Event::Key(key)) => Input::Key(key),
+            Ok(Event::Paste(text)) => Input::Paste(text),
+            Ok(Event::Resize(..)) => Input::Redraw,
+            Ok(_) => continue,
+            Err(error) => Input::NoKeys(error.to_string()),
+        };
+        let is_last = matches!(input, Input::NoKeys(_));
+        if tell.blocking_send(input).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// The signals that end the command, and the one that continues it.
+struct Signals {
+    end: [unix::Signal; 4],
+    continued: unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let end = [
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::quit())?,
+        ];
+        let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        Ok(Self { end, continued })
+    }
+}
+
+/// Waits for a signal that ends the command.
+async fn ended(signals: &mut [unix::Signal; 4]) {
+    let [terminate, interrupt, hang_up, quit] = signals;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = hang_up.recv() => {}
+        _ = quit.recv() => {}
+    }
+}
+
+/// The state, and all that acts.
+struct Shell {
+    state: State,
+    look: Look,
+    screen: Screen,
+    store: Store,
+    began: Instant,
+    /// Reads the open queue.
+    queue: Option<JoinHandle<()>>,
+}
+
+impl Shell {
+    async fn run(
+        &mut self,
+        mut inputs: Receiver<Input>,
+        signals: &mut Signals,
+    ) -> Result<(), Failure> {
+        loop {
+            self.draw()?;
+            let input = tokio::select! {
+                // A job that is ended while it is stopped gets both signals: it must not take the terminal again.
+                biased;
+                () = ended(&mut signals.end) => return Ok(()),
+                _ = signals.continued.recv() => {
+                    self.screen.take()?;
+                    continue;
+                }
+                input = inputs.recv() => input,
+                () = tokio::time::sleep(REDRAW) => {
+                    self.screen.check_alive()?;
+                    continue;
+                }
+            };
+            // All that is known by now is drawn at once.
+            let mut next = input;
+            for _ in 0..QUEUE {
+                let Some(input) = next else { break };
+                self.tick();
+                let effect = self.state.apply(input);
+                if let Some(effect) = effect
+                    && self.act(effect, signals).await?
+                {
+                    return Ok(());
+                }
+                next = inputs.try_recv().ok();
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now_ms = self.store.client().clock().unix_ms();
+        self.state.tick(self.began.elapsed(), now_ms);
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        self.tick();
+        let (state, look) = (&mut self.state, &self.look);
+        self.screen.draw(|frame| draw(frame, state, look))
+    }
+
+    /// Does something. Returns true if it is the end.
+    async fn act(&mut self, effect: Effect, signals: &mut Signals) -> Result<bool, Failure> {
+        match effect {
+            Effect::Quit => return Ok(true),
+            Effect::Fail(why) => return Err(Failure::Other(why)),
+            Effect::Clear => self.screen.clear()?,
+            Effect::Suspend => {
+                self.screen.suspend()?;
+                tokio::select! {
+                    biased;
+                    () = ended(&mut signals.end) => return Ok(true),
+                    _ = signals.continued.recv() => {}
+                    () = tokio::time::sleep(CONTINUED) => {}
+                }
+                self.screen.take()?;
+            }
+            Effect::Open(lock) => {
+                self.close();
+                self.queue = Some(tokio::spawn(self.store.clone().watch_queue(lock)));
+            }
+            Effect::Close => self.close(),
+            Effect::Revoke(revocation) => {
+                // It goes on whatever happens to the dialog: a request that is cut off midway may or may not be done.
+                tokio::spawn(self.store.clone().revoke(*revocation));
+            }
+        }
+        Ok(false)
+    }
+
+    fn close(&mut self) {
+        if let Some(reader) = self.queue.take() {
+            reader.abort();
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! [`Rows`]: the locks in the order in which they are shown, and the one that is selected.
+//!
+//! The order is a search tree over keys that do not depend on the time, so a change costs the logarithm of the number of
+//! locks, and a screen the number of its rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use lockkeeper::{FencingToken, LockChange, LockInfo, QueueEntry, ZnodePath};
+
+use crate::locks::names::lock_name;
+
+/// The order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// By path, as `lockkeeper locks`.
+    Name,
+    /// The longest first.
+    Held,
+    /// The most first.
+    Waiters,
+    /// The most overdue first, then those that will be so next.
+    Overdue,
+}
+
+impl Sort {
+    pub(super) const ALL: [Self; 4] = [Self::Name, Self::Held, Self::Overdue, Self::Waiters];
+
+    /// Returns the next order, or the one before.
+    pub(super) fn next(self, step: isize) -> Self {
+        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
+        let count = Self::ALL.len() as isize;
+        Self::ALL[(at as isize + step).rem_euclid(count) as usize]
+    }
+}
+
+/// A row: a holder of a lock, or a lock that nobody holds. Ordered by its rank, and those of a lock by token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    rank: i64,
+    pub(super) lock: ZnodePath,
+    pub(super) token: Option<FencingToken>,
+}
+
+/// The locks, their order, and the selected row.
+#[derive(Debug)]
+pub(super) struct Rows {
+    locks: BTreeMap<ZnodePath, LockInfo>,
+    /// The rows that the filter lets through.
+    order: BTreeSet<Row>,
+    /// Sum of the waiters of all locks.
+    waiters: usize,
+    sort: Sort,
+    reversed: bool,
+    /// In lower case.
+    filter: String,
+    selected: Option<Row>,
+    /// Number of rows above the selected one on the screen.
+    above: usize,
+    /// True if the screen shows the first row: it stays in sight while others come before the selected one.
+    at_top: bool,
+}
+
+impl Rows {
+    pub(super) fn new() -> Self {
+        Self {
+            locks: BTreeMap::new(),
+            order: BTreeSet::new(),
+            waiters: 0,
+            sort: Sort::Name,
+            reversed: false,
+            filter: String::new(),
+            selected: None,
+            above: 0,
+            at_top: true,
+        }
+    }
+
+    /// Number of locks, whatever the filter.
+    pub(super) fn locks(&self) -> usize {
+        self.locks.len()
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.waiters
+    }
+
+    /// Number of rows that the filter lets through.
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn order(&self) -> (Sort, bool) {
+        (self.sort, self.reversed)
+    }
+
+    pub(super) fn lock(&self, path: &ZnodePath) -> Option<&LockInfo> {
+        self.locks.get(path)
+    }
+
+    /// Returns the holder of a lock with this token.
+    pub(super) fn holder(&self, lock: &ZnodePath, token: FencingToken) -> Option<&QueueEntry> {
+        let holders = &self.locks.get(lock)?.holders;
+        holders.iter().find(|it| it.fencing_token == token)
+    }
+
+    pub(super) fn selected(&self) -> Option<&Row> {
+        self.selected.as_ref()
+    }
+
+    /// Takes a change in. `all`: it has all locks there are.
+    pub(super) fn apply(&mut self, change: LockChange, all: bool) {
+        if all {
+            self.locks.clear();
+            self.waiters = 0;
+            for lock in change.changed {
+                self.waiters += lock.waiters;
+                self.locks.insert(lock.path.clone(), lock);
+            }
+            self.rebuild();
+            return;
+        }
+        for path in change.freed {
+            self.replace(path, None);
+        }
+        for lock in change.changed {
+            self.replace(lock.path.clone(), Some(lock));
+        }
+    }
+
+    /// Puts a lock in the place of what was known of it.
+    fn replace(&mut self, path: ZnodePath, lock: Option<LockInfo>) {
+        if let Some(old) = self.locks.remove(&path) {
+            self.waiters -= old.waiters;
+            let rows: Vec<_> = self.rows_of(&old).collect();
+            for row in &rows {
+                self.order.remove(row);
+            }
+        }
+        if let Some(new) = lock {
+            self.waiters += new.waiters;
+            let rows: Vec<_> = self.rows_of(&new).collect();
+            self.order.extend(rows);
+            self.locks.insert(path.clone(), new);
+        }
+        if self.selected.as_ref().is_some_and(|row| row.lock == path) || self.selected.is_none() {
+            self.select_again();
+        }
+    }
+
+    /// Returns the rows of a lock that the filter lets through.
+    fn rows_of<'a>(&'a self, lock: &'a LockInfo) -> impl Iterator<Item = Row> + 'a {
+        let nobody = lock.holders.is_empty().then_some(None);
+        let holders = lock.holders.iter().map(Some).chain(nobody);
+        let shown = holders.filter(|holder| matches(&self.filter, lock, *holder));
+        shown.map(|holder| Row {
+            rank: rank(self.sort, lock, holder),
+            lock: lock.path.clone(),
+            token: holder.map(|it| it.fencing_token),
+        })
+    }
+
+    /// Orders all rows anew.
+    fn rebuild(&mut self) {
+        let rows: BTreeSet<_> = self
+            .locks
+            .values()
+            .flat_map(|lock| self.rows_of(lock))
+            .collect();
+        self.order = rows;
+        self.select_again();
+    }
+
+    /// Finds the selected row again: the same holder; otherwise one of the same lock, or the row that has come into its
+    /// place.
+    fn select_again(&mut self) {
+        let Some(old) = self.selected.take() else {
+            self.selected = self.end(true);
+            return;
+        };
+        let mut of_lock = None;
+        if let Some(lock) = self.locks.get(&old.lock) {
+            let mut rows = self.rows_of(lock);
+            let first = rows.next();
+            let same = first.iter().cloned().chain(rows);
+            let same = same.into_iter().find(|row| row.token == old.token);
+            of_lock = same.or(first);
+        }
+        self.selected = of_lock
+            .or_else(|| self.below(Some(&old)).next().cloned())
+            .or_else(|| self.above(Some(&old)).next().cloned());
+    }
+
+    /// Returns the rows below one on the screen; without one all.
+    fn below<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
+        self.rows_from(from, !self.reversed)
+    }
+
+    /// Returns the rows above one, the nearest first; without one all.
+    fn above<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
+        self.rows_from(from, self.reversed)
+    }
+
+    fn rows_from<'a>(
+        &'a self,
+        from: Option<&Row>,
+        upwards: bool,
+    ) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
+        let from = from.map_or(Unbounded, Excluded);
+        match upwards {
+            true => Box::new(self.order.range::<Row, _>((from, Unbounded))),
+            false => Box::new(self.order.range::<Row, _>((Unbounded, from)).rev()),
+        }
+    }
+
+    /// Returns the first row of the screen's order, or the last.
+    fn end(&self, is_first: bool) -> Option<Row> {
+        let ends = match is_first != self.reversed {
+            true => self.order.first(),
+            false => self.order.last(),
+        };
+        ends.cloned()
+    }
+
+    /// Sorts by this; by the same again the other way round. The first row is selected, since it is what the user
+    /// wants to see.
+    pub(super) fn sort_by(&mut self, sort: Sort) {
+        match sort == self.sort {
+            true => self.reversed = !self.reversed,
+            false => (self.sort, self.reversed) = (sort, false),
+        }
+        self.rebuild();
+        self.first();
+    }
+
+    /// Shows the rows with this text alone; empty: all.
+    pub(super) fn filter_by(&mut self, text: &str) {
+        self.filter = text.to_lowercase();
+        self.rebuild();
+    }
+
+    /// Selects the row that is this many below, or above; the last or first if there are fewer.
+    pub(super) fn step(&mut self, by: isize) {
+        let Some(old) = self.selected.clone() else {
+            return;
+        };
+        let count = by.unsigned_abs();
+        let rows = match by > 0 {
+            true => self.below(Some(&old)),
+            false => self.above(Some(&old)),
+        };
+        let (mut steps, mut new) = (0, None);
+        for row in rows.take(count) {
+            (steps, new) = (steps + 1, Some(row.clone()));
+        }
+        self.selected = new.or(Some(old));
+        // The window takes the excess back: the selected row moves on the screen first, then the screen moves.
+        self.above = match by > 0 {
+            true => self.above.saturating_add(steps),
+            false => self.above.saturating_sub(steps),
+        };
+    }
+
+    /// Selects the row that is a screen below, or above; the screen moves with it.
+    pub(super) fn page(&mut self, by: isize) {
+        let above = self.above;
+        self.step(by);
+        self.above = above;
+        self.at_top = false;
+    }
+
+    pub(super) fn first(&mut self) {
+        self.selected = self.end(true);
+        self.above = 0;
+    }
+
+    pub(super) fn last(&mut self) {
+        self.selected = self.end(false);
+        self.above = usize::MAX;
+        self.at_top = false;
+    }
+
+    /// Returns the rows of a screen of this height, with the number of those above the selected one.
+    pub(super) fn window(&mut self, height: usize) -> (Vec<Row>, usize) {
+        let (Some(selected), true) = (self.selected.clone(), height > 0) else {
+            return (Vec::new(), 0);
+        };
+        let mut ahead: Vec<_> = self.above(Some(&selected)).take(height).cloned().collect();
+        let behind = self.below(Some(&selected)).take(height - 1).cloned();
+        let behind: Vec<_> = std::iter::once(selected.clone()).chain(behind).collect();
+        let from_top = ahead.len() < height;
+        ahead.truncate(height - 1);
+        let mut above = match from_top && self.at_top {
+            true => ahead.len(),
+            false => self.above.min(ahead.len()),
+        };
+        // No line stays empty while there are rows above.
+        above = above.max(height.saturating_sub(behind.len()).min(ahead.len()));
+        self.above = above;
+        self.at_top = from_top && above == ahead.len();
+        ahead.truncate(above);
+        let rows = ahead.into_iter().rev().chain(behind).take(height);
+        (rows.collect(), above)
+    }
+}
+
+/// Returns true if a row has a text: in the lock's name, or in the holder's label, host, process, session or token.
+fn matches(filter: &str, lock: &LockInfo, holder: Option<&QueueEntry>) -> bool {
+    let has = |text: &str| text.to_lowercase().contains(filter);
+    if filter.is_empty() || has(&lock_name(&lock.path)) {
+        return true;
+    }
+    let Some(holder) = holder else { return false };
+    let metadata = holder.metadata.as_ref();
+    let texts = metadata.map(|it| [it.label.as_deref(), it.host.as_deref()]);
+    texts.into_iter().flatten().flatten().any(has)
+        || metadata
+            .and_then(|it| it.pid)
+            .is_some_and(|pid| has(&pid.to_string()))
+        || has(&holder.owner.to_string())
+        || has(&holder.fencing_token.to_string())
+}
+
+/// Returns the number by which a row is sorted.
+fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> i64 {
+    match (sort, holder) {
+        (Sort::Name, _) => 0,
+        (Sort::Waiters, _) => -i64::try_from(lock.waiters).unwrap_or(i64::MAX),
+        (Sort::Held | Sort::Overdue, None) => i64::MAX,
+        (Sort::Held, Some(holder)) => holder.joined_at_ms,
+        (Sort::Overdue, Some(holder)) => due_ms(holder),
+    }
+}
+
+/// Returns the time from which a holder is overdue; the end of time where it states none. It stands for the excess, which
+/// grows with the time, while the order by it does not change.
+fn due_ms(holder: &QueueEntry) -> i64 {
+    let excess_at_the_end = holder.overdue_by(i64::MAX).map(|it| it.as_millis());
+    let excess = excess_at_the_end.and_then(|ms| i64::try_from(ms).ok());
+    excess.map_or(i64::MAX, |ms| i64::MAX - ms)
+}

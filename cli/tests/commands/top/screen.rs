@@ -1,0 +1,205 @@
+//! A terminal, and the command on it as a person sees it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::dup;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// Limit of a test that hangs.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A command on a terminal of its own. Killed when it is dropped.
+pub(super) struct Top {
+    child: Child,
+    terminal: File,
+    /// Kept open: without it the terminal is gone when the command ends.
+    side: Option<File>,
+    parser: vt100::Parser,
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Top {
+    /// `lockkeeper top`, on 24 lines of 80 columns.
+    pub(super) fn start(url: &str, arguments: &[&str]) -> Self {
+        Self::start_with(url, arguments, &[])
+    }
+
+    pub(super) fn start_with(url: &str, arguments: &[&str], set: &[(&str, &str)]) -> Self {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", env!("CARGO_BIN_EXE_lockkeeper"), "top"]);
+        command.args(arguments).envs(set.iter().copied());
+        Self::spawn(command, url)
+    }
+
+    /// A shell with job control, in which `$0` is the command.
+    pub(super) fn start_shell(url: &str, script: &str) -> Self {
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "bash", "--norc", "-c", script]);
+        command.arg(env!("CARGO_BIN_EXE_lockkeeper"));
+        Self::spawn(command, url)
+    }
+
+    fn spawn(mut command: Command, url: &str) -> Self {
+        let terminal =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        tcsetwinsize(&terminal, size(24, 80)).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let side = rustix::fs::open(
+            name,
+            OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+            0.into(),
+        )
+        .unwrap();
+        command.env("LOCKKEEPER_URL", url).env("TERM", "xterm");
+        command.stdin(Stdio::from(dup(&side).unwrap()));
+        command.stdout(Stdio::from(dup(&side).unwrap()));
+        command.stderr(Stdio::from(dup(&side).unwrap()));
+        Self {
+            child: command.spawn().unwrap(),
+            terminal: terminal.into(),
+            side: Some(side.into()),
+            parser: vt100::Parser::new(cells(24), cells(80), 0),
+        }
+    }
+
+    pub(super) fn types(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(super) fn resize(&mut self, rows: u16, columns: u16) {
+        self.parser
+            .screen_mut()
+            .set_size(cells(rows), cells(columns));
+        tcsetwinsize(&self.terminal, size(rows, columns)).unwrap();
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Reads until the screen shows a text.
+    #[track_caller]
+    pub(super) fn shows(&mut self, text: &str) {
+        let text = text.to_owned();
+        self.until(|screen| screen.text().contains(&text));
+    }
+
+    /// Reads until the screen is as wanted.
+    #[track_caller]
+    pub(super) fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            let text = self.text();
+            assert!(began.elapsed() < LIMIT && self.read(), "{text}");
+        }
+    }
+
+    /// Reads what has come, after a wait for it. Returns false if nobody can write any more.
+    fn read(&mut self) -> bool {
+        let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
+        let wait = rustix::event::Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        if poll(&mut ready, Some(&wait)).unwrap() == 0 {
+            return true;
+        }
+        let mut piece = [0; 4096];
+        match self.terminal.read(&mut piece) {
+            Ok(read) if read > 0 => {
+                self.parser.process(&piece[..read]);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits for the end, with status 0 and the terminal as it was.
+    #[track_caller]
+    pub(super) fn ends_well(&mut self) {
+        self.side = None;
+        while self.read() {}
+        assert_eq!(
+            self.child.wait().unwrap().code(),
+            Some(0),
+            "{}",
+            self.text()
+        );
+        assert!(!self.is_taken(), "{}", self.text());
+    }
+
+    /// Takes the terminal away, and waits for the end.
+    pub(super) fn hang_up(mut self) {
+        self.side = None;
+        let nothing = File::open("/dev/null").unwrap();
+        drop(std::mem::replace(&mut self.terminal, nothing));
+        self.child.wait().unwrap();
+    }
+
+    /// Returns true if the command has the terminal: a screen of its own, without a cursor, in raw mode.
+    #[track_caller]
+    pub(super) fn is_taken(&self) -> bool {
+        let screen = self.parser.screen();
+        let modes = tcgetattr(&self.terminal).unwrap().local_modes;
+        let signs = [
+            screen.alternate_screen(),
+            screen.hide_cursor(),
+            screen.bracketed_paste(),
+            !modes.contains(LocalModes::ICANON | LocalModes::ECHO),
+        ];
+        assert!(signs.iter().all(|it| *it == signs[0]), "{signs:?}");
+        signs[0]
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.parser.screen().contents()
+    }
+
+    pub(super) fn row(&self, number: u16) -> String {
+        let (_, columns) = self.parser.screen().size();
+        let mut rows = self.parser.screen().rows(0, columns.get());
+        rows.nth(number.into()).unwrap_or_default()
+    }
+
+    pub(super) fn has_color(&self, row: u16) -> bool {
+        self.cells(row)
+            .any(|cell| cell.fgcolor() != vt100::Color::Default)
+    }
+
+    pub(super) fn is_inverse(&self, row: u16) -> bool {
+        self.cells(row).all(vt100::Cell::inverse)
+    }
+
+    fn cells(&self, row: u16) -> impl Iterator<Item = &vt100::Cell> {
+        (0..80).filter_map(move |column| self.parser.screen().cell(row, column))
+    }
+}
+
+fn cells(count: u16) -> NonZeroU16 {
+    NonZeroU16::new(count).unwrap()
+}
+
+fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
