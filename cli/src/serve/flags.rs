@@ -133,7 +133,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
     pub(crate) max_znodes: usize,
     /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of
-    /// the machine's]
+    /// the machine's; on macOS 1 GiB]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 
