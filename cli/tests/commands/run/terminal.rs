@@ -32,9 +32,11 @@ impl Shell {
         unlockpt(&terminal).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let side = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, 0.into()).unwrap();
-        // `setsid --ctty` makes stdin the controlling terminal.
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait", "bash", "--norc", "-c"]);
+        // The tests may run in the background of a script or under `nohup`, and what is ignored stays so. `setsid --ctty`
+        // makes stdin the controlling terminal.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", "setsid", "--ctty", "--wait"]);
+        command.args(["bash", "--norc", "-c"]);
         command.arg(script).arg(env!("CARGO_BIN_EXE_lockkeeper"));
         command.envs(
             store
