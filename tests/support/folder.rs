@@ -7,10 +7,8 @@ pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
     pub(crate) fn new(prefix: &str) -> Self {
-        let name = format!("{}-{}", super::unique(prefix), std::process::id());
+        let name = format!("{}-{:x}", super::unique(prefix), super::process_number());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Left by a process of the same number that was killed.
-        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the build's folder can be written");
         Self(path)
     }

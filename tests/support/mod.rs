@@ -20,6 +20,7 @@ mod random;
 mod served;
 mod server;
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
@@ -71,16 +72,22 @@ pub(crate) fn unique(prefix: &str) -> String {
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Returns a number of this process's own. Not its pid: in containers on one machine many processes have the same.
+pub(crate) fn process_number() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    *NUMBER.get_or_init(|| RandomState::new().hash_one(()))
+}
+
 /// Returns a free port for a server that is started later, or more than once. No test of this process is given it
 /// twice, and test processes that run at the same time draw from different blocks of ports: between this look and the
 /// server's own bind a second may pass. The ports lie below those that the system gives to clients by itself: a
 /// client that tries to reconnect to a server that is down could be given that very port, and then be connected with
 /// itself.
 pub(crate) fn port_of_a_server() -> u16 {
-    const BLOCK: u32 = 64;
-    const BLOCKS: u32 = 190;
+    const BLOCK: u64 = 64;
+    const BLOCKS: u64 = 190;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % BLOCKS * BLOCK) as u16;
+    let first = 20_000 + (process_number() % BLOCKS * BLOCK) as u16;
     std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("loopback has a free port")

@@ -82,7 +82,7 @@ impl ZooKeeper {
         sweep: Duration,
         member: impl IntoIterator<Item = String>,
     ) -> Result<Self, String> {
-        let name = format!("zookeeper-{}-{port}", std::process::id());
+        let name = format!("zookeeper-{:x}-{port}", super::process_number());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let watcher = Command::new("sh")
             .args(["-c", SCRIPT, "zookeeper"])

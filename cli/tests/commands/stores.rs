@@ -182,10 +182,10 @@ fn served_at_socket(folder: &Folder) -> Command {
 
 /// Returns a free port. Test processes that run at the same time draw from different blocks.
 fn port_of_a_server() -> u16 {
-    const BLOCK: u32 = 16;
-    const BLOCKS: u32 = 190;
+    const BLOCK: u64 = 16;
+    const BLOCKS: u64 = 190;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 26_000 + (std::process::id() % BLOCKS * BLOCK) as u16;
+    let first = 26_000 + (process_number() % BLOCKS * BLOCK) as u16;
     std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .unwrap()

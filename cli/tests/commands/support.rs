@@ -1,9 +1,17 @@
 //! Shared parts of the tests.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Returns a number of this process's own. Not its pid: in containers on one machine many processes have the same.
+pub(crate) fn process_number() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    *NUMBER.get_or_init(|| RandomState::new().hash_one(()))
+}
 
 /// A folder of one test's own, which goes with it.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -12,9 +20,9 @@ impl Folder {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lockkeeper-cli-{}-{number}", std::process::id());
+        // As short as that: a Unix socket's path has 108 bytes.
+        let name = format!("lockkeeper-cli-{:x}-{number}", process_number() as u32);
         let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Self(path)
     }

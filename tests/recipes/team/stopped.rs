@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{ChildProcess, Env, again, unique, within_reason};
+use crate::support::{ChildProcess, Env, TempFolder, again, within_reason};
 
 /// Of the child's session. Enough for a busy machine, and little to wait for.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,26 +52,8 @@ impl Ledger {
     }
 }
 
-/// A folder of a test's own.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let name = format!("{}-{}", unique("stopped"), std::process::id());
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn ledger(&self) -> PathBuf {
-        self.0.join("ledger")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn ledger_in(folder: &TempFolder) -> PathBuf {
+    folder.path().join("ledger")
 }
 
 /// Prefix of the child's lines. The test harness writes to the same output.
@@ -279,14 +261,14 @@ async fn a_waiter_that_was_stopped_is_passed_over_zookeeper() {
 async fn a_stopped_holder(env: Env, test: &str) {
     within_reason(async {
         let world = World::new(env).await;
-        let folder = Folder::new();
-        let mut process = Process::start(test, &world, &folder.ledger());
+        let folder = TempFolder::new("stopped");
+        let mut process = Process::start(test, &world, &ledger_in(&folder));
         process.says("holds").await;
         let waiter = world.queue_up(&world.mutex().await).await;
         process.stop();
         // The server ends its session when the timeout has passed, and the next one holds.
         let next = granted(waiter).await;
-        Ledger::append(&folder.ledger(), "next", next.fencing_token()).unwrap();
+        Ledger::append(&ledger_in(&folder), "next", next.fencing_token()).unwrap();
 
         // The order lies ready before the process can take another step.
         process.tell("go on");
@@ -299,7 +281,7 @@ async fn a_stopped_holder(env: Env, test: &str) {
         process.says("done").await;
         process.ended_well();
         assert_eq!(
-            Ledger::read(&folder.ledger()).entries,
+            Ledger::read(&ledger_in(&folder)).entries,
             ["first", "next", "again"]
         );
         world.until_count(0).await;
@@ -310,9 +292,9 @@ async fn a_stopped_holder(env: Env, test: &str) {
 async fn a_stopped_waiter(env: Env, test: &str) {
     within_reason(async {
         let world = World::new(env).await;
-        let folder = Folder::new();
+        let folder = TempFolder::new("stopped");
         let holder = world.mutex().await.lock().await.unwrap();
-        let mut process = Process::start(test, &world, &folder.ledger());
+        let mut process = Process::start(test, &world, &ledger_in(&folder));
         world.until_count(2).await;
         let behind = world.queue_up(&world.mutex().await).await;
         process.stop();

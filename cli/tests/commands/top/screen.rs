@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// Limit of a test that hangs.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A command on a terminal of its own. Killed when it is dropped.
 pub(super) struct Top {
