@@ -4,6 +4,7 @@
 //! again.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,7 +66,12 @@ impl Elect {
         let client = self.target.connect().await?;
         let mut changes = Election::new(&client, path)?.observe();
         while let Some(change) = changes.next().await {
-            crate::print(&line(&change?))?;
+            let mut out = io::stdout().lock();
+            match out.write_all(line(&change?).as_bytes()) {
+                // Nobody reads it any more.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
         }
         Ok(())
     }

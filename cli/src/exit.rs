@@ -36,7 +36,7 @@ impl Failure {
 
     /// Prints the reason to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("lockkeeper: {self}");
+        crate::print_error(self);
         ExitCode::from(self.status())
     }
 }
@@ -52,6 +52,8 @@ impl fmt::Display for Failure {
         }
     }
 }
+
+impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
@@ -74,6 +76,7 @@ impl From<LockError> for Failure {
         match error {
             LockError::Timeout { .. } => Self::NotAcquired(error.to_string()),
             LockError::Lost(_) => Self::Lost(error.to_string()),
+            LockError::DuplicateKey { .. } => Self::Usage(error.to_string()),
             LockError::Store(error) => error.into(),
             _ => Self::Other(error.to_string()),
         }

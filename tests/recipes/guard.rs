@@ -277,7 +277,10 @@ mod removal {
         Client, Clock, ReentrantMutex, RwLock, Semaphore, StoreOptions, ZnodePath, lock_all,
     };
 
+    use tracing::Level;
+
     use super::*;
+    use crate::support::Log;
 
     /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip of the
     /// holder's session shows which events have been delivered.
@@ -375,6 +378,17 @@ mod removal {
         other.current_session().delete(&entry, None).await.unwrap();
         store.advance(TIMEOUT / 3 + Duration::from_secs(1)).await;
         assert!(!guard.is_held(), "the first time that it is asked");
+    }
+
+    /// Not only at the next look of the guard's monitor, in a third of the timeout.
+    #[tokio::test]
+    async fn a_loss_that_its_holder_awaits_is_logged_at_once() {
+        let log = Log::of_thread(Level::WARN);
+        let (_store, client, guard, entry) = held().await;
+        client.current_session().delete(&entry, None).await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        let lost = log.next("a lock was lost").await;
+        assert_eq!(lost.field("path"), entry.as_str());
     }
 
     #[tokio::test]

@@ -85,6 +85,14 @@ impl Goal {
         }
     }
 
+    /// Returns true if options of the call say of which kind the lock is.
+    fn has_kinds(&self) -> bool {
+        !matches!(
+            self,
+            Self::Lock(Lock::All(_)) | Self::Job { .. } | Self::Election(_)
+        )
+    }
+
     /// Returns the first of the present holders, where there is one queue to look at.
     async fn holder(&self, client: &Client) -> Option<QueueEntry> {
         let queue = match self {
@@ -164,7 +172,7 @@ impl Run {
                 acquired
             }
         };
-        acquired.map_err(failure)
+        acquired.map_err(|error| failure(error, goal))
     }
 
     async fn acquire_with(
@@ -205,7 +213,7 @@ impl Run {
 }
 
 /// Tells what to write where the lock is in use as one of another kind.
-fn failure(error: LockError) -> Failure {
+fn failure(error: LockError, goal: &Goal) -> Failure {
     let (path, kind) = match &error {
         LockError::WrongKind { path, kind, .. } => (path, kind),
         // A candidate joins the queue again.
@@ -213,6 +221,7 @@ fn failure(error: LockError) -> Failure {
         _ => return error.into(),
     };
     let hint = match *kind {
+        _ if !goal.has_kinds() => "choose another name",
         "a mutex" => {
             "its users say none of --shared, --exclusive and --permits; where some share a lock (flock -s), the others say --exclusive"
         }

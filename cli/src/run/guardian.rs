@@ -75,6 +75,7 @@ fn start(run: Run) -> io::Result<()> {
             reports,
             signals,
             has_connected: false,
+            told_to_end: None,
         };
         let end = guardian.work().await;
         let end = match end {
@@ -107,6 +108,8 @@ struct Guardian {
     signals: Signals,
     /// True once the store has been reached.
     has_connected: bool,
+    /// The signal by which the user has ended a candidate.
+    told_to_end: Option<Signal>,
 }
 
 /// Reason for which the command ends.
@@ -126,6 +129,8 @@ impl Guardian {
         loop {
             let end = self.once(&goal, number).await;
             let goes_on = match &end {
+                // Without this a term that is lost while its command ends would be followed by the next.
+                _ if self.told_to_end.is_some() => false,
                 Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
                 // A store that was never reached is a mistake of the user's.
                 Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
@@ -141,9 +146,7 @@ impl Guardian {
             // A store that fails at once is not asked all the time.
             tokio::select! {
                 () = self.clock.sleep(BEFORE_NEXT_TERM) => (),
-                order = self.orders.next::<Order>() => if order.is_none() {
-                    return Ok(abandoned());
-                },
+                signal = given_up(&mut self.orders) => return Ok(abandoned(signal)),
             }
         }
     }
@@ -151,7 +154,7 @@ impl Guardian {
     /// Runs the command of this number under the lock, once.
     async fn once(&mut self, goal: &Goal, number: u64) -> Result<End, Failure> {
         let Some((client, acquired)) = self.acquire(goal).await? else {
-            return Ok(abandoned());
+            return Ok(abandoned(self.told_to_end));
         };
         let paths = goal.paths();
         let held = match acquired {
@@ -192,7 +195,7 @@ impl Guardian {
             }
             Ok((Cause::Abandoned | Cause::Done, _)) => {
                 self.release(&client, held).await;
-                Ok(abandoned())
+                Ok(abandoned(None))
             }
             Ok((Cause::Lost(reason), _)) => {
                 self.give_up(&client, held).await;
@@ -218,8 +221,10 @@ impl Guardian {
         let (client, acquired) = tokio::select! {
             biased;
             acquired = acquired => acquired?,
-            // There is nothing to be ordered yet.
-            _ = self.orders.next::<Order>() => return Ok(None),
+            signal = given_up(&mut self.orders) => {
+                self.told_to_end = signal;
+                return Ok(None);
+            }
         };
         self.has_connected = true;
         match acquired {
@@ -264,6 +269,7 @@ impl Guardian {
         self.reports
             .send_modify(|report| report.command = Some(running));
         let mut watch = Watch {
+            number,
             guardian: self,
             held,
             tree,
@@ -333,12 +339,32 @@ impl Guardian {
     }
 }
 
-/// The end that no front is left to see, or whose status it knows itself.
-fn abandoned() -> End {
+/// The end that no front is left to see, or whose status it knows itself; or by a signal that it has passed on to a
+/// command that had just ended.
+fn abandoned(signal: Option<Signal>) -> End {
+    let status = signal.and_then(|signal| u8::try_from(128 + signal.as_raw()).ok());
     End {
-        status: 1,
+        status: status.unwrap_or(1),
         message: None,
     }
+}
+
+/// Waits, while no command runs, until the front has ended or has been told to. Orders for a command that had just ended
+/// mean nothing else now. Cancel safe.
+async fn given_up(orders: &mut Incoming) -> Option<Signal> {
+    loop {
+        match orders.next().await? {
+            Order::Signal(number) if ending(number).is_some() => return ending(number),
+            Order::Signal(_) | Order::Execute(_) => {}
+        }
+    }
+}
+
+/// Returns the signal of this number if it asks a program to end. SIGHUP and SIGQUIT mean other things to some.
+fn ending(number: i32) -> Option<Signal> {
+    [Signal::INT, Signal::TERM]
+        .into_iter()
+        .find(|signal| signal.as_raw() == number)
 }
 
 /// The end of a job that another process will run again.
@@ -369,6 +395,7 @@ fn exit_status(status: WaitStatus) -> u8 {
 
 /// The command, while it runs and while it ends.
 struct Watch<'a> {
+    number: u64,
     guardian: &'a mut Guardian,
     held: &'a dyn AnyGuard,
     tree: Tree,
@@ -443,6 +470,8 @@ impl Watch<'_> {
 
     fn obey(&mut self, order: Order) {
         match order {
+            // Of an earlier term: the front does not know this command yet.
+            Order::Execute(number) if number != self.number => {}
             Order::Execute(_) => {
                 if let (Some(launcher), None) = (self.launcher.take(), &self.ending) {
                     let files: [BorrowedFd<'_>; 3] =
@@ -451,13 +480,13 @@ impl Watch<'_> {
                     let _ = send_files(&launcher, &files);
                 }
             }
-            // Once it has ended the number of its group may be another's.
-            Order::Signal(number) if self.status.is_none() => {
-                if let Some(signal) = Signal::from_named_raw(number) {
+            Order::Signal(number) => {
+                self.guardian.told_to_end = ending(number).or(self.guardian.told_to_end);
+                // Once it has ended the number of its group may be another's.
+                if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
                     self.tree.signal_group(signal);
                 }
             }
-            Order::Signal(_) => {}
         }
     }
 

@@ -152,9 +152,15 @@ impl Tree {
 }
 
 /// Makes this process the new parent of all its descendants whose parents end.
+///
+/// # Errors
+/// They could not be seen, and so not be ended.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    {
+        descendants::can_be_seen()?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    }
     Ok(())
 }
 

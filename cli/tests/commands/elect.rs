@@ -1,5 +1,8 @@
 //! `lockkeeper elect`: a command of the leader.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
 use crate::running::*;
@@ -35,7 +38,7 @@ on_stores! {
             "echo $LOCKKEEPER_TOKEN; read line; exit 4",
         ];
         let mut command = store.subcommand("elect", &script);
-        let mut leader = Running::spawn(command.stdin(std::process::Stdio::piped()));
+        let mut leader = Running::spawn(command.stdin(Stdio::piped()));
         let token = leader.line();
         assert_eq!(observer.line(), format!("{token} 10.0.0.1:80"));
         leader.write("\n");
@@ -91,6 +94,36 @@ on_stores! {
         leader.signal(Signal::TERM);
         assert_eq!(waiter.line(), "granted");
         assert_eq!(waiter.end().0, Some(0));
+    }
+
+    [served]
+    fn a_candidate_that_is_told_to_end_while_it_loses_its_term_campaigns_no_more(store: StoreAt) {
+        let script = "trap 'asked=$asked.; echo $asked; [ $asked != .. ] || exit 3' TERM
+            echo started; while :; do sleep 1; done";
+        let elect = ["--grace", "1m", "a", "--", "sh", "-c", script];
+        let mut leader = Running::spawn(&mut store.subcommand("elect", &elect));
+        assert_eq!(leader.line(), "started");
+        store.revoke();
+        assert_eq!(leader.line(), ".");
+        leader.signal(Signal::TERM);
+        assert_eq!(leader.line(), "..");
+        // The end of the output, and no next term.
+        assert_eq!(leader.line(), "");
+        assert_eq!(leader.end().0, Some(76));
+    }
+
+    [served, zookeeper]
+    fn an_observer_that_nobody_reads_ends(store: StoreAt) {
+        let mut command = store.subcommand("elect", &["--observe", "a"]);
+        let mut observer = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(observer.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "-\n");
+        drop(stdout);
+        let mut term = store.subcommand("elect", &["a", "--", "true"]);
+        assert!(term.status().unwrap().success());
+        assert!(observer.wait().unwrap().success());
     }
 }
 

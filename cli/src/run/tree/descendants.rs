@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 
 use rustix::process::{Pid, getpid};
 
@@ -41,6 +42,20 @@ pub(super) fn children() -> Vec<Pid> {
     let own = getpid();
     let children = all().into_iter().filter(|process| process.parent == own);
     children.map(|process| process.pid).collect()
+}
+
+/// Checks that /proc shows the processes of this one's pid namespace. With that of another namespace a running command
+/// would seem to have ended, and its lock would be released.
+pub(super) fn can_be_seen() -> io::Result<()> {
+    let shown = fs::read_link("/proc/self").ok();
+    let shown = shown.and_then(|it| it.to_str()?.parse::<i32>().ok());
+    if shown == Some(getpid().as_raw_pid()) {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "/proc does not show this process, so no command could be ended: mount the one of its pid namespace (`unshare \
+         --mount-proc`)",
+    ))
 }
 
 /// Returns the processes that /proc shows.

@@ -98,3 +98,18 @@ on_stores! {
         assert!(grandchild.has_ended());
     }
 }
+
+/// As in a chroot or container that has its own pids, and shows others in /proc, or none.
+#[test]
+fn a_command_whose_processes_cannot_be_seen_is_not_started() {
+    let store = StoreAt::served();
+    for hide in ["", "mount -t tmpfs none /proc && "] {
+        let apart = "unshare --user --map-root-user --mount --pid --fork --kill-child";
+        let script = format!(r#"{apart} sh -c '{hide}exec "$0" run a -- echo started' "$0""#);
+        let output = store.shell(&script).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.starts_with("lockkeeper: /proc "), "{told}");
+    }
+}

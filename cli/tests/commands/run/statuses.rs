@@ -78,6 +78,7 @@ fn wrong_usage_has_its_status() {
         &["--shared", "--exclusive", "a", "--", "true"],
         &["--all", "a,b", "c", "--", "true"],
         &["--all", "a,", "--", "true"],
+        &["--all", "a,b,a", "--", "true"],
         &["--try", "--timeout", "1s", "a", "--", "true"],
         &["--once-per", "1h", "--shared", "a", "--", "true"],
         &["--once-per", "1h", "--exclusive", "a", "--", "true"],
@@ -90,6 +91,24 @@ fn wrong_usage_has_its_status() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
+}
+
+/// A log on a full disk, for instance.
+#[test]
+fn a_reason_that_cannot_be_written_changes_no_status() {
+    let full = || {
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let mut store = StoreAt::served();
+    let status =
+        |command: &mut std::process::Command| command.stderr(full()).status().unwrap().code();
+    assert_eq!(status(&mut store.under_lock(&["", "--", "true"])), Some(2));
+    store.kill();
+    let mut locks = store.command(&["locks", "--connect-timeout", "100ms"]);
+    assert_eq!(status(&mut locks), Some(69));
 }
 
 on_stores! {
@@ -176,6 +195,13 @@ on_stores! {
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
         let told = "lockkeeper: /locks/a is in use as a read-write lock: take it with --exclusive, or with --shared\n";
         assert_eq!(stderr(&output), told);
+        // These have no such options.
+        for (name, options) in [("run", &["--once-per", "1h", "a"][..]), ("run", &["--all", "a,b"]), ("elect", &["a"])] {
+            let arguments = [options, &["--", "echo", "never"]].concat();
+            let output = store.subcommand(name, &arguments).output().unwrap();
+            let told = "lockkeeper: /locks/a is in use as a read-write lock: choose another name\n";
+            assert_eq!((output.status.code(), &*stderr(&output)), (Some(1), told), "{output:?}");
+        }
         drop(reader);
         assert_eq!(status(&["--exclusive", "a", "--", "true"]), Some(0));
 
