@@ -53,10 +53,10 @@ impl<'a> Run<'a> {
         let mut clients = Vec::new();
         while let Some(client) = connecting.join_next().await {
             let client = client.map_err(io::Error::other)?;
-            // A server may have a limit for the connections of one address.
             clients.push(client.map_err(|failure| match failure {
                 Failure::Unreachable(why) => Failure::Unreachable(format!(
-                    "{} of {} clients are connected, and no more: {why}",
+                    "{} of {} clients are connected, and no more: {why}; a server may admit few connections, or few \
+                     from one address (ZooKeeper's maxClientCnxns): try fewer --clients",
                     clients.len(),
                     bench.clients
                 )),
@@ -309,6 +309,8 @@ where
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());
+        // A store of this process answers at once: a signal, or the end of the patience, would not be seen otherwise.
+        tokio::task::consume_budget().await;
     }
     Ok(times)
 }
