@@ -7,6 +7,7 @@ mod draw;
 mod feed;
 mod rows;
 mod screen;
+mod signals;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossterm::event::{self, Event};
-use rustix::process::Signal;
-use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 
@@ -28,6 +27,7 @@ use crate::target::Target;
 use draw::{Look, draw};
 use feed::Store;
 use screen::Screen;
+use signals::{Action, Signals};
 use state::{Effect, Input, State};
 
 /// Interval at which the times are shown anew.
@@ -63,7 +63,7 @@ impl Top {
         let mut signals = Signals::listen()?;
         let client = tokio::select! {
             client = self.target.connect() => client?,
-            () = ended(&mut signals.end) => return Ok(()),
+            () = signals.ended() => return Ok(()),
         };
         let look = Look {
             store: escaped(client.target()),
@@ -110,36 +110,6 @@ fn read_keys(tell: &Sender<Input>) {
     }
 }
 
-/// The signals that end the command, and the one that continues it.
-struct Signals {
-    end: [unix::Signal; 4],
-    continued: unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        let end = [
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::quit())?,
-        ];
-        let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
-        Ok(Self { end, continued })
-    }
-}
-
-/// Waits for a signal that ends the command.
-async fn ended(signals: &mut [unix::Signal; 4]) {
-    let [terminate, interrupt, hang_up, quit] = signals;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = hang_up.recv() => {}
-        _ = quit.recv() => {}
-    }
-}
-
 /// The state, and all that acts.
 struct Shell {
     state: State,
@@ -160,13 +130,14 @@ impl Shell {
         loop {
             self.draw()?;
             let input = tokio::select! {
-                // A job that is ended while it is stopped gets both signals: it must not take the terminal again.
                 biased;
-                () = ended(&mut signals.end) => return Ok(()),
-                _ = signals.continued.recv() => {
-                    self.screen.take()?;
-                    continue;
-                }
+                action = signals.next() => match action {
+                    Action::End => return Ok(()),
+                    Action::Continue => {
+                        self.screen.take()?;
+                        continue;
+                    }
+                },
                 input = inputs.recv() => input,
                 () = tokio::time::sleep(REDRAW) => {
                     self.screen.check_alive()?;
@@ -210,8 +181,11 @@ impl Shell {
                 self.screen.suspend()?;
                 tokio::select! {
                     biased;
-                    () = ended(&mut signals.end) => return Ok(true),
-                    _ = signals.continued.recv() => {}
+                    action = signals.next() => {
+                        if action == Action::End {
+                            return Ok(true);
+                        }
+                    }
                     () = tokio::time::sleep(CONTINUED) => {}
                 }
                 self.screen.take()?;

@@ -16,7 +16,7 @@ use super::lock::{Lock, Ours, Place};
 use super::recipes::{Permits, Side, Subject};
 use super::report::{Report, Row};
 use super::times::Times;
-use super::workloads::{Contended, Hold, contended, many_keys, uncontended};
+use super::workloads::{Contended, contended, many_keys, uncontended};
 use super::{Bench, HOLDER, Workload};
 use crate::exit::Failure;
 use crate::locks::json::ms;
@@ -53,10 +53,10 @@ impl<'a> Run<'a> {
         let mut clients = Vec::new();
         while let Some(client) = connecting.join_next().await {
             let client = client.map_err(io::Error::other)?;
-            // A server may have a limit for the connections of one address.
             clients.push(client.map_err(|failure| match failure {
                 Failure::Unreachable(why) => Failure::Unreachable(format!(
-                    "{} of {} clients are connected, and no more: {why}",
+                    "{} of {} clients are connected, and no more: {why}; a server may admit few connections, or few \
+                     from one address (ZooKeeper's maxClientCnxns): try fewer --clients",
                     clients.len(),
                     bench.clients
                 )),
@@ -97,6 +97,10 @@ impl<'a> Run<'a> {
     /// Measures the workloads, and fails with the first that a request or a check fails in.
     pub(super) async fn all(&self, folder: &LockPath, report: &mut Report) -> Result<(), Failure> {
         for workload in self.bench.workloads() {
+            if let Some(why) = self.impossible(workload) {
+                report.skipped(workload, why)?;
+                continue;
+            }
             let patience = self.bench.patience();
             let measured = self.measure(workload, folder);
             let measured = tokio::time::timeout(patience, measured).await;
@@ -107,11 +111,6 @@ impl<'a> Run<'a> {
                     return Err(Failure::Unreachable(why));
                 }
             };
-            let Some(rows) = rows else {
-                let why = "other processes cannot open a store of this process";
-                report.skipped(workload, why)?;
-                continue;
-            };
             for row in rows {
                 report.row(&row)?;
                 check(&row)?;
@@ -120,12 +119,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns `None` where this store does not have the workload.
-    async fn measure(
-        &self,
-        workload: Workload,
-        folder: &LockPath,
-    ) -> Result<Option<Vec<Row>>, Failure> {
+    /// Returns the reason for which this run cannot have a workload.
+    fn impossible(&self, workload: Workload) -> Option<&'static str> {
+        match workload {
+            Workload::HandOver if self.clients.len() == 1 => {
+                Some("one client has no other to which it could hand the lock over")
+            }
+            Workload::Expiry if self.is_in_process() => {
+                Some("other processes cannot open a store of this process")
+            }
+            _ => None,
+        }
+    }
+
+    async fn measure(&self, workload: Workload, folder: &LockPath) -> Result<Vec<Row>, Failure> {
         let (path, folder) = (folder.key(&workload.name()), folder.as_znode());
         let (time, warm_up) = (self.bench.seconds, self.bench.warm_up);
         let rows = match workload {
@@ -172,10 +179,9 @@ impl<'a> Run<'a> {
                 ]
             }
             Workload::Keys => vec![self.keys(workload, &path).await?],
-            Workload::Expiry if self.is_in_process() => return Ok(None),
             Workload::Expiry => vec![self.expiry(workload, &path).await?],
         };
-        Ok(Some(rows))
+        Ok(rows)
     }
 
     /// The row of an operation by one client.
@@ -208,8 +214,10 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        contended(&locks, self.bench.warm_up, Hold::Yield).await?;
-        let measured = contended(&locks, self.bench.seconds, Hold::Yield).await?;
+        // A holder lets the other tasks run: one that was granted the lock beside it is seen.
+        let hold = tokio::task::yield_now;
+        contended(&locks, self.bench.warm_up, hold).await?;
+        let measured = contended(&locks, self.bench.seconds, hold).await?;
         let Contended { elapsed, waits, .. } = measured;
         let grants: usize = match workload {
             // Several hold at the same time, so that there is no next one.
@@ -309,6 +317,8 @@ where
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());
+        // A store of this process answers at once: a signal, or the end of the patience, would not be seen otherwise.
+        tokio::task::consume_budget().await;
     }
     Ok(times)
 }

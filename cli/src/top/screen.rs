@@ -107,6 +107,11 @@ fn restore() {
     let mut out = io::stdout();
     let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = out.flush();
+    restore_modes();
+}
+
+/// Restores the modes of the terminal, for which it need not take any output.
+pub(super) fn restore_modes() {
     // The modes are another job's while this one is in the background; setting them would also stop it (SIGTTOU).
     let owner: Option<Pid> = tcgetpgrp(io::stdin()).ok();
     if owner.is_none_or(|owner| owner == getpgrp()) {

@@ -174,6 +174,18 @@ fn signals_give_the_terminal_back() {
 }
 
 #[test]
+fn a_signal_ends_it_at_a_terminal_that_is_not_read() {
+    let store = StoreAt::served();
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mut top = Top::start(&store.url, &[]);
+        top.shows("no locks");
+        top.fill();
+        top.signal(signal);
+        top.ends_unread();
+    }
+}
+
+#[test]
 fn it_ends_when_the_terminal_is_gone() {
     let store = StoreAt::served();
     let mut top = Top::start(&store.url, &[]);

@@ -144,6 +144,32 @@ impl Top {
         assert!(!self.is_taken(), "{}", self.text());
     }
 
+    /// Writes as much as the terminal takes unread: the next that writes to it waits.
+    pub(super) fn fill(&self) {
+        let name = ptsname(&self.terminal, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let side = rustix::fs::open(name, flags, 0.into()).unwrap();
+        for piece in [&[b' '; 4096][..], b" "] {
+            while rustix::io::write(&side, piece).is_ok() {}
+        }
+    }
+
+    /// Waits for the end while nobody reads what it writes, with status 0 and the terminal's modes as they were.
+    #[track_caller]
+    pub(super) fn ends_unread(&mut self) {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(began.elapsed() < LIMIT, "it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(0));
+        let modes = tcgetattr(&self.terminal).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO));
+    }
+
     /// Takes the terminal away, and waits for the end.
     pub(super) fn hang_up(mut self) {
         self.side = None;
