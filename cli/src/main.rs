@@ -8,6 +8,7 @@ mod digest;
 mod elect;
 mod exit;
 mod hold;
+mod http;
 mod inspect;
 mod local;
 mod locks;

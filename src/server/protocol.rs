@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::auth::{Admission, Proof};
 use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
+use super::request_counters::RequestCounters;
 use crate::clock::BootInstant;
 use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter, WatchKey};
 use crate::engine::{Ask, Message};
@@ -31,6 +32,7 @@ use crate::wire::{
 pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
+    requests: Arc<RequestCounters>,
     /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
@@ -137,10 +139,16 @@ impl Turn {
 
 impl ProtocolState {
     /// Creates the state of a new connection, on the terms of its handshake.
-    pub(super) fn new(limits: Limits, admission: Admission, handshake: Agreed) -> Self {
+    pub(super) fn new(
+        limits: Limits,
+        admission: Admission,
+        handshake: Agreed,
+        requests: Arc<RequestCounters>,
+    ) -> Self {
         Self {
             limits,
             admission,
+            requests,
             is_extended: handshake.is_extended,
             frames: handshake.frames,
             asks: VecDeque::new(),
@@ -308,11 +316,16 @@ impl ProtocolState {
         };
         let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
-        match &pending.shape {
+        if let Err(error) = answer {
+            self.requests.count_refusal(error);
+        }
+        let code = match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
                     let too_large = put_response(out, xid, zxid, &response, max_bytes);
                     self.too_large = too_large.or(self.too_large);
+                    // Not `Ok` throughout: a multi that has failed has a response, with the results of its parts.
+                    too_large.map_or(code_of(answer), |_| Code::SystemError)
                 }
                 Err(code) => {
                     if let Err(Error::LimitReached { what, limit }) = answer
@@ -320,7 +333,7 @@ impl ProtocolState {
                     {
                         self.too_large = Some(*limit);
                     }
-                    put_code(out, xid, zxid.0, code);
+                    put_code(out, xid, zxid.0, code)
                 }
             },
             ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
@@ -332,7 +345,7 @@ impl ProtocolState {
                 // for it, the two would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
-                put_code(out, xid, 0, code);
+                put_code(out, xid, 0, code)
             }
             ResponseShape::Done => put_code(out, xid, zxid.0, code_of(answer)),
             ResponseShape::Watches => {
@@ -342,7 +355,7 @@ impl ProtocolState {
                 } else {
                     Code::NoWatcher
                 };
-                put_code(out, xid, zxid.0, code);
+                put_code(out, xid, zxid.0, code)
             }
             ResponseShape::WhoAmI(who_am_i) => {
                 let info = |(scheme, user): &'_ (String, String)| ClientInfo {
@@ -350,9 +363,12 @@ impl ProtocolState {
                     user: user.clone().into(),
                 };
                 let infos = who_am_i.iter().map(info).collect();
-                put_response(out, xid, zxid, &Response::WhoAmI(infos), max_bytes);
+                let response = Response::WhoAmI(infos);
+                let too_large = put_response(out, xid, zxid, &response, max_bytes);
+                too_large.map_or(Code::Ok, |_| Code::SystemError)
             }
-        }
+        };
+        self.requests.count(pending.op, code);
         self.count(&pending, zxid, now);
     }
 
@@ -554,9 +570,11 @@ fn code_of(answer: &Result<CoreReply, Error>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Code::from)
 }
 
-fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) {
+/// Encodes a header alone. Returns its code.
+fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) -> Code {
     use crate::wire::Jute;
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
+    code
 }
 
 /// Encodes a reply. One that is larger than what may wait for a client is refused instead: then returns its size.
