@@ -128,7 +128,9 @@ pub use revocation::{FencingEnforced, RevocationRequest, RevokeTarget, Revoker};
 pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use token::{FencingGate, FencingToken, InvalidToken, StaleToken};
-pub use warden::{Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports};
+pub use warden::{
+    Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports, WardenStats,
+};
 
 #[cfg(feature = "test-util")]
 pub use lockkeeper_store::testing;

@@ -118,3 +118,6 @@ impl Readings {
         }
     }
 }
+
+#[cfg(all(test, feature = "file"))]
+mod tests;

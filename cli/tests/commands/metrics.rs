@@ -2,7 +2,7 @@
 
 mod health;
 mod hostile;
-mod http;
+pub(crate) mod http;
 mod values;
 
 use std::net::TcpListener;

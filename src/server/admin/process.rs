@@ -113,3 +113,38 @@ fn user() -> String {
         .find_map(|name| std::env::var(name).ok());
     named.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn snapshots_that_are_being_written_are_not_counted() {
+        let folder = std::env::temp_dir().join(format!("lockkeeper-files-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        assert_eq!(folder_files(&folder), FolderFiles::default());
+        fs::create_dir(&folder).unwrap();
+        for (name, bytes) in [
+            ("log-0000000000000000", 100),
+            ("snapshot-1a1fefd000000047", 7),
+            ("snapshot-1a1fefd000000050", 8),
+            ("snapshot.new", 50),
+            ("snapshot-of-mine", 1),
+        ] {
+            fs::write(folder.join(name), vec![0; bytes]).unwrap();
+        }
+        fs::create_dir(folder.join("snapshot-1a1fefd000000099")).unwrap();
+        let at = |second| UNIX_EPOCH + std::time::Duration::from_secs(second);
+        for (name, second) in [("47", 2_000), ("50", 1_000)] {
+            let path = folder.join(format!("snapshot-1a1fefd0000000{name}"));
+            let file = fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(at(second)).unwrap();
+        }
+        let found = folder_files(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((found.bytes, found.snapshots), (166, 2));
+        assert_eq!(found.newest_snapshot, Some(at(2_000)));
+    }
+}

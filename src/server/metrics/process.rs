@@ -38,7 +38,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-const METRICS: &[Metric<()>] = &[
+pub(super) const METRICS: &[Metric<()>] = &[
     Metric {
         name: "lockkeeper_build_info",
         help: "1, with the version of this program.",
