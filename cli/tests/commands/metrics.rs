@@ -1,5 +1,6 @@
 //! `--metrics-listen`: metrics and health over HTTP.
 
+mod contrib;
 mod health;
 mod hostile;
 pub(crate) mod http;

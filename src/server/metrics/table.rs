@@ -262,7 +262,7 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
     },
     Metric {
         name: "lockkeeper_zxid_epoch",
-        help: "Epoch of the last zxid: its upper 32 bits, which begin anew with each start.",
+        help: "Epoch of the last zxid: its upper 32 bits. Each start of a store begins a new one.",
         kind: GAUGE,
         labels: &[],
         read: |of| whole((of.stats.counts.last_zxid.0 >> 32) as u64),
