@@ -63,13 +63,14 @@ impl RequestCounters {
 
     /// Counts a refusal for lack of room. All of them have one code, which does not tell why.
     pub(super) fn count_refusal(&self, error: &Error) {
-        match error {
-            Error::LimitReached { .. } => self.over_limit.fetch_add(1, Ordering::Relaxed),
-            Error::DiskFull { .. } => self.disk_full.fetch_add(1, Ordering::Relaxed),
+        let count = match error {
+            Error::LimitReached { .. } => &self.over_limit,
+            Error::DiskFull { .. } => &self.disk_full,
             // A multi is refused as a whole.
             Error::MultiFailed { source, .. } => return self.count_refusal(source),
             _ => return,
         };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
