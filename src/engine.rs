@@ -59,7 +59,7 @@ pub use self::options::StoreOptions;
 #[cfg(feature = "server")]
 pub(crate) use self::{
     connection::{Ask, Connection, Follower},
-    facts::{Listed, Room},
+    facts::{Listed, NotAdmitting, Room},
     outbox::{Ending, Message, Taken},
     remote::Remote,
 };

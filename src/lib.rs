@@ -34,6 +34,8 @@ mod engine;
 mod error;
 mod fork;
 mod future;
+#[cfg(any(feature = "file", feature = "server"))]
+mod histogram;
 mod identity;
 #[cfg(feature = "file")]
 mod log;
@@ -84,8 +86,10 @@ pub use protocol::{
 };
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;
+#[cfg(all(feature = "server", feature = "metrics"))]
+pub use server::register_process_metrics;
 #[cfg(feature = "server")]
-pub use server::{Server, ServerError, ServerOptions};
+pub use server::{NotReady, Server, ServerError, ServerMonitor, ServerOptions};
 pub use session::{Call, Heartbeat, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;

@@ -48,6 +48,12 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     (found == pid).then_some(start_time)
 }
 
+/// Returns the start time of this process, in clock ticks since the machine's.
+#[cfg(all(feature = "server", feature = "metrics"))]
+pub(crate) fn own_start_time() -> Option<u64> {
+    stat("self").map(|(_, start_time)| start_time)
+}
+
 fn pid_namespace() -> Option<u64> {
     // As `pid:[4026531836]`.
     let link = fs::read_link("/proc/self/ns/pid").ok()?;

@@ -16,6 +16,8 @@ pub(crate) mod fuzz;
 mod handshake;
 mod listener;
 mod log_throttle;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod options;
 mod peer;
 #[cfg_attr(
@@ -24,6 +26,9 @@ mod peer;
 )]
 mod process_watch;
 mod protocol;
+mod readiness;
+mod request_counters;
+mod stats;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
@@ -49,9 +54,13 @@ use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
 use self::listener::{Listener, ListenerKind, accept, listen};
+#[cfg(feature = "metrics")]
+pub use self::metrics::register_process_metrics;
 use self::options::Limits;
 pub use self::options::ServerOptions;
 use self::peer::PeerAddress;
+pub use self::readiness::{NotReady, ServerMonitor};
+use self::stats::Sources;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
@@ -226,6 +235,7 @@ struct Shared {
     limits: Limits,
     policy: Arc<Policy>,
     admin: Admin,
+    sources: Arc<Sources>,
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
@@ -263,6 +273,11 @@ fn shared_state(
     // From here on the log keeps every change, since other processes may see it.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
+    let sources = Arc::new(Sources {
+        store: store.clone(),
+        table: table.clone(),
+        unfinished: unfinished.clone(),
+    });
     Ok(Shared {
         store: store.clone(),
         limits,
@@ -271,13 +286,8 @@ fn shared_state(
             users: options.users,
             superuser: remote.superuser(),
         }),
-        admin: Admin::new(
-            store.clone(),
-            table.clone(),
-            unfinished.clone(),
-            options.words,
-            addresses,
-        ),
+        admin: Admin::new(sources.clone(), options.words, addresses),
+        sources,
         unfinished,
         penalties: Penalties::default(),
         busy_poll: Arc::new(BusyPoll::new(options.busy_poll)),

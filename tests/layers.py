@@ -20,7 +20,7 @@ ROOT = set(
 # other, and are one layer.
 LAYERS = {
     "src": """
-        data detached future platform process random tls types wake
+        data detached future histogram platform process random tls types wake
         error fork watch_channel path target identity acl clock watch
         protocol size wire core
         log backend engine session connect

@@ -9,6 +9,7 @@ mod digest;
 mod elect;
 mod executable;
 mod exit;
+mod http;
 mod inspect;
 mod local;
 mod locks;

@@ -5,6 +5,7 @@
 
 mod config;
 mod flags;
+mod health;
 mod limits;
 pub(crate) mod logs;
 #[cfg_attr(not(target_os = "linux"), path = "serve/assumed_memory.rs")]
@@ -22,12 +23,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ArgMatches;
-use lockkeeper_store::{Error as StoreError, Server, ServerError, Store};
+use lockkeeper_store::{Error as StoreError, Server, ServerError, Store, register_process_metrics};
+use prometheus::Registry;
 use tracing::{error, info, warn};
 
 use self::config::Config;
+use self::health::ServerHealth;
 use self::plan::Plan;
 use self::signals::{Action, Signals};
+use crate::http::HttpServer;
 use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
@@ -71,14 +75,49 @@ fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
         .thread_name("lockkeeper-serve")
         .enable_all()
         .build()?;
-    runtime.block_on(live(plan))?;
+    // Before the store is opened, which may take long: a probe sees that the server is starting.
+    let metrics = Metrics::start(plan)?;
+    runtime.block_on(live(plan, metrics.as_ref()))?;
+    // After the drain, which is seen there as well.
+    drop(metrics);
     // Drops the last handles of the store, those of the server's tasks: its log is closed before the next line says so.
     drop(runtime);
     info!("drained; the store is closed in order");
     Ok(())
 }
 
-async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
+/// Metrics and health, where they are served.
+struct Metrics {
+    http: HttpServer,
+    registry: Registry,
+    health: ServerHealth,
+}
+
+impl Metrics {
+    fn start(plan: &Plan) -> Result<Option<Self>, Box<dyn Error>> {
+        let Some(address) = plan.metrics_address else {
+            return Ok(None);
+        };
+        let (registry, health) = (Registry::new(), ServerHealth::default());
+        register_process_metrics(&registry)?;
+        let option = "--metrics-listen";
+        let http = HttpServer::start(address, option, registry.clone(), health.clone())?;
+        info!(address = %http.address(), "metrics and health");
+        Ok(Some(Self {
+            http,
+            registry,
+            health,
+        }))
+    }
+
+    fn started(&self, server: &Server) -> Result<(), Box<dyn Error>> {
+        server.register_metrics(&self.registry)?;
+        self.health.started(server.monitor());
+        Ok(())
+    }
+}
+
+async fn live(plan: &Plan, metrics: Option<&Metrics>) -> Result<(), Box<dyn Error>> {
     // Before the store is opened, which may take long: a server can be stopped before it is ready.
     let mut signals = Signals::listen()?;
     let store = tokio::select! {
@@ -96,7 +135,10 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
             return Err(explained(error, plan));
         }
     };
-    ready(&server, plan)?;
+    if let Some(metrics) = metrics {
+        metrics.started(&server)?;
+    }
+    ready(&server, plan, metrics)?;
     let mut unused = Box::pin(unused(&server, plan));
     let signal = loop {
         let action = tokio::select! {
@@ -211,7 +253,7 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
 }
 
 /// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
-fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
+fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>) -> std::io::Result<()> {
     let mut line = String::from("lockkeeper ready");
     if let Some(address) = server.local_addr() {
         line.push_str(&format!(" {address}"));
@@ -221,6 +263,9 @@ fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     }
     if let Some(path) = server.unix_path() {
         line.push_str(&format!(" unix:{}", path.display()));
+    }
+    if let Some(metrics) = metrics {
+        line.push_str(&format!(" metrics {}", metrics.http.address()));
     }
     let durability = match plan.data {
         Data::Memory => None,

@@ -3,7 +3,10 @@
 //! One of several wardens acts, by an election. A removal checks in its own transaction that the election's entry still
 //! exists: a warden that has lost it, and does not know yet, removes nothing.
 
+mod metrics;
+
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,12 +16,15 @@ use lockkeeper::{
 };
 use serde_json::{Map, Value};
 
+use self::metrics::Monitor;
 use crate::exit::Failure;
+use crate::http::HttpServer;
 use crate::locks::names::{escaped, lock_name, lock_prefix};
 use crate::locks::table::duration;
 use crate::locks::{described, json};
 use crate::serve::{logs, signals::Signals};
 use crate::target::{Target, lock_path};
+use crate::values;
 
 /// The arguments of `warden`.
 #[derive(Args, Debug)]
@@ -35,6 +41,9 @@ pub(crate) struct Warden {
     /// Election by which several wardens agree on the one that acts; by default one for each prefix
     #[arg(long, value_name = "NAME")]
     election: Option<String>,
+    /// Address for metrics and health over HTTP, without authentication: /metrics, /healthz and /readyz
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
+    metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     target: Target,
 }
@@ -65,10 +74,14 @@ impl Warden {
             &logs::level(&level).map_err(Failure::Usage)?,
         );
         let mut signals = Signals::listen()?;
+        let seen = Monitor::default();
+        // Its thread ends with this call.
+        let _http = self.serve_metrics(&seen)?;
         let client = tokio::select! {
             client = self.target.connect() => client?,
             _ = signals.next() => return Ok(()),
         };
+        seen.connected(&client);
         let election = Election::new(&client, election)?;
         let me = format!("{} pid {}", host(), std::process::id());
         loop {
@@ -91,7 +104,7 @@ impl Warden {
                 Err(error) => return Err(error.into()),
             };
             match self
-                .act(&client, &prefix, &leadership, &mut signals)
+                .act(&client, &prefix, &leadership, &mut signals, &seen)
                 .await?
             {
                 End::Signal | End::NoReader => {
@@ -105,6 +118,19 @@ impl Warden {
                 }
             }
         }
+    }
+
+    /// Serves metrics and health, if they are asked for.
+    fn serve_metrics(&self, seen: &Monitor) -> Result<Option<HttpServer>, Failure> {
+        let Some(address) = self.metrics_listen else {
+            return Ok(None);
+        };
+        let registry =
+            metrics::registry(seen).map_err(|error| Failure::Other(error.to_string()))?;
+        let http = HttpServer::start(address, "--metrics-listen", registry, seen.clone());
+        let http = http.map_err(Failure::Other)?;
+        tracing::info!(target: "lockkeeper_warden", address = %http.address(), "metrics and health");
+        Ok(Some(http))
     }
 
     /// Returns the path of the election. Wardens that only report must not keep out one that removes.
@@ -124,6 +150,7 @@ impl Warden {
         prefix: &LockPrefix,
         leadership: &Leadership,
         signals: &mut Signals,
+        seen: &Monitor,
     ) -> Result<End, Failure> {
         tracing::info!(target: "lockkeeper_warden", %prefix, auto_unlock = self.auto_unlock, "leads");
         let builder = lockkeeper::Warden::builder(client).watch_prefix(prefix)?;
@@ -132,7 +159,8 @@ impl Warden {
             false => builder,
         };
         // It ends as it is dropped, with every return from here.
-        let (_warden, mut reports) = builder.start();
+        let (warden, mut reports) = builder.start();
+        let _leads = seen.leads(warden);
         tokio::select! {
             // In this order: a warden that has lost its election reports nothing more.
             biased;

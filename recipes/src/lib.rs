@@ -100,6 +100,8 @@ pub use list_locks::{
 pub use lock_guard::LockGuard;
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use lockkeeper_store::TlsOptions;
+#[cfg(all(feature = "server", feature = "metrics"))]
+pub use lockkeeper_store::register_process_metrics;
 pub use lockkeeper_store::{
     Acl, AclEntry, Client, ClientTls, Clock, ConnectOptions, Deadline, Error, Session, SessionId,
     SessionState, StateStream, Store, StoreOptions, Target, TargetError, TlsError, ZnodePath,
@@ -108,7 +110,7 @@ pub use lockkeeper_store::{
 #[cfg(feature = "file")]
 pub use lockkeeper_store::{Durability, disk};
 #[cfg(feature = "server")]
-pub use lockkeeper_store::{Server, ServerError, ServerOptions};
+pub use lockkeeper_store::{NotReady, Server, ServerError, ServerMonitor, ServerOptions};
 pub use many::{
     LockEach, MultiGuard, TryLockMany, lock_all, lock_all_timeout, lock_all_with, lock_each,
     lock_each_timeout, lock_each_with, try_lock_all, try_lock_all_with, try_lock_many,
@@ -126,7 +128,9 @@ pub use revocation::{FencingEnforced, RevocationRequest, RevokeTarget, Revoker};
 pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use token::{FencingGate, FencingToken, InvalidToken, StaleToken};
-pub use warden::{Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports};
+pub use warden::{
+    Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports, WardenStats,
+};
 
 #[cfg(feature = "test-util")]
 pub use lockkeeper_store::testing;

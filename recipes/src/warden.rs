@@ -27,7 +27,7 @@ use hold_times::HoldTimes;
 use lock_watcher::{LockWatcher, Watch, watch};
 use prefix_watcher::{PrefixTimes, PrefixWatcher};
 use removal::Removal;
-pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
+pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats};
 
 /// Watches locks for holders that hold for longer than they stated, by
 /// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after)
@@ -150,6 +150,36 @@ impl Warden {
         single
             .chain(prefixes.flat_map(|(_, watched)| watched.hold_times.lock().overdue_all(now)))
             .collect()
+    }
+}
+
+impl Warden {
+    /// Returns figures of all its locks, as it last read them. It never waits, and sends nothing.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-warden-stats").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockOptions, Mutex, Warden};
+    ///
+    /// let (warden, mut reports) = Warden::builder(&client).watch_prefix("/lock")?.start();
+    /// let options = LockOptions::new().alert_after(Duration::from_millis(1));
+    /// let _guard = Mutex::new(&client, "/lock/orders")?.lock_with(options).await?;
+    /// reports.next().await; // once it is overdue
+    /// let stats = warden.stats();
+    /// assert_eq!((stats.locks, stats.holders, stats.overdue_alert), (1, 1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn stats(&self) -> WardenStats {
+        let now = self.0.client.clock().now();
+        let mut stats = WardenStats::default();
+        for watched in self.0.locks.values() {
+            watched.hold_times.lock().add_to(&mut stats, now);
+        }
+        for (_, watched) in &self.0.prefixes {
+            watched.hold_times.lock().add_to(&mut stats, now);
+        }
+        stats
     }
 }
 

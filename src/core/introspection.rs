@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Core;
 use super::budget::ZNODE_BYTES;
 use super::journal::NodeKind;
+use super::sessions::SessionEnds;
 use super::watches::Watched;
 use crate::clock::BootInstant;
 use crate::path::ZnodePath;
@@ -34,6 +35,7 @@ pub(crate) struct Counts {
     /// Limit of the sum of these three.
     pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
+    pub(crate) ended: SessionEnds,
 }
 
 /// Settings of a store, for operators.
@@ -62,6 +64,7 @@ impl Core {
             session_bytes: self.sessions.bytes + self.sessions.identity_bytes,
             max_bytes: self.options.limits.bytes,
             last_zxid: self.last_zxid(),
+            ended: self.sessions.ends,
         }
     }
 

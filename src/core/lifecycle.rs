@@ -322,6 +322,7 @@ impl Core {
     pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         let is_current = self.is_current(of);
         if is_current {
+            self.sessions.slots[of.slot as usize].has_exited = true;
             self.expire(of.slot, now, effects);
         }
         is_current
@@ -331,6 +332,7 @@ impl Core {
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn doom_exited(&mut self, of: SessionRef, now: Now) {
         if self.is_current(of) {
+            self.sessions.slots[of.slot as usize].has_exited = true;
             self.sessions.doom(of.slot, now.moment);
         }
     }
@@ -360,6 +362,7 @@ impl Core {
     }
 
     pub(super) fn end_session(&mut self, slot: u32, end: End, now: Now, effects: &mut Effects) {
+        self.sessions.count_end(slot, end);
         let session = self.sessions.get(slot);
         let id = session.id;
         let at = match session.is_unproven {

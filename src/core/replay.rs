@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::intrusive_list::NIL;
 use super::journal::{LogMode, NewNode, NodeKind, Txn, TxnOp};
-use super::sessions::Session;
+use super::sessions::{Session, SessionEnds};
 use super::tree::{Node, QueueKey, ROOT, is_system_path};
 use super::{Core, Effects, End, Journal, Now, Stamp};
 use crate::acl::Acl;
@@ -178,6 +178,8 @@ impl Core {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
+        // Those ended with the process before this one.
+        self.sessions.ends = SessionEnds::default();
     }
 
     /// Ends the sessions of other processes, after a stop in which the log may have lost transactions that were

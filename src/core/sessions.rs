@@ -13,6 +13,7 @@ use slab::Slab;
 use super::budget::SESSION_BYTES;
 use super::expiry::{Grace, Overdue, Verdict};
 use super::intrusive_list::{List, NIL};
+use super::lifecycle::End;
 use crate::clock::BootInstant;
 use crate::identity::Identities;
 use crate::types::SessionId;
@@ -53,6 +54,8 @@ pub(super) struct Session {
     /// True once its time has passed and some of its watches are gone. It must not revive: its client would never get
     /// the events of those.
     is_doomed: bool,
+    /// True once its client's process has exited: it ends for that reason.
+    pub(super) has_exited: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
@@ -96,6 +99,7 @@ impl Session {
             deadline: None,
             grace: Grace::default(),
             is_doomed: false,
+            has_exited: false,
             is_attached: false,
             connection: 0,
             identities: Identities::default(),
@@ -136,6 +140,18 @@ pub(super) struct Sessions {
     pub(super) bytes: usize,
     /// The bytes that the identities of those count for.
     pub(super) identity_bytes: usize,
+    pub(super) ends: SessionEnds,
+}
+
+/// Sessions that have ended since the store was opened, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionEnds {
+    /// By their clients.
+    pub(crate) closed: u64,
+    /// With their timeouts, or by a start after which no client could rely on them.
+    pub(crate) expired: u64,
+    /// With the processes of their clients.
+    pub(crate) exited: u64,
 }
 
 impl Sessions {
@@ -151,6 +167,7 @@ impl Sessions {
             remote: 0,
             bytes: 0,
             identity_bytes: 0,
+            ends: SessionEnds::default(),
         }
     }
 
@@ -279,6 +296,20 @@ impl Sessions {
             self.expiry.remove(&(former, slot));
         }
         self.expiry.insert((deadline, slot));
+    }
+
+    /// Counts the end of a session, which is still in the table. A session that was never part of the store is not
+    /// counted.
+    pub(super) fn count_end(&mut self, slot: u32, end: End) {
+        let session = &self.slots[slot as usize];
+        if session.is_unproven {
+            return;
+        }
+        match end {
+            End::Closed => self.ends.closed += 1,
+            End::Expired if session.has_exited => self.ends.exited += 1,
+            End::Expired => self.ends.expired += 1,
+        }
     }
 
     /// Counts a stall of the store. It moves deadlines only when they are reached, so that a stall costs no walk over

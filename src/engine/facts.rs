@@ -8,11 +8,23 @@ use parking_lot::MutexGuard;
 
 use super::Store;
 use crate::core::{Core, Counts, Settings};
+use crate::error::Error;
+#[cfg(feature = "metrics")]
+use crate::histogram::Distribution;
 use crate::path::ZnodePath;
 use crate::types::SessionId;
 
 /// Slots looked at before others may have the store: some hundred microseconds.
 const PIECE: usize = 4_096;
+
+/// Reason for which a store opens no sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdmitting {
+    /// Clients may still believe in sessions that a restart has ended.
+    Pause,
+    /// Its log has failed, or its disk is full.
+    Refused(Error),
+}
 
 /// Limits of a list.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +84,34 @@ impl Store {
     /// Returns the bytes that wait for all clients of other processes.
     pub(crate) fn unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().bytes()
+    }
+
+    /// Returns the limit of those bytes.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn max_unread_bytes(&self) -> usize {
+        self.0.state.lock().sessions.unread().limit()
+    }
+
+    /// Returns the stalls of the store since sessions of other processes were admitted; `None` before.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn stalls(&self) -> Option<Distribution> {
+        let state = self.0.state.lock();
+        Some(state.stalls.as_ref()?.counted.read())
+    }
+
+    /// Checks that the store opens sessions now.
+    ///
+    /// # Errors
+    /// The reason for which it opens none.
+    pub(crate) fn check_admission(&self) -> Result<(), NotAdmitting> {
+        if self.0.pause().is_some() {
+            return Err(NotAdmitting::Pause);
+        }
+        match self.0.state.lock().check_session() {
+            // It waits for room that is on its way, as every session does then.
+            Ok(()) | Err(Error::LimitReached { .. }) => Ok(()),
+            Err(error) => Err(NotAdmitting::Refused(error)),
+        }
     }
 
     /// Returns the store's settings.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Engine;
 use super::state::State;
 use crate::clock::{BootInstant, Clock};
+use crate::histogram::Histogram;
 
 /// Interval of the beat. A stall that begins between two beats counts from the second.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -25,12 +26,28 @@ const SLACK: Duration = Duration::from_millis(50);
 pub(super) struct StallMeter {
     /// Time of the next beat, or the time up to which its lateness is counted.
     due: BootInstant,
+    /// Each lateness that was counted.
+    pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }
+
+/// Bounds of the durations of stalls: from [`SLACK`] to the longest session timeouts that are usual.
+const STALL_BOUNDS_NS: [u64; 9] = [
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    60_000_000_000,
+];
 
 impl StallMeter {
     fn new(awake: BootInstant) -> Self {
         let due = awake.after(PERIOD);
-        Self { due }
+        let counted = Histogram::new(&STALL_BOUNDS_NS);
+        Self { due, counted }
     }
 
     /// Returns the time for which the beat has been due, without the part that was counted before.
@@ -41,6 +58,7 @@ impl StallMeter {
         }
         // Counted up to here: the beat, which is still to come, adds only the rest.
         self.due = awake;
+        self.counted.add(late);
         late
     }
 

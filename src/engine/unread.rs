@@ -42,6 +42,11 @@ impl Unread {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
+    #[cfg(all(feature = "server", feature = "metrics"))]
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -19,6 +19,7 @@ use super::segment::{Header, Sizes};
 use super::segment_allocator::SegmentRoom;
 use crate::core::Txn;
 use crate::error::{Error, Result};
+use crate::histogram::{Distribution, Histogram};
 use crate::types::Zxid;
 
 /// Transactions waiting for the log writer, in batches.
@@ -113,7 +114,7 @@ impl WriteQueue {
             is_relaxed,
             is_pausing: AtomicBool::new(false),
             sizes,
-            stats: LogCounters::default(),
+            stats: LogCounters::new(),
         };
         queue.publish(&queue.queue.lock());
         queue
@@ -122,7 +123,7 @@ impl WriteQueue {
     /// Returns the counters of the log since it was opened.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn stats(&self) -> LogStats {
-        self.stats.read(self.barrier.waits())
+        self.stats.read(self.barrier.waits(), self.is_full())
     }
 
     /// Returns true if there is room for any transaction: the core refuses all above the largest.
@@ -438,38 +439,66 @@ impl Queue {
 }
 
 /// Counters of the log. The writer alone counts; any thread reads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogCounters {
-    syncs: AtomicU64,
-    sync_ns: AtomicU64,
+    syncs: Histogram<{ SYNC_BOUNDS_NS.len() }>,
     longest_sync_ns: AtomicU64,
     batches: AtomicU64,
     bytes: AtomicU64,
 }
 
 /// Counters of a log since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "server"),
     allow(dead_code, reason = "what a server tells")
 )]
 pub(crate) struct LogStats {
-    pub(crate) syncs: u64,
-    /// The sum of their durations.
-    pub(crate) sync_time: Duration,
+    /// Durations of the syncs.
+    pub(crate) syncs: Distribution,
     pub(crate) longest_sync: Duration,
     pub(crate) batches: u64,
     /// Of the batches, as they were written.
     pub(crate) bytes: u64,
     /// Replies that could not leave at once.
     pub(crate) waits: u64,
+    /// True while no more room can be made.
+    pub(crate) is_full: bool,
 }
 
+/// Bounds of the durations of syncs: 100 µs, a fast disk with a cache of its own, to 10 s, one that fails.
+const SYNC_BOUNDS_NS: [u64; 16] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
 impl LogCounters {
+    fn new() -> Self {
+        Self {
+            syncs: Histogram::new(&SYNC_BOUNDS_NS),
+            longest_sync_ns: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
     pub(super) fn count_sync(&self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.sync_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.syncs.add(took);
         self.longest_sync_ns.fetch_max(took_ns, Ordering::Relaxed);
     }
 
@@ -482,15 +511,15 @@ impl LogCounters {
         not(any(test, feature = "server")),
         allow(dead_code, reason = "what a server tells")
     )]
-    pub(super) fn read(&self, waits: u64) -> LogStats {
+    pub(super) fn read(&self, waits: u64, is_full: bool) -> LogStats {
         let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         LogStats {
-            syncs: read(&self.syncs),
-            sync_time: Duration::from_nanos(read(&self.sync_ns)),
+            syncs: self.syncs.read(),
             longest_sync: Duration::from_nanos(read(&self.longest_sync_ns)),
             batches: read(&self.batches),
             bytes: read(&self.bytes),
             waits,
+            is_full,
         }
     }
 }

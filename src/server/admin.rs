@@ -1,6 +1,6 @@
 //! The server's side of the four-letter words: reads one, sends its text, closes the connection.
 
-mod process;
+pub(super) mod process;
 mod texts;
 
 use std::borrow::Cow;
@@ -11,10 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
-use super::connection_table::{ConnectionGuard, ConnectionTable};
+use super::connection_table::ConnectionGuard;
+use super::stats::Sources;
 use super::transport::linger_close;
-use super::unfinished::Unfinished;
-use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 
 /// Answers the four-letter words of a server.
@@ -42,16 +41,10 @@ struct Answer {
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
-    pub(super) fn new(
-        store: Store,
-        table: Arc<ConnectionTable>,
-        unfinished: Arc<Unfinished>,
-        words: Whitelist,
-        addresses: ListenAddresses,
-    ) -> Self {
+    pub(super) fn new(sources: Arc<Sources>, words: Whitelist, addresses: ListenAddresses) -> Self {
         Self {
             words,
-            texts: Arc::new(Texts::new(store, table, unfinished, addresses)),
+            texts: Arc::new(Texts::new(sources, addresses)),
             permits: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }

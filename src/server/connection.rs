@@ -164,7 +164,12 @@ where
     if admission.is_admitted() {
         guard.admit();
     }
-    let protocol = ProtocolState::new(shared.limits, admission, agreed);
+    let protocol = ProtocolState::new(
+        shared.limits,
+        admission,
+        agreed,
+        guard.table().requests.clone(),
+    );
     let mut task = ConnectionTask::new(stream, shared, guard, connection, protocol);
     task.process = process;
     task.await

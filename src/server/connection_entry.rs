@@ -32,6 +32,8 @@ pub(super) struct ConnectionEntry {
     /// Locked once for each turn of the connection, and by four-letter words.
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
+    /// True if it came to the address of TLS, also before its TLS handshake is done.
+    is_tls: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
     close_request: AtomicU8,
     task: AtomicWaker,
@@ -207,6 +209,7 @@ impl ConnectionEntry {
             timeout_ms: AtomicU64::new(0),
             statistics: Mutex::default(),
             is_reading: AtomicBool::new(true),
+            is_tls: AtomicBool::new(false),
             close_request: AtomicU8::new(0),
             task: AtomicWaker::new(),
         }
@@ -251,6 +254,17 @@ impl ConnectionEntry {
 
     pub(super) fn is_reading(&self) -> bool {
         self.is_reading.load(Ordering::Relaxed)
+    }
+
+    /// Records that it came to the address of TLS.
+    #[cfg(feature = "tls")]
+    pub(super) fn set_tls(&self) {
+        self.is_tls.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls.load(Ordering::Relaxed)
     }
 
     /// Records the session. Called by

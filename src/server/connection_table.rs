@@ -18,6 +18,7 @@ use self::half_open::HalfOpen;
 use super::connection_entry::{CloseRequest, ConnectionEntry, Traffic, TrafficDelta};
 use super::log_throttle::LogThrottle;
 use super::peer::{Network, PeerAddress};
+use super::request_counters::RequestCounters;
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 
@@ -31,6 +32,7 @@ pub(super) struct ConnectionTable {
     started: BootInstant,
     state: Mutex<State>,
     counts: [AtomicU64; Count::ALL.len()],
+    pub(super) requests: Arc<RequestCounters>,
     emptied: Notify,
     pub(super) log_throttle: LogThrottle,
 }
@@ -83,7 +85,7 @@ macro_rules! counts {
         }
 
         impl Count {
-            const ALL: &'static [Self] = &[$(Self::$name,)*];
+            pub(super) const ALL: &'static [Self] = &[$(Self::$name,)*];
         }
     };
 }
@@ -111,6 +113,21 @@ counts! {
     FrameTooLong,
     /// Connections closed because their client did not read.
     NotRead,
+    /// Sessions refused: too many.
+    SessionOverLimit,
+    /// Sessions refused since the disk is full.
+    SessionDiskFull,
+    /// Sessions refused for any other reason, such as a failed disk.
+    SessionFailed,
+}
+
+/// Number of the connections of each transport.
+#[cfg(feature = "metrics")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Transports {
+    pub(super) tcp: u64,
+    pub(super) tls: u64,
+    pub(super) unix: u64,
 }
 
 /// A connection's entry in the table; dropping it removes the entry.
@@ -132,6 +149,7 @@ impl ConnectionTable {
             },
             state: Mutex::default(),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            requests: Arc::default(),
             emptied: Notify::new(),
             log_throttle: LogThrottle::default(),
         })
@@ -197,6 +215,32 @@ impl ConnectionTable {
     /// Returns the number of connections that were ever entered.
     pub(super) fn arrivals(&self) -> u64 {
         self.state.lock().arrivals
+    }
+
+    /// Returns the number of connections of each transport.
+    #[cfg(feature = "metrics")]
+    pub(super) fn by_transport(&self) -> Transports {
+        let mut counted = Transports::default();
+        for (_, entry) in &self.state.lock().entries {
+            let count = match entry.address() {
+                PeerAddress::Unix(_) => &mut counted.unix,
+                PeerAddress::Tcp(_) if entry.is_tls() => &mut counted.tls,
+                PeerAddress::Tcp(_) => &mut counted.tcp,
+            };
+            *count += 1;
+        }
+        counted
+    }
+
+    /// Returns the limit of all connections.
+    #[cfg(feature = "metrics")]
+    pub(super) fn max_connections(&self) -> usize {
+        self.limits.connections
+    }
+
+    /// Returns true once no further connection is admitted.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
     }
 
     /// Returns the limit of connections from one address.

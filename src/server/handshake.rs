@@ -19,6 +19,7 @@ use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
+use crate::error::Error;
 use crate::process::ProcessIdentity;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
@@ -266,6 +267,11 @@ async fn open_session(
         return Err(HandshakeError::AheadOfStore);
     }
     let full = |error| {
+        shared.table.count(match error {
+            Error::LimitReached { .. } => Count::SessionOverLimit,
+            Error::DiskFull { .. } => Count::SessionDiskFull,
+            _ => Count::SessionFailed,
+        });
         if let Some(suppressed) = shared
             .table
             .log_throttle

@@ -86,6 +86,7 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
         ListenerKind::Plain => tokio::spawn(serve(stream, guard, shared, deadline, None)),
         #[cfg(feature = "tls")]
         ListenerKind::Tls(acceptor) => {
+            guard.set_tls();
             tokio::spawn(super::tls::serve(acceptor, stream, guard, shared, deadline))
         }
     };

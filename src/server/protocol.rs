@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::auth::{Admission, Proof};
 use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
+use super::request_counters::RequestCounters;
 use crate::clock::BootInstant;
 use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter, WatchKey};
 use crate::engine::{Ask, Message};
@@ -31,6 +32,7 @@ use crate::wire::{
 pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
+    requests: Arc<RequestCounters>,
     /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
@@ -137,10 +139,16 @@ impl Turn {
 
 impl ProtocolState {
     /// Creates the state of a new connection, on the terms of its handshake.
-    pub(super) fn new(limits: Limits, admission: Admission, handshake: Agreed) -> Self {
+    pub(super) fn new(
+        limits: Limits,
+        admission: Admission,
+        handshake: Agreed,
+        requests: Arc<RequestCounters>,
+    ) -> Self {
         Self {
             limits,
             admission,
+            requests,
             is_extended: handshake.is_extended,
             frames: handshake.frames,
             asks: VecDeque::new(),
@@ -308,7 +316,10 @@ impl ProtocolState {
         };
         let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
-        match &pending.shape {
+        if let Err(error) = answer {
+            self.requests.count_refusal(error);
+        }
+        let code = match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) if response.record_bytes() > max_bytes => {
                     self.too_large = Some(response.record_bytes());
@@ -317,9 +328,13 @@ impl ProtocolState {
                     // A write was carried out: its client must not take it for refused.
                     let is_told = self.is_extended && shape.op().is_read();
                     let refusal = Refusal::of(&refusal).filter(|_| is_told);
-                    put_refusal(out, xid, zxid.0, Code::SystemError, refusal);
+                    put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
-                Ok(response) => put_response(out, xid, zxid, &response),
+                Ok(response) => {
+                    put_response(out, xid, zxid, &response);
+                    // Not `Ok` throughout: a multi that has failed has a response, with the results of its parts.
+                    code_of(answer)
+                }
                 Err(code) => {
                     if let Err(Error::LimitReached { what, limit }) = answer
                         && *what == ANSWER_BYTES
@@ -328,7 +343,7 @@ impl ProtocolState {
                     }
                     let refusal = answer.as_ref().err().and_then(Refusal::of);
                     let refusal = refusal.filter(|_| self.is_extended);
-                    put_refusal(out, xid, zxid.0, code, refusal);
+                    put_refusal(out, xid, zxid.0, code, refusal)
                 }
             },
             ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
@@ -340,7 +355,7 @@ impl ProtocolState {
                 // for it, the two would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
-                put_code(out, xid, 0, code);
+                put_code(out, xid, 0, code)
             }
             ResponseShape::Done => put_code(out, xid, zxid.0, code_of(answer)),
             ResponseShape::Watches => {
@@ -350,7 +365,7 @@ impl ProtocolState {
                 } else {
                     Code::NoWatcher
                 };
-                put_code(out, xid, zxid.0, code);
+                put_code(out, xid, zxid.0, code)
             }
             ResponseShape::WhoAmI(who_am_i) => {
                 let info = |(scheme, user): &'_ (String, String)| ClientInfo {
@@ -359,12 +374,15 @@ impl ProtocolState {
                 };
                 let infos = who_am_i.iter().map(info).collect();
                 let response = Response::WhoAmI(infos);
-                match response.record_bytes() > max_bytes {
-                    true => put_code(out, xid, zxid.0, Code::SystemError),
-                    false => put_response(out, xid, zxid, &response),
+                if response.record_bytes() > max_bytes {
+                    put_code(out, xid, zxid.0, Code::SystemError)
+                } else {
+                    put_response(out, xid, zxid, &response);
+                    Code::Ok
                 }
             }
-        }
+        };
+        self.requests.count(pending.op, code);
         self.count(&pending, zxid, now);
     }
 
@@ -566,18 +584,27 @@ fn code_of(answer: &Result<CoreReply, Error>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Code::from)
 }
 
-fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) {
+/// Encodes a header alone. Returns its code.
+fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) -> Code {
     use crate::wire::Jute;
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
+    code
 }
 
-/// Encodes an error, and its reason for a client that reads one.
-fn put_refusal(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code, refusal: Option<Refusal<'_>>) {
+/// Encodes an error, and its reason for a client that reads one. Returns its code.
+fn put_refusal(
+    out: &mut Vec<u8>,
+    xid: i32,
+    zxid: i64,
+    code: Code,
+    refusal: Option<Refusal<'_>>,
+) -> Code {
     use crate::wire::Jute;
     put_frame(out, |to| {
         ReplyHeader::new(xid, zxid, code).put(to);
         refusal.iter().for_each(|refusal| refusal.put(to));
     });
+    code
 }
 
 fn put_response(out: &mut Vec<u8>, xid: i32, zxid: Zxid, response: &Response<'_>) {

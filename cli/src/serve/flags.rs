@@ -30,6 +30,10 @@ pub(crate) struct Flags {
     /// Ends the session of a Unix socket's client when its process exits; false waits for its timeout
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
     pub(crate) watch_processes: bool,
+    /// Address for metrics and health over HTTP, without authentication: /metrics in the text format of Prometheus, and
+    /// /healthz and /readyz for probes [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
+    pub(crate) metrics_listen: Option<SocketAddr>,
     /// Allows an address that other machines can reach without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,

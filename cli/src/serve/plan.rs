@@ -28,6 +28,7 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) open_timeout: Option<Duration>,
     pub(crate) idle_exit: Option<Duration>,
+    pub(crate) metrics_address: Option<SocketAddr>,
     /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
 }
@@ -59,6 +60,7 @@ impl Plan {
             threads: threads(flags),
             open_timeout: flags.open_timeout,
             idle_exit: flags.idle_exit,
+            metrics_address: flags.metrics_listen,
             warnings: warnings(flags),
         })
     }
@@ -351,6 +353,9 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
             _ => ", for clients with a certificate",
         };
         let _ = writeln!(text, "# on {}, with TLS{clients}", files.address);
+    }
+    if let Some(address) = plan.metrics_address {
+        let _ = writeln!(text, "# metrics and health on {address}");
     }
     let _ = writeln!(
         text,

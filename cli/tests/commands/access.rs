@@ -11,7 +11,7 @@ use super::server::*;
 use super::support::*;
 
 /// Returns the output of `lockkeeper digest` for a name and a password.
-fn digest(user: &str, password: &str) -> String {
+pub(crate) fn digest(user: &str, password: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command
         .args(["digest", user])

@@ -13,6 +13,7 @@ mod idle;
 #[cfg(target_os = "linux")]
 mod local;
 mod locks;
+mod metrics;
 mod revoke;
 #[cfg(target_os = "linux")]
 mod run;

@@ -64,7 +64,7 @@ fn a_closed_terminal_does_not_end_it() {
 }
 
 /// A connection that has a session, asks for more than it reads, and is being answered.
-fn deaf(server: &Server) -> TcpStream {
+pub(crate) fn deaf(server: &Server) -> TcpStream {
     let path = "/large";
     let large = "0123456789".repeat(50_000).leak();
     block_on(async { put(&server.connect().await, path, large).await });
@@ -195,7 +195,7 @@ fn a_disk_that_fails_ends_it_with_the_reason() {
     block_on(async { assert_eq!(get(&server.connect().await, "/a").await, "kept") });
 }
 
-fn forbid_writing(pid: Pid) {
+pub(crate) fn forbid_writing(pid: Pid) {
     let limit = Rlimit {
         current: Some(0),
         maximum: Some(0),

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::locks::named;
+use super::metrics::http::{Samples, promtool, request};
 use super::stores::*;
 use super::support::*;
 
@@ -90,6 +91,62 @@ async fn overdue(client: &Client, name: &str) -> Guard {
 }
 
 on_each_store! {
+    async fn its_metrics_count_the_locks_that_it_times(store: StoreAt) {
+        let client = store.connect().await;
+        let slow = overdue(&client, "jobs/slow").await;
+        let other = LockOptions::new().expected_hold(Duration::from_secs(3_600));
+        let mutex = Mutex::new(&client, named("jobs/punctual")).unwrap();
+        let punctual = mutex.lock_with(other).await.unwrap();
+        let unstated = Mutex::new(&client, named("jobs/unstated")).unwrap().lock().await.unwrap();
+        let mut warden = Running::start(&store, &["jobs/", "--metrics-listen", "127.0.0.1:0"]);
+        let line = warden.logs("metrics and health");
+        let at = line.rsplit_once("address=").unwrap().1.to_owned();
+        warden.logs(" leads ");
+        let (first, second) = (warden.line(), warden.line());
+        assert!(first.contains("jobs/slow") && second.contains("jobs/slow"), "{first}, {second}");
+        let mut waiter = Box::pin(async { Mutex::new(&client, named("jobs/slow")).unwrap().lock().await });
+        let counted = async {
+            loop {
+                let samples = Samples::read(&at);
+                if samples.at("lockkeeper_warden_waiters") == 1.0
+                    && samples.at("lockkeeper_warden_locks") == 2.0
+                {
+                    break samples;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let samples = tokio::select! {
+            samples = counted => samples,
+            _ = &mut waiter => unreachable!("it is held"),
+        };
+        for (name, value) in [
+            ("lockkeeper_warden_leads", 1.0),
+            ("lockkeeper_warden_holders", 2.0),
+            ("lockkeeper_warden_overdue_holders{level=\"auto_unlock\"}", 1.0),
+            ("lockkeeper_warden_overdue_holders{level=\"alert\"}", 0.0),
+            ("lockkeeper_warden_overdue_holders{level=\"expected\"}", 0.0),
+            ("lockkeeper_overdue_locks_total{level=\"alert\"}", 1.0),
+            ("lockkeeper_locks_held{kind=\"election\"}", 1.0),
+        ] {
+            assert_eq!(samples.at(name), value, "{name}");
+        }
+        assert!(samples.at("lockkeeper_warden_longest_hold_seconds") >= 0.002);
+        let page = request(&at, "GET", "/metrics").body;
+        promtool(&page);
+        assert!(!page.contains("jobs"), "no lock's name: {page}");
+        assert_eq!(request(&at, "GET", "/readyz").body, "ready\n");
+        slow.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        punctual.release().await.unwrap();
+        unstated.release().await.unwrap();
+        while Samples::read(&at).at("lockkeeper_warden_locks") > 0.0 {}
+        let samples = Samples::read(&at);
+        assert_eq!(samples.at("lockkeeper_warden_overdue_holders{level=\"auto_unlock\"}"), 0.0);
+        assert_eq!(samples.at("lockkeeper_warden_longest_hold_seconds"), 0.0);
+        assert_eq!(warden.end(Signal::TERM).0, Some(0));
+    }
+
     async fn overdue_locks_are_reported_and_stay(store: StoreAt) {
         let client = store.connect().await;
         let early = overdue(&client, "jobs/early").await;

@@ -3,9 +3,11 @@
 //! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself.
 //! So no time is too long, and no holder is reported or removed early.
 
+use std::time::Duration;
+
 use lockkeeper_store::{BootInstant, ZnodePath};
 
-use super::report::{Overdue, OverdueLevel};
+use super::report::{Overdue, OverdueLevel, WardenStats};
 use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::revocation::CURATORS_REQUEST;
@@ -61,11 +63,27 @@ impl HoldTimes {
         })
     }
 
+    /// Adds its holders to the figures of a warden.
+    pub(super) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
+        stats.locks += usize::from(!self.0.is_empty());
+        stats.holders += self.0.len();
+        for seen in &self.0 {
+            stats.longest_hold = stats.longest_hold.max(now.since(seen.since));
+            let level = seen.highest_level(now);
+            match level.map(|(level, _)| level) {
+                None => {}
+                Some(OverdueLevel::Expected) => stats.overdue_expected += 1,
+                Some(OverdueLevel::Alert) => stats.overdue_alert += 1,
+                Some(OverdueLevel::AutoUnlock) => stats.overdue_auto_unlock += 1,
+            }
+        }
+    }
+
     /// Returns the overdue holders, each on its highest level.
     pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
-            let mut levels = OverdueLevel::ALL.into_iter().rev();
-            levels.find_map(|level| seen.overdue(lock, level, now))
+            let (level, stated) = seen.highest_level(now)?;
+            Some(seen.overdue_on(lock, level, stated, now))
         };
         self.0.iter().filter_map(highest).collect()
     }
@@ -156,22 +174,42 @@ impl HoldTime {
     }
 
     fn overdue(&self, lock: &ZnodePath, level: OverdueLevel, now: BootInstant) -> Option<Overdue> {
+        let stated = self.exceeded(level, now)?;
+        Some(self.overdue_on(lock, level, stated, now))
+    }
+
+    /// Returns the duration that the holder stated for a level, if it has held for as long.
+    fn exceeded(&self, level: OverdueLevel, now: BootInstant) -> Option<Duration> {
         let stated = level.after(self.metadata()?)?;
+        (now.since(self.since) >= stated).then_some(stated)
+    }
+
+    /// Returns the highest level on which it is overdue, and the duration that it stated for that.
+    fn highest_level(&self, now: BootInstant) -> Option<(OverdueLevel, Duration)> {
+        let mut levels = OverdueLevel::ALL.into_iter().rev();
+        levels.find_map(|level| Some((level, self.exceeded(level, now)?)))
+    }
+
+    fn overdue_on(
+        &self,
+        lock: &ZnodePath,
+        level: OverdueLevel,
+        stated: Duration,
+        now: BootInstant,
+    ) -> Overdue {
         let seen_for = now.since(self.since);
-        (seen_for >= stated).then(|| Overdue {
+        Overdue {
             path: lock.clone(),
             entry: self.entry.clone(),
             level,
             seen_for,
             over_by: seen_for - stated,
-        })
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
     use lockkeeper_store::{SessionId, Zxid};
 

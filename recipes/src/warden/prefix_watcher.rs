@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::hold_times::{HoldTimes, is_same};
 use super::lock_watcher::Watch;
 use super::removal::{Removal, Removed};
-use super::report::{Overdue, OverdueLevel, WardenReport, report};
+use super::report::{Overdue, OverdueLevel, WardenReport, WardenStats, report};
 use crate::list_locks::{Changes, LockPrefix, Root, Walk};
 use crate::observe::QueueEntry;
 use crate::select::{Either, select};
@@ -47,6 +47,7 @@ pub(super) struct PrefixTimes {
 #[derive(Debug, Default)]
 struct LockTimes {
     hold_times: HoldTimes,
+    waiters: usize,
     due: Option<BootInstant>,
 }
 
@@ -65,11 +66,20 @@ impl PrefixTimes {
             .collect()
     }
 
+    /// Adds all locks to the figures of a warden.
+    pub(super) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
+        for times in self.locks.values() {
+            times.hold_times.add_to(stats, now);
+            stats.waiters += times.waiters;
+        }
+    }
+
     /// Replaces the holders of a lock. Returns those that have become overdue, and those that may be removed.
     fn update(
         &mut self,
         lock: &ZnodePath,
         holders: Vec<QueueEntry>,
+        waiters: usize,
         now: BootInstant,
     ) -> (Vec<Overdue>, Vec<QueueEntry>) {
         let states = |holder: &QueueEntry| {
@@ -80,6 +90,7 @@ impl PrefixTimes {
             return Default::default();
         }
         let times = self.locks.entry(lock.clone()).or_default();
+        times.waiters = waiters;
         times.hold_times.update(holders, now);
         let newly_overdue = times.hold_times.newly_overdue(lock, now);
         let removable = times.hold_times.removable(lock, now);
@@ -193,11 +204,11 @@ impl PrefixWatcher {
         }
         while let Some(lock) = changes.during(walk.next()).await?? {
             unseen.remove(&lock.path);
-            self.seen(session, changes, &lock.path, lock.holders)
+            self.seen(session, changes, &lock.path, lock.holders, lock.waiters)
                 .await?;
         }
         for lock in unseen {
-            self.seen(session, changes, &lock, Vec::new()).await?;
+            self.seen(session, changes, &lock, Vec::new(), 0).await?;
         }
         for (path, error) in walk.into_unreadable() {
             if self.unreadable.len() >= MAX_UNREADABLE {
@@ -211,19 +222,23 @@ impl PrefixWatcher {
         Ok(())
     }
 
-    /// Takes in the holders of a lock.
+    /// Takes in the holders of a lock, and the number of its waiters.
     async fn seen(
         &mut self,
         session: &Session,
         changes: &mut Changes<'_>,
         lock: &ZnodePath,
         holders: Vec<QueueEntry>,
+        waiters: usize,
     ) -> Result<(), Error> {
         let mut removed = self.unanswered.remove(lock).unwrap_or_default();
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
         // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
         let now = self.client.clock().now();
-        let (newly_overdue, removable) = self.times.lock().update(lock, holders, now);
+        let (newly_overdue, removable) = {
+            let mut times = self.times.lock();
+            times.update(lock, holders, waiters, now)
+        };
         report(&self.reporter, lock, removed, newly_overdue);
         for holder in removable {
             let Some(removal) = self.removal.clone() else {

@@ -53,6 +53,29 @@ impl fmt::Display for OverdueLevel {
     }
 }
 
+/// Figures of a warden, from what it has read last: see [`Warden::stats`](crate::Warden::stats).
+///
+/// They are of the locks that it times. Of the locks below a prefix those are the ones with a holder that states a
+/// duration: it remembers no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WardenStats {
+    /// Locks with a holder.
+    pub locks: usize,
+    /// Holders, overdue or not; of a semaphore those of its permits.
+    pub holders: usize,
+    /// Waiters for those locks, below prefixes: the warden of a single lock does not look at them.
+    pub waiters: usize,
+    /// Holders whose highest level is [`Expected`](OverdueLevel::Expected).
+    pub overdue_expected: usize,
+    /// Holders whose highest level is [`Alert`](OverdueLevel::Alert).
+    pub overdue_alert: usize,
+    /// Holders whose highest level is [`AutoUnlock`](OverdueLevel::AutoUnlock).
+    pub overdue_auto_unlock: usize,
+    /// The longest time for which it has seen one of them hold without a sign of life.
+    pub longest_hold: Duration,
+}
+
 /// A holder that has held for longer than it stated.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -1,13 +1,14 @@
 //! Figures of the process and its machine, for the four-letter words.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 
 /// Returns the number of open files, sockets included, and its limit.
-pub(super) fn files() -> (u64, u64) {
+pub(in crate::server) fn files() -> (u64, u64) {
     // The listing itself holds one of them.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     let limit = getrlimit(Resource::Nofile).current;
@@ -24,21 +25,61 @@ pub(super) fn built_ms() -> i64 {
 }
 
 /// Returns the resident memory, in bytes.
-pub(super) fn resident_bytes() -> u64 {
+pub(in crate::server) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = resident.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
 }
 
-/// Returns the total size of the files in a folder, in bytes; 0 if there is no such folder.
-pub(super) fn folder_bytes(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let sizes = files.filter_map(|file| file.metadata().ok());
-    sizes
-        .filter(|file| file.is_file())
-        .map(|file| file.len())
-        .sum()
+/// Returns the age of this process; `None` where the system does not tell it.
+#[cfg(feature = "metrics")]
+pub(in crate::server) fn age() -> Option<std::time::Duration> {
+    let ticks = crate::process::own_start_time()?;
+    use std::time::Duration;
+
+    let per_second = rustix::param::clock_ticks_per_second();
+    let started = Duration::from_secs_f64(ticks as f64 / per_second as f64);
+    // Both count from the start of the machine, the time of its suspensions included.
+    Some(Duration::from_nanos(crate::platform::boot_nanos()).saturating_sub(started))
+}
+
+/// The files in a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::server) struct FolderFiles {
+    /// Of all files.
+    pub(in crate::server) bytes: u64,
+    pub(in crate::server) snapshots: u64,
+    /// Time of the newest snapshot; `None` if there is none.
+    pub(in crate::server) newest_snapshot: Option<SystemTime>,
+}
+
+/// Returns the files in a folder; none if there is no such folder.
+pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
+    let mut found = FolderFiles::default();
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        // One that is removed just now.
+        let Ok(metadata) = file.metadata() else {
+            continue;
+        };
+        if !metadata.is_file() {
+            continue;
+        }
+        found.bytes += metadata.len();
+        if is_snapshot(&file.file_name()) {
+            found.snapshots += 1;
+            found.newest_snapshot = found.newest_snapshot.max(metadata.modified().ok());
+        }
+    }
+    found
+}
+
+/// Returns true for the name of a snapshot, as `snapshot-1a1fefd000000047`; not for one that is being written.
+fn is_snapshot(name: &OsStr) -> bool {
+    let number = name
+        .to_str()
+        .and_then(|name| name.strip_prefix("snapshot-"));
+    number.is_some_and(|number| number.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
 /// Returns the properties of the machine and the process, as names and values.
@@ -71,4 +112,39 @@ fn user() -> String {
         .into_iter()
         .find_map(|name| std::env::var(name).ok());
     named.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn snapshots_that_are_being_written_are_not_counted() {
+        let folder = std::env::temp_dir().join(format!("lockkeeper-files-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        assert_eq!(folder_files(&folder), FolderFiles::default());
+        fs::create_dir(&folder).unwrap();
+        for (name, bytes) in [
+            ("log-0000000000000000", 100),
+            ("snapshot-1a1fefd000000047", 7),
+            ("snapshot-1a1fefd000000050", 8),
+            ("snapshot.new", 50),
+            ("snapshot-of-mine", 1),
+        ] {
+            fs::write(folder.join(name), vec![0; bytes]).unwrap();
+        }
+        fs::create_dir(folder.join("snapshot-1a1fefd000000099")).unwrap();
+        let at = |second| UNIX_EPOCH + std::time::Duration::from_secs(second);
+        for (name, second) in [("47", 2_000), ("50", 1_000)] {
+            let path = folder.join(format!("snapshot-1a1fefd0000000{name}"));
+            let file = fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(at(second)).unwrap();
+        }
+        let found = folder_files(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((found.bytes, found.snapshots), (166, 2));
+        assert_eq!(found.newest_snapshot, Some(at(2_000)));
+    }
 }

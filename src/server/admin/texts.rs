@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use super::ListenAddresses;
 use super::process;
-use crate::core::Counts;
-use crate::engine::{Listed, Room, Store};
+use crate::engine::{Listed, Room};
 use crate::path::ZnodePath;
 use crate::server::connection_entry::{ConnectionEntry, LastResponse, LatencyStats, Traffic};
-use crate::server::connection_table::{ConnectionTable, Count};
-use crate::server::unfinished::Unfinished;
+use crate::server::connection_table::Count;
+use crate::server::stats::{Sources, Stats};
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{
     Attached, Bucket, CONNECTIONS_RESET, Conf, Connection, Figures, Latency, Mode, Monitor,
@@ -23,11 +22,9 @@ use crate::wire::admin::{
     version, wchc, wchp, wchs,
 };
 
-/// Sources of the texts.
+/// The texts, and what they are made from.
 pub(super) struct Texts {
-    store: Store,
-    table: Arc<ConnectionTable>,
-    unfinished: Arc<Unfinished>,
+    sources: Arc<Sources>,
     addresses: ListenAddresses,
     version: String,
 }
@@ -42,23 +39,16 @@ const LIST_LIMIT: Room = Room {
 const ROOT_AGAIN: usize = 1;
 
 impl Texts {
-    pub(super) fn new(
-        store: Store,
-        table: Arc<ConnectionTable>,
-        unfinished: Arc<Unfinished>,
-        addresses: ListenAddresses,
-    ) -> Self {
+    pub(super) fn new(sources: Arc<Sources>, addresses: ListenAddresses) -> Self {
         Self {
-            store,
-            table,
-            unfinished,
+            sources,
             addresses,
             version: version(process::built_ms()),
         }
     }
 
     pub(super) fn is_at_work(&self) -> bool {
-        self.store.is_at_work()
+        self.sources.store.is_at_work()
     }
 
     /// Returns the text of a word. May take long: not for a thread of the runtime.
@@ -76,11 +66,11 @@ impl Texts {
             Word::Conf => self.conf(),
             Word::Dirs => self.dirs(),
             Word::Crst => {
-                self.table.reset_connections();
+                self.sources.table.reset_connections();
                 CONNECTIONS_RESET.to_owned()
             }
             Word::Srst => {
-                self.table.reset_server();
+                self.sources.table.reset_server();
                 SERVER_RESET.to_owned()
             }
             // Answered by `Admin`, without any of the sources.
@@ -89,13 +79,13 @@ impl Texts {
     }
 
     fn figures(&self) -> Figures<'_> {
-        let (counts, traffic) = (self.store.counts(), self.table.traffic());
+        let (counts, traffic) = (self.sources.store.counts(), self.sources.table.traffic());
         Figures {
             version: &self.version,
             latency: latency(traffic.latency),
             received: traffic.received,
             sent: traffic.sent,
-            connections: self.table.connections(),
+            connections: self.sources.table.connections(),
             outstanding: traffic.outstanding,
             zxid: counts.last_zxid,
             mode: Mode::Standalone,
@@ -104,7 +94,7 @@ impl Texts {
     }
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
-        let mut entries = self.table.each();
+        let mut entries = self.sources.table.each();
         // Cut, not refused: a text of the first entries is of use, and says that there are more.
         let is_whole = entries.len() <= LIST_LIMIT.entries;
         entries.truncate(LIST_LIMIT.entries);
@@ -113,13 +103,15 @@ impl Texts {
     }
 
     fn mntr(&self) -> String {
-        let (counts, traffic) = (self.store.counts(), self.table.traffic());
-        let (open_files, max_open_files) = process::files();
+        let stats = self.sources.read();
+        let Stats {
+            counts, traffic, ..
+        } = &stats;
         mntr(&Monitor {
             version: &self.version,
             mode: Mode::Standalone,
             ephemerals: counts.ephemerals as u64,
-            connections: self.table.connections() as u64,
+            connections: stats.connections,
             outstanding: traffic.outstanding,
             znodes: (counts.znodes + ROOT_AGAIN) as u64,
             sessions: counts.sessions as u64,
@@ -128,87 +120,17 @@ impl Texts {
             watches: counts.watches as u64,
             latency: latency(traffic.latency),
             data_bytes: counts.data_bytes as u64,
-            open_files,
-            max_open_files,
-            uptime_ms: self.table.uptime().as_millis() as u64,
-            more: self.more(&traffic, &counts),
+            open_files: stats.open_files,
+            max_open_files: stats.max_open_files,
+            uptime_ms: stats.uptime.as_millis() as u64,
+            more: more(&stats),
         })
-    }
-
-    /// Returns ZooKeeper's other figures, where they mean the same here, and the server's own. All names begin with
-    /// `zk_`, since some monitors stop reading at a line that does not.
-    fn more(&self, traffic: &Traffic, counts: &Counts) -> Vec<(&'static str, Value)> {
-        let counted = |what| self.table.counted(what);
-        let full = counted(Count::RefusedConnections);
-        let full_for_one = counted(Count::RefusedPerAddress);
-        let (welcome, unwelcome) = (counted(Count::Handshake), counted(Count::HandshakeFailed));
-        let more = vec![
-            ("bytes_received_count", traffic.received_bytes),
-            ("response_bytes", traffic.sent_bytes),
-            ("connection_request_count", welcome + unwelcome),
-            ("connection_rejected", full + full_for_one),
-            (
-                "sessionless_connections_expired",
-                counted(Count::HandshakeTimedOut),
-            ),
-            ("auth_failed_count", counted(Count::AuthFailed)),
-            ("lockkeeper_connections_entered", counted(Count::Entered)),
-            (
-                "lockkeeper_connections_half_open",
-                self.table.half_open() as u64,
-            ),
-            ("lockkeeper_connections_pushed_out", counted(Count::Evicted)),
-            ("lockkeeper_refused_by_total", full),
-            ("lockkeeper_refused_by_address", full_for_one),
-            ("lockkeeper_handshakes_failed", unwelcome),
-            ("lockkeeper_wrong_passwords", counted(Count::WrongPassword)),
-            ("lockkeeper_frames_too_long", counted(Count::FrameTooLong)),
-            ("lockkeeper_clients_not_reading", counted(Count::NotRead)),
-            ("lockkeeper_znode_bytes", counts.znode_bytes as u64),
-            ("lockkeeper_watch_bytes", counts.watch_bytes as u64),
-            ("lockkeeper_session_bytes", counts.session_bytes as u64),
-            ("lockkeeper_max_store_bytes", counts.max_bytes as u64),
-            (
-                "lockkeeper_outgoing_bytes",
-                self.store.unread_bytes() as u64,
-            ),
-            (
-                "lockkeeper_unfinished_bytes",
-                self.unfinished.bytes() as u64,
-            ),
-            ("lockkeeper_resident_bytes", process::resident_bytes()),
-        ];
-        let more = more.into_iter().chain(self.log_figures());
-        more.map(|(name, value)| (name, Value::Whole(value)))
-            .collect()
-    }
-
-    /// Returns the figures of the log; none for a store without one.
-    #[cfg(feature = "file")]
-    fn log_figures(&self) -> Vec<(&'static str, u64)> {
-        let Some(log) = self.store.log_stats() else {
-            return Vec::new();
-        };
-        let us = |time: std::time::Duration| time.as_micros() as u64;
-        vec![
-            ("lockkeeper_log_batches", log.batches),
-            ("lockkeeper_log_bytes", log.bytes),
-            ("lockkeeper_log_waits", log.waits),
-            ("lockkeeper_fsync_count", log.syncs),
-            ("lockkeeper_fsync_us_sum", us(log.sync_time)),
-            ("lockkeeper_fsync_us_max", us(log.longest_sync)),
-        ]
-    }
-
-    #[cfg(not(feature = "file"))]
-    fn log_figures(&self) -> [(&'static str, u64); 0] {
-        []
     }
 
     fn dump(&self) -> String {
         let (endings, owned) = (
-            self.store.endings(LIST_LIMIT),
-            self.store.ephemerals(LIST_LIMIT),
+            self.sources.store.endings(LIST_LIMIT),
+            self.sources.store.ephemerals(LIST_LIMIT),
         );
         let is_whole = endings.is_whole && owned.is_whole;
         let buckets = endings.list.into_iter().map(|ending| Bucket {
@@ -227,7 +149,7 @@ impl Texts {
     }
 
     fn wchs(&self) -> String {
-        let watched = self.store.watched();
+        let watched = self.sources.store.watched();
         wchs(&Watchers {
             connections: watched.sessions,
             paths: watched.paths,
@@ -236,7 +158,7 @@ impl Texts {
     }
 
     fn wchc(&self) -> String {
-        let Listed { list, is_whole } = self.store.watching(LIST_LIMIT);
+        let Listed { list, is_whole } = self.sources.store.watching(LIST_LIMIT);
         let mut by_session = BTreeMap::<SessionId, Vec<&str>>::new();
         for (path, session) in &list {
             by_session.entry(*session).or_default().push(path.as_str());
@@ -245,7 +167,7 @@ impl Texts {
     }
 
     fn wchp(&self) -> String {
-        let Listed { list, is_whole } = self.store.watching(LIST_LIMIT);
+        let Listed { list, is_whole } = self.sources.store.watching(LIST_LIMIT);
         let mut by_path = BTreeMap::<&str, Vec<SessionId>>::new();
         for (path, session) in &list {
             by_path.entry(path.as_str()).or_default().push(*session);
@@ -269,14 +191,14 @@ impl Texts {
     }
 
     fn dirs(&self) -> String {
-        let bytes = process::folder_bytes(Path::new(self.store.place()));
+        let bytes = process::folder_files(Path::new(self.sources.store.place())).bytes;
         dirs(bytes, bytes)
     }
 
     fn conf(&self) -> String {
-        let settings = self.store.settings();
-        let folder = Path::new(self.store.place());
-        let bytes = process::folder_bytes(folder);
+        let settings = self.sources.store.settings();
+        let folder = Path::new(self.sources.store.place());
+        let bytes = process::folder_files(folder).bytes;
         let port = |door: Option<std::net::SocketAddr>| door.map_or(-1, |door| door.port().into());
         conf(&Conf {
             port: port(self.addresses.plain),
@@ -286,12 +208,74 @@ impl Texts {
             log: folder,
             log_bytes: bytes,
             tick_ms: settings.tick.as_millis() as u64,
-            max_connections: self.table.max_per_address() as u64,
+            max_connections: self.sources.table.max_per_address() as u64,
             shortest_timeout_ms: settings.shortest_timeout.as_millis() as u64,
             longest_timeout_ms: settings.longest_timeout.as_millis() as u64,
             backlog: super::super::listener::BACKLOG.into(),
         })
     }
+}
+
+/// Returns ZooKeeper's other figures, where they mean the same here, and the server's own. All names begin with `zk_`,
+/// since some monitors stop reading at a line that does not.
+fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
+    let counted = |what| stats.counted(what);
+    let full = counted(Count::RefusedConnections);
+    let full_for_one = counted(Count::RefusedPerAddress);
+    let (welcome, unwelcome) = (counted(Count::Handshake), counted(Count::HandshakeFailed));
+    let (counts, traffic) = (&stats.counts, &stats.traffic);
+    let more = vec![
+        ("bytes_received_count", traffic.received_bytes),
+        ("response_bytes", traffic.sent_bytes),
+        ("connection_request_count", welcome + unwelcome),
+        ("connection_rejected", full + full_for_one),
+        (
+            "sessionless_connections_expired",
+            counted(Count::HandshakeTimedOut),
+        ),
+        ("auth_failed_count", counted(Count::AuthFailed)),
+        ("lockkeeper_connections_entered", counted(Count::Entered)),
+        ("lockkeeper_connections_half_open", stats.half_open),
+        ("lockkeeper_connections_pushed_out", counted(Count::Evicted)),
+        ("lockkeeper_refused_by_total", full),
+        ("lockkeeper_refused_by_address", full_for_one),
+        ("lockkeeper_handshakes_failed", unwelcome),
+        ("lockkeeper_wrong_passwords", counted(Count::WrongPassword)),
+        ("lockkeeper_frames_too_long", counted(Count::FrameTooLong)),
+        ("lockkeeper_clients_not_reading", counted(Count::NotRead)),
+        ("lockkeeper_znode_bytes", counts.znode_bytes as u64),
+        ("lockkeeper_watch_bytes", counts.watch_bytes as u64),
+        ("lockkeeper_session_bytes", counts.session_bytes as u64),
+        ("lockkeeper_max_store_bytes", counts.max_bytes as u64),
+        ("lockkeeper_outgoing_bytes", stats.unread_bytes),
+        ("lockkeeper_unfinished_bytes", stats.unfinished_bytes),
+        ("lockkeeper_resident_bytes", stats.resident_bytes),
+    ];
+    let more = more.into_iter().chain(log_figures(stats));
+    more.map(|(name, value)| (name, Value::Whole(value)))
+        .collect()
+}
+
+/// Returns the figures of the log; none for a store without one.
+#[cfg(feature = "file")]
+fn log_figures(stats: &Stats) -> Vec<(&'static str, u64)> {
+    let Some(log) = &stats.log else {
+        return Vec::new();
+    };
+    let us = |time: std::time::Duration| time.as_micros() as u64;
+    vec![
+        ("lockkeeper_log_batches", log.batches),
+        ("lockkeeper_log_bytes", log.bytes),
+        ("lockkeeper_log_waits", log.waits),
+        ("lockkeeper_fsync_count", log.syncs.count),
+        ("lockkeeper_fsync_us_sum", us(log.syncs.sum)),
+        ("lockkeeper_fsync_us_max", us(log.longest_sync)),
+    ]
+}
+
+#[cfg(not(feature = "file"))]
+fn log_figures(_: &Stats) -> [(&'static str, u64); 0] {
+    []
 }
 
 /// Appends a note to a text that was cut.

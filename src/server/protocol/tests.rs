@@ -19,7 +19,8 @@ fn protocol_with(is_extended: bool) -> ProtocolState {
         is_extended,
         frames: Frames::new(limits.frame_bytes),
     };
-    ProtocolState::new(limits, Admission::new(Arc::new(policy)), agreed)
+    let admission = Admission::new(Arc::new(policy));
+    ProtocolState::new(limits, admission, agreed, Arc::default())
 }
 
 /// The frame of a getData.

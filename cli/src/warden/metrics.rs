@@ -1,0 +1,153 @@
+//! [`Monitor`]: metrics and health of `lockkeeper warden`.
+
+use std::sync::Arc;
+
+use lockkeeper::{Client, Warden, WardenStats};
+use parking_lot::Mutex;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::http::Health;
+
+/// State of the warden, for its metrics and probes. A clone is the same.
+#[derive(Clone, Default)]
+pub(super) struct Monitor(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    client: Option<Client>,
+    /// While it leads.
+    warden: Option<Warden>,
+}
+
+/// Ends the reports of a term of office when it is dropped.
+pub(super) struct Term(Monitor);
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.0.0.lock().warden = None;
+    }
+}
+
+impl Monitor {
+    pub(super) fn connected(&self, client: &Client) {
+        self.0.lock().client = Some(client.clone());
+    }
+
+    /// Records that it leads, until the result is dropped.
+    pub(super) fn leads(&self, warden: Warden) -> Term {
+        self.0.lock().warden = Some(warden);
+        Term(self.clone())
+    }
+}
+
+impl Health for Monitor {
+    fn check_alive(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check_ready(&self) -> Result<(), String> {
+        match &self.0.lock().client {
+            None => Err("the store has not been reached yet".into()),
+            Some(client) if !client.current_session().state().is_connected() => {
+                Err("the connection to the store is lost".into())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the metrics of the warden and of its process, and those of all locks in it.
+pub(super) fn registry(of: &Monitor) -> prometheus::Result<Registry> {
+    let registry = Registry::new();
+    lockkeeper::register_process_metrics(&registry)?;
+    lockkeeper::metrics::register(&registry)?;
+    registry.register(Box::new(WardenCollector::new(of.clone())?))?;
+    Ok(registry)
+}
+
+struct WardenCollector {
+    of: Monitor,
+    leads: IntGauge,
+    locks: IntGauge,
+    holders: IntGauge,
+    waiters: IntGauge,
+    overdue: IntGaugeVec,
+    longest_hold: Gauge,
+}
+
+impl WardenCollector {
+    fn new(of: Monitor) -> prometheus::Result<Self> {
+        Ok(Self {
+            of,
+            leads: IntGauge::new(
+                "lockkeeper_warden_leads",
+                "1 while this warden acts, 0 while another one does. Its other figures are 0 then.",
+            )?,
+            locks: IntGauge::new(
+                "lockkeeper_warden_locks",
+                "Locks below the prefix with a holder that states a duration.",
+            )?,
+            holders: IntGauge::new("lockkeeper_warden_holders", "Holders of these locks.")?,
+            waiters: IntGauge::new("lockkeeper_warden_waiters", "Waiters for these locks.")?,
+            overdue: IntGaugeVec::new(
+                Opts::new(
+                    "lockkeeper_warden_overdue_holders",
+                    "Holders that are overdue now, each on its highest level.",
+                ),
+                &["level"],
+            )?,
+            longest_hold: Gauge::new(
+                "lockkeeper_warden_longest_hold_seconds",
+                "The longest time for which a holder was seen to hold without a sign of life.",
+            )?,
+        })
+    }
+
+    fn collectors(&self) -> [&dyn Collector; 6] {
+        [
+            &self.leads,
+            &self.locks,
+            &self.holders,
+            &self.waiters,
+            &self.overdue,
+            &self.longest_hold,
+        ]
+    }
+
+    fn set(&self, stats: WardenStats) {
+        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.locks.set(whole(stats.locks));
+        self.holders.set(whole(stats.holders));
+        self.waiters.set(whole(stats.waiters));
+        for (level, count) in [
+            ("expected", stats.overdue_expected),
+            ("alert", stats.overdue_alert),
+            ("auto_unlock", stats.overdue_auto_unlock),
+        ] {
+            self.overdue.with_label_values(&[level]).set(whole(count));
+        }
+        self.longest_hold.set(stats.longest_hold.as_secs_f64());
+    }
+}
+
+impl Collector for WardenCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.collectors()
+            .into_iter()
+            .flat_map(Collector::desc)
+            .collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        // Cloned: a warden that ends meanwhile is dropped here, not under the lock.
+        let warden = self.of.0.lock().warden.clone();
+        self.leads.set(warden.is_some().into());
+        self.set(warden.map(|warden| warden.stats()).unwrap_or_default());
+        self.collectors()
+            .into_iter()
+            .flat_map(Collector::collect)
+            .collect()
+    }
+}

@@ -1,0 +1,87 @@
+//! [`Histogram`]: durations counted in buckets, without a lock: the thread that measures never waits for one that reads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Histogram of durations, with `N` buckets below a last one without a bound.
+#[derive(Debug)]
+pub(crate) struct Histogram<const N: usize> {
+    /// Upper bounds, in nanoseconds, ascending; a duration on the bound is below it.
+    bounds: &'static [u64; N],
+    counts: [AtomicU64; N],
+    beyond: AtomicU64,
+    sum_ns: AtomicU64,
+}
+
+/// State of a [`Histogram`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "server"),
+    allow(dead_code, reason = "what a server tells")
+)]
+pub(crate) struct Distribution {
+    /// Upper bounds, each with the number of durations up to it, those of lower bounds included.
+    pub(crate) buckets: Vec<(Duration, u64)>,
+    /// Number of all durations.
+    pub(crate) count: u64,
+    pub(crate) sum: Duration,
+}
+
+impl<const N: usize> Histogram<N> {
+    pub(crate) fn new(bounds: &'static [u64; N]) -> Self {
+        Self {
+            bounds,
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            beyond: AtomicU64::new(0),
+            sum_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a duration.
+    pub(crate) fn add(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = self.bounds.iter().position(|bound| ns <= *bound);
+        let count = bucket.map_or(&self.beyond, |bucket| &self.counts[bucket]);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the present state. Its count is that of its buckets, also while durations are added.
+    #[cfg_attr(
+        not(any(test, feature = "server")),
+        allow(dead_code, reason = "what a server tells")
+    )]
+    pub(crate) fn read(&self) -> Distribution {
+        let mut count = 0;
+        let mut up_to = |counted: &AtomicU64| {
+            count += counted.load(Ordering::Relaxed);
+            count
+        };
+        let buckets = self.bounds.iter().zip(&self.counts);
+        let buckets =
+            buckets.map(|(bound, counted)| (Duration::from_nanos(*bound), up_to(counted)));
+        let buckets = buckets.collect();
+        Distribution {
+            buckets,
+            count: up_to(&self.beyond),
+            sum: Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_counts_in_every_bucket_that_it_fits() {
+        let histogram = Histogram::new(&[10, 100, 1_000]);
+        for ns in [0, 10, 11, 100, 1_001, 5_000] {
+            histogram.add(Duration::from_nanos(ns));
+        }
+        let read = histogram.read();
+        let of = |ns| Duration::from_nanos(ns);
+        assert_eq!(read.buckets, [(of(10), 2), (of(100), 4), (of(1_000), 4)]);
+        assert_eq!((read.count, read.sum), (6, of(6_122)));
+    }
+}

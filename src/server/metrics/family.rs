@@ -1,0 +1,155 @@
+//! [`Metric`]: name, help and reading of one metric, and its form in Prometheus' data model.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use prometheus::core::Desc;
+use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
+
+use crate::histogram::Distribution;
+
+/// A metric that is read from a `T`.
+pub(super) struct Metric<T> {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) kind: MetricType,
+    /// Name of its label; `None` for one sample without a label, or with those that each sample brings.
+    pub(super) labels: &'static [&'static str],
+    pub(super) read: fn(&T) -> Vec<Sample>,
+}
+
+/// A value with the values of its metric's labels.
+pub(super) struct Sample {
+    labels: Vec<String>,
+    value: Value,
+}
+
+enum Value {
+    Number(f64),
+    Histogram(Distribution),
+    /// Count and sum of durations.
+    Summary(u64, Duration),
+}
+
+/// Returns a sample without a label.
+pub(super) fn one(value: f64) -> Vec<Sample> {
+    vec![Sample {
+        labels: Vec::new(),
+        value: Value::Number(value),
+    }]
+}
+
+/// Returns a sample without a label, of a count or a size.
+pub(super) fn whole(value: u64) -> Vec<Sample> {
+    one(value as f64)
+}
+
+/// Returns the sample of a histogram; none if there is none.
+pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
+    let sample = |distribution: &Distribution| Sample {
+        labels: Vec::new(),
+        value: Value::Histogram(distribution.clone()),
+    };
+    distribution.map(sample).into_iter().collect()
+}
+
+/// Returns the sample of a number of durations and their sum.
+pub(super) fn summary(count: u64, sum: Duration) -> Vec<Sample> {
+    vec![Sample {
+        labels: Vec::new(),
+        value: Value::Summary(count, sum),
+    }]
+}
+
+/// Returns a sample for each value of the labels.
+pub(super) fn each<const L: usize>(
+    samples: impl IntoIterator<Item = ([&'static str; L], u64)>,
+) -> Vec<Sample> {
+    let samples = samples.into_iter().map(|(labels, value)| Sample {
+        labels: labels.map(str::to_owned).into(),
+        value: Value::Number(value as f64),
+    });
+    samples.collect()
+}
+
+/// Returns a sample for each value of the one label.
+pub(super) fn named(samples: impl IntoIterator<Item = (String, u64)>) -> Vec<Sample> {
+    let samples = samples.into_iter().map(|(label, value)| Sample {
+        labels: vec![label],
+        value: Value::Number(value as f64),
+    });
+    samples.collect()
+}
+
+impl<T> Metric<T> {
+    pub(super) fn desc(&self) -> prometheus::Result<Desc> {
+        let labels = self.labels.iter().map(|label| (*label).to_owned());
+        Desc::new(
+            self.name.into(),
+            self.help.into(),
+            labels.collect(),
+            HashMap::new(),
+        )
+    }
+
+    pub(super) fn family(&self, from: &T) -> MetricFamily {
+        let samples = (self.read)(from);
+        let mut family = MetricFamily::default();
+        family.set_name(self.name.into());
+        family.set_help(self.help.into());
+        family.set_field_type(self.kind);
+        family.set_metric(
+            samples
+                .into_iter()
+                .map(|sample| self.metric(sample))
+                .collect(),
+        );
+        family
+    }
+
+    fn metric(&self, sample: Sample) -> proto::Metric {
+        let pairs = self.labels.iter().zip(sample.labels);
+        let pairs = pairs.map(|(name, value)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).into());
+            pair.set_value(value);
+            pair
+        });
+        let mut metric = proto::Metric::from_label(pairs.collect());
+        match (sample.value, self.kind) {
+            (Value::Number(value), MetricType::COUNTER) => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }
+            (Value::Number(value), _) => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }
+            (Value::Histogram(distribution), _) => metric.set_histogram(of(&distribution)),
+            (Value::Summary(count, sum), _) => {
+                let mut summary = proto::Summary::default();
+                summary.set_sample_count(count);
+                summary.set_sample_sum(sum.as_secs_f64());
+                metric.set_summary(summary);
+            }
+        }
+        metric
+    }
+}
+
+/// The last bucket, of all durations, is the encoder's.
+fn of(distribution: &Distribution) -> proto::Histogram {
+    let buckets = distribution.buckets.iter().map(|(bound, count)| {
+        let mut bucket = proto::Bucket::default();
+        bucket.set_upper_bound(bound.as_secs_f64());
+        bucket.set_cumulative_count(*count);
+        bucket
+    });
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(distribution.count);
+    histogram.set_sample_sum(distribution.sum.as_secs_f64());
+    histogram
+}

@@ -1,0 +1,101 @@
+//! The metrics of a process, under the names that Prometheus' own clients give them, and the version of this library.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::proto::MetricType::{COUNTER, GAUGE};
+use prometheus::{Error, Registry};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::descs;
+use super::family::{Metric, Sample, named, one, whole};
+use crate::server::admin::process;
+
+/// Adds the metrics of this process (`process_resident_memory_bytes` and its kin) and `lockkeeper_build_info` to a
+/// registry: for programs that do not have them from elsewhere.
+///
+/// Linux tells all of them; other systems some.
+///
+/// # Errors
+/// `AlreadyReg`, if the registry has them already.
+pub fn register_process_metrics(registry: &Registry) -> Result<(), Error> {
+    let descs = descs(METRICS)?;
+    registry.register(Box::new(ProcessCollector { descs }))
+}
+
+struct ProcessCollector {
+    descs: Vec<Desc>,
+}
+
+impl Collector for ProcessCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        METRICS.iter().map(|metric| metric.family(&())).collect()
+    }
+}
+
+pub(super) const METRICS: &[Metric<()>] = &[
+    Metric {
+        name: "lockkeeper_build_info",
+        help: "1, with the version of this program.",
+        kind: GAUGE,
+        labels: &["version"],
+        read: |()| named([(env!("CARGO_PKG_VERSION").to_owned(), 1)]),
+    },
+    Metric {
+        name: "process_cpu_seconds_total",
+        help: "Processor time of the process.",
+        kind: COUNTER,
+        labels: &[],
+        read: |()| {
+            let time = clock_gettime(ClockId::ProcessCPUTime);
+            one(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+        },
+    },
+    Metric {
+        name: "process_open_fds",
+        help: "Open files and sockets.",
+        kind: GAUGE,
+        labels: &[],
+        read: |()| known(process::files().0),
+    },
+    Metric {
+        name: "process_max_fds",
+        help: "Limit of open files and sockets.",
+        kind: GAUGE,
+        labels: &[],
+        read: |()| whole(process::files().1),
+    },
+    Metric {
+        name: "process_resident_memory_bytes",
+        help: "Resident memory.",
+        kind: GAUGE,
+        labels: &[],
+        read: |()| known(process::resident_bytes()),
+    },
+    Metric {
+        name: "process_start_time_seconds",
+        help: "Start of the process, in seconds since the epoch.",
+        kind: GAUGE,
+        labels: &[],
+        read: |()| process::age().map_or_else(Vec::new, |age| one(start(age))),
+    },
+];
+
+/// Returns a sample of what cannot be zero unless the system does not tell it.
+fn known(value: u64) -> Vec<Sample> {
+    match value {
+        0 => Vec::new(),
+        value => whole(value),
+    }
+}
+
+/// Returns the time at which something of this age began, in seconds since the epoch.
+fn start(age: std::time::Duration) -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |now| now.saturating_sub(age).as_secs_f64())
+}

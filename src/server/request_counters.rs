@@ -1,0 +1,120 @@
+//! [`RequestCounters`]: the requests of all connections, by operation and by the code of their answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Error;
+use crate::wire::{Code, Op};
+
+/// Requests that were answered since the server started. A counter costs one atomic operation, and no lock.
+#[derive(Debug)]
+pub(super) struct RequestCounters {
+    by_op: [AtomicU64; OPS],
+    by_code: [AtomicU64; CODES],
+    /// Refused at a limit of the store's.
+    over_limit: AtomicU64,
+    /// Refused since the disk is full.
+    disk_full: AtomicU64,
+}
+
+/// Number of the operations' slots: those up to whoAmI have their number's, closeSession the next, and Lockkeeper's own
+/// those behind it.
+const OPS: usize = OWN_SLOT + 5;
+const CLOSE_SLOT: usize = 108;
+const OWN_SLOT: usize = 109;
+
+/// First number of Lockkeeper's own operations.
+const FIRST_OWN: i32 = 4_001;
+
+/// Slot of requests that are of no operation that the server knows. ZooKeeper gives 0 to its notifications.
+const UNKNOWN_SLOT: usize = 0;
+
+/// Number of the codes' slots: ZooKeeper's lowest is -127.
+const CODES: usize = 128;
+
+fn slot_of(op: i32) -> usize {
+    let slot = match op {
+        0..=107 => op as usize,
+        -11 => CLOSE_SLOT,
+        FIRST_OWN.. => OWN_SLOT.saturating_add((op - FIRST_OWN) as usize),
+        _ => UNKNOWN_SLOT,
+    };
+    if slot < OPS { slot } else { UNKNOWN_SLOT }
+}
+
+impl Default for RequestCounters {
+    fn default() -> Self {
+        Self {
+            by_op: std::array::from_fn(|_| AtomicU64::new(0)),
+            by_code: std::array::from_fn(|_| AtomicU64::new(0)),
+            over_limit: AtomicU64::new(0),
+            disk_full: AtomicU64::new(0),
+        }
+    }
+}
+
+impl RequestCounters {
+    /// Counts a request with the code of its answer.
+    pub(super) fn count(&self, op: i32, code: Code) {
+        self.by_op[slot_of(op)].fetch_add(1, Ordering::Relaxed);
+        if code != Code::Ok {
+            self.by_code[code_slot(code)].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a refusal for lack of room. All of them have one code, which does not tell why.
+    pub(super) fn count_refusal(&self, error: &Error) {
+        let count = match error {
+            Error::LimitReached { .. } => &self.over_limit,
+            Error::DiskFull { .. } => &self.disk_full,
+            // A multi is refused as a whole.
+            Error::MultiFailed { source, .. } => return self.count_refusal(source),
+            _ => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl RequestCounters {
+    /// Returns the number of requests of an operation; of none that the server knows for `None`.
+    pub(super) fn of(&self, op: Option<Op>) -> u64 {
+        let slot = op.map_or(UNKNOWN_SLOT, |op| slot_of(op.number()));
+        self.by_op[slot].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of requests that were answered with this code, which is not `Ok`.
+    pub(super) fn with(&self, code: Code) -> u64 {
+        self.by_code[code_slot(code)].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn over_limit(&self) -> u64 {
+        self.over_limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn disk_full(&self) -> u64 {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+}
+
+fn code_slot(code: Code) -> usize {
+    code.number().unsigned_abs() as usize % CODES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_operation_and_each_code_has_a_slot_of_its_own() {
+        let ops: BTreeSet<_> = Op::ALL.iter().map(|op| slot_of(op.number())).collect();
+        assert_eq!(ops.len(), Op::ALL.len());
+        assert!(!ops.contains(&UNKNOWN_SLOT));
+        let codes: BTreeSet<_> = Code::ALL.iter().map(|code| code_slot(*code)).collect();
+        assert_eq!(codes.len(), Code::ALL.len());
+        for op in [i32::MIN, -1, 0, 108, 4_000, 4_006, i32::MAX] {
+            assert_eq!(slot_of(op), UNKNOWN_SLOT, "{op}");
+        }
+    }
+}

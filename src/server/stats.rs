@@ -1,0 +1,81 @@
+//! [`Stats`]: the figures of a server, of its store and of its process, as they are now. `mntr` and the metrics are both
+//! made from them, so that no figure is computed in two ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admin::process;
+use super::connection_entry::Traffic;
+use super::connection_table::{ConnectionTable, Count};
+use super::unfinished::Unfinished;
+use crate::core::Counts;
+use crate::engine::Store;
+
+/// Sources of the figures.
+pub(super) struct Sources {
+    pub(super) store: Store,
+    pub(super) table: Arc<ConnectionTable>,
+    pub(super) unfinished: Arc<Unfinished>,
+}
+
+/// The figures. Those of the store and those of the connections are read one after the other: a session that is opened
+/// meanwhile may be in one of them alone.
+pub(super) struct Stats {
+    pub(super) counts: Counts,
+    pub(super) traffic: Traffic,
+    pub(super) connections: u64,
+    pub(super) half_open: u64,
+    pub(super) unread_bytes: u64,
+    pub(super) unfinished_bytes: u64,
+    pub(super) open_files: u64,
+    pub(super) max_open_files: u64,
+    pub(super) resident_bytes: u64,
+    pub(super) uptime: Duration,
+    /// `None` for a store without a log.
+    #[cfg(feature = "file")]
+    pub(super) log: Option<crate::log::LogStats>,
+    counted: Vec<u64>,
+}
+
+impl Sources {
+    /// Reads all figures. Reads files of the system: not for a thread that serves connections.
+    pub(super) fn read(&self) -> Stats {
+        let (open_files, max_open_files) = process::files();
+        let Self {
+            store,
+            table,
+            unfinished,
+        } = self;
+        Stats {
+            counts: store.counts(),
+            traffic: table.traffic(),
+            connections: table.connections() as u64,
+            half_open: table.half_open() as u64,
+            unread_bytes: store.unread_bytes() as u64,
+            unfinished_bytes: unfinished.bytes() as u64,
+            open_files,
+            max_open_files,
+            resident_bytes: process::resident_bytes(),
+            uptime: table.uptime(),
+            #[cfg(feature = "file")]
+            log: store.log_stats(),
+            counted: Count::ALL.iter().map(|what| table.counted(*what)).collect(),
+        }
+    }
+}
+
+impl Stats {
+    /// Returns true for a store with a log.
+    #[cfg(feature = "metrics")]
+    pub(super) fn has_log(&self) -> bool {
+        #[cfg(feature = "file")]
+        return self.log.is_some();
+        #[cfg(not(feature = "file"))]
+        return false;
+    }
+
+    /// Returns a counter's value since the start or the last reset.
+    pub(super) fn counted(&self, what: Count) -> u64 {
+        self.counted[what as usize]
+    }
+}
