@@ -243,7 +243,13 @@ impl Guard {
     fn note(&self, reason: LostReason) -> LostReason {
         // The monitor's cell is shared with views of this guard: the first reason in it counts for all.
         let reason = match &self.monitor {
-            Some(monitor) => *monitor.lost().get_or_init(|| reason),
+            Some(monitor) => {
+                if reason != LostReason::Released {
+                    // It reports the loss, and would look for a removal much later.
+                    monitor.watch_removal();
+                }
+                *monitor.lost().get_or_init(|| reason)
+            }
             None => reason,
         };
         *self.lost.get_or_init(|| reason)

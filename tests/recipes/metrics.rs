@@ -139,6 +139,11 @@ on_every_backend! {
         let reader = rwlock.read().await.unwrap();
         assert_eq!((held("reader"), held("writer")), (1.0, 0.0));
         reader.release().await.unwrap();
+        let writer = rwlock.write().await.unwrap();
+        assert_eq!((held("reader"), held("writer")), (0.0, 1.0));
+        let reader = writer.downgrade().await.unwrap();
+        assert_eq!((held("reader"), held("writer")), (1.0, 0.0));
+        reader.release().await.unwrap();
         permit.release().await.unwrap();
         assert_eq!((held("semaphore"), held("reader")), (0.0, 0.0));
     }
