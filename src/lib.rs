@@ -34,7 +34,6 @@ mod engine;
 mod error;
 mod fork;
 mod future;
-#[cfg(any(feature = "file", feature = "server"))]
 mod histogram;
 mod identity;
 #[cfg(feature = "file")]

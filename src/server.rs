@@ -235,6 +235,7 @@ struct Shared {
     limits: Limits,
     policy: Arc<Policy>,
     admin: Admin,
+    #[cfg(feature = "metrics")]
     sources: Arc<Sources>,
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
@@ -287,6 +288,7 @@ fn shared_state(
             superuser: remote.superuser(),
         }),
         admin: Admin::new(sources.clone(), options.words, addresses),
+        #[cfg(feature = "metrics")]
         sources,
         unfinished,
         penalties: Penalties::default(),

@@ -33,6 +33,7 @@ pub(super) struct ConnectionEntry {
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
     /// True if it came to the address of TLS, also before its TLS handshake is done.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     is_tls: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
     close_request: AtomicU8,

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
-use crate::wire::{Code, Op};
+use crate::wire::Code;
+#[cfg(any(test, feature = "metrics"))]
+use crate::wire::Op;
 
 /// Requests that were answered since the server started. A counter costs one atomic operation, and no lock.
 #[derive(Debug)]

@@ -40,7 +40,6 @@ pub(super) struct Stats {
 impl Sources {
     /// Reads all figures. Reads files of the system: not for a thread that serves connections.
     pub(super) fn read(&self) -> Stats {
-        let (open_files, max_open_files) = process::files();
         let Self {
             store,
             table,
@@ -53,8 +52,8 @@ impl Sources {
             half_open: table.half_open() as u64,
             unread_bytes: store.unread_bytes() as u64,
             unfinished_bytes: unfinished.bytes() as u64,
-            open_files,
-            max_open_files,
+            open_files: process::open_files(),
+            max_open_files: process::max_open_files(),
             resident_bytes: process::resident_bytes(),
             uptime: table.uptime(),
             #[cfg(feature = "file")]

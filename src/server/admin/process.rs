@@ -7,12 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Returns the number of open files, sockets included, and its limit.
-pub(in crate::server) fn files() -> (u64, u64) {
+/// Returns the number of open files, sockets included; 0 where the system does not tell it.
+pub(in crate::server) fn open_files() -> u64 {
     // The listing itself holds one of them.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
-    let limit = getrlimit(Resource::Nofile).current;
-    (open as u64, limit.unwrap_or(u64::MAX))
+    open as u64
+}
+
+/// Returns the limit of that number.
+pub(in crate::server) fn max_open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Returns the time of the program's build, in milliseconds since the epoch, as its file's modification time tells; 0

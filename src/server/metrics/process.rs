@@ -61,14 +61,14 @@ pub(super) const METRICS: &[Metric<()>] = &[
         help: "Open files and sockets.",
         kind: GAUGE,
         labels: &[],
-        read: |()| known(process::files().0),
+        read: |()| known(process::open_files()),
     },
     Metric {
         name: "process_max_fds",
         help: "Limit of open files and sockets.",
         kind: GAUGE,
         labels: &[],
-        read: |()| whole(process::files().1),
+        read: |()| whole(process::max_open_files()),
     },
     Metric {
         name: "process_resident_memory_bytes",

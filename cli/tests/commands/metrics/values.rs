@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, ConnectOptions, CreateMode, Error, connect_with};
+use lockkeeper_store::{Client, ConnectOptions, CreateMode, Error, Op, connect_with};
 use rustix::process::Signal;
 
 use super::super::access::digest;
@@ -82,6 +82,28 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
         0.0
     );
     ended_well(&server.end(Signal::TERM));
+}
+
+#[test]
+fn a_failed_multi_is_an_error_with_its_code() {
+    let server = Server::start(&mut serve_metrics("memory"));
+    let at = metrics_of(&server);
+    block_on(async {
+        let client = server.connect().await;
+        let session = client.session().await.unwrap();
+        let before = Samples::read(&at);
+        let (path, version) = ("/a".parse().unwrap(), Some(7));
+        create(&client, "/a", CreateMode::Persistent).await.unwrap();
+        let ops = [Op::Delete { path, version }];
+        session.multi(ops).await.unwrap_err();
+        let after = Samples::read(&at);
+        for name in [
+            "lockkeeper_requests_total{operation=\"multi\"}",
+            "lockkeeper_request_errors_total{code=\"bad_version\"}",
+        ] {
+            assert_eq!(after.at(name) - before.at(name), 1.0, "{name}");
+        }
+    });
 }
 
 #[test]
