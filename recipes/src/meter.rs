@@ -20,6 +20,7 @@ mod counting {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use lockkeeper_store::{BootInstant, Clock};
+    use parking_lot::Mutex;
     use prometheus::{HistogramVec, IntGaugeVec};
 
     use super::Outcome;
@@ -39,7 +40,8 @@ mod counting {
     }
 
     struct Measured {
-        kind: Kind,
+        /// Changes when a reader becomes the writer, and back.
+        kind: Mutex<Kind>,
         clock: Clock,
         since: BootInstant,
         is_hold: bool,
@@ -79,7 +81,7 @@ mod counting {
         #[cold]
         fn begin(kind: Kind, clock: &Clock, is_hold: bool) -> Arc<Self> {
             let measured = Self {
-                kind,
+                kind: Mutex::new(kind),
                 clock: clock.clone(),
                 since: clock.now(),
                 is_hold,
@@ -90,7 +92,7 @@ mod counting {
         }
 
         fn see(&self, event: &LockEvent) {
-            let role = self.kind.role();
+            let role = self.kind.lock().role();
             match event {
                 LockEvent::Acquired { previous, .. } => {
                     self.end(Some(&METRICS.wait));
@@ -106,7 +108,18 @@ mod counting {
                 LockEvent::RevocationRequested { .. } => {
                     METRICS.revocations.with_label_values(&[role]).inc();
                 }
+                LockEvent::Upgraded { .. } => self.convert(Kind::Write),
+                LockEvent::Downgraded => self.convert(Kind::Read),
                 _ => {}
+            }
+        }
+
+        fn convert(&self, to: Kind) {
+            let mut kind = self.kind.lock();
+            if !self.is_over.load(Ordering::Acquire) {
+                self.gauge().with_label_values(&[kind.role()]).dec();
+                self.gauge().with_label_values(&[to.role()]).inc();
+                *kind = to;
             }
         }
 
@@ -121,7 +134,7 @@ mod counting {
                 Outcome::Taken => "taken",
                 Outcome::Failed => "failed",
             };
-            let labels = [self.kind.role(), outcome];
+            let labels = [self.kind.lock().role(), outcome];
             METRICS.waits_ended.with_label_values(&labels).inc();
         }
 
@@ -134,10 +147,11 @@ mod counting {
 
         /// Counts the end once, and how long it took.
         fn end(&self, histogram: Option<&HistogramVec>) {
+            let kind = self.kind.lock();
             if self.is_over.swap(true, Ordering::AcqRel) {
                 return;
             }
-            let role = &[self.kind.role()];
+            let role = &[kind.role()];
             self.gauge().with_label_values(role).dec();
             if let Some(histogram) = histogram {
                 let took = self.clock.now().since(self.since);
