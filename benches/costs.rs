@@ -15,8 +15,9 @@ mod scenes;
 
 use clap::{Parser, ValueEnum};
 use common::figures::Row;
+use common::more_recipes::Two;
 use common::options::{count, name};
-use common::recipes::{Permits, Subject, Two};
+use common::recipes::{Permits, Side, Subject};
 use common::report::Line;
 use lockkeeper::{Election, Mutex, RwLock};
 use meter::{Cost, Ground};
@@ -67,7 +68,10 @@ async fn run(args: Args) {
     let one_by_one = &[Scene::ONE_BY_ONE];
     bench.recipe::<Mutex>(Recipe::Mutex, one_by_one).await;
     let scenes = &Scene::OF_RWLOCK;
-    bench.recipe::<RwLock>(Recipe::RwLock, scenes).await;
+    let sides = &[(Side::Write, " write"), (Side::Read, " read")];
+    bench
+        .recipe_by_sides::<RwLock>(Recipe::RwLock, sides, scenes)
+        .await;
     let scenes = &[Scene::OF_SEMAPHORE];
     bench
         .recipe::<Permits<{ scenes::PERMITS }>>(Recipe::Semaphore, scenes)
@@ -82,17 +86,30 @@ struct Bench {
 }
 
 impl Bench {
-    /// Measures a recipe, unless others are asked for: when it is free, and in each of the scenes.
+    /// Measures a recipe with one mode of an acquire.
     async fn recipe<S: Subject>(&self, recipe: Recipe, scenes: &[Scene]) {
+        let only = &[(Side::Write, "")];
+        self.recipe_by_sides::<S>(recipe, only, scenes).await;
+    }
+
+    /// Measures a recipe, unless others are asked for: when it is free, by its modes and their suffixes in the report, and
+    /// in each of the scenes.
+    async fn recipe_by_sides<S: Subject>(
+        &self,
+        recipe: Recipe,
+        sides: &[(Side, &str)],
+        scenes: &[Scene],
+    ) {
         if self.args.recipe.is_some_and(|only| only != recipe) {
             return;
         }
         let recipe = &*name(recipe);
-        for side in S::SIDES {
+        for (side, suffix) in sides {
             let client = self.ground.client().await;
             let subject = S::new(&client, self.ground.fresh_path());
-            let [acquire, release] = scenes::when_free(&self.ground, &subject, *side).await;
-            let name = format!("{recipe}{}", side.suffix(S::SIDES));
+            let [acquire, release] =
+                scenes::when_free(&self.ground, &client, &subject, *side).await;
+            let name = format!("{recipe}{suffix}");
             self.print(&name, "acquire", 0, acquire);
             self.print(&name, "release", 0, release);
             client.close().await.expect("closed");
@@ -101,7 +118,7 @@ impl Bench {
             for &n in &self.args.n {
                 let client = self.ground.client().await;
                 let subject = S::new(&client, self.ground.fresh_path());
-                let cost = scene.hand_over(&self.ground, &subject, n).await;
+                let cost = scene.hand_over(&self.ground, &client, &subject, n).await;
                 self.print(&format!("{recipe}{}", scene.suffix), "hand-over", n, cost);
                 client.close().await.expect("closed");
             }

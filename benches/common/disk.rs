@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::figures::{Row, Times};
+use super::figures::{Row, Times, WriteTimes};
 
 /// A write and its sync, as databases do them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,27 @@
 
 use std::collections::BTreeMap;
 
+use super::times::PERCENTILES;
 pub(crate) use super::times::{Times, rounded};
 
 /// Figures of a round, by the names of the fields.
 pub(crate) type Row = BTreeMap<String, f64>;
+
+/// Writes times into a row.
+pub(crate) trait WriteTimes {
+    /// Writes the percentiles, in microseconds, as `NAME_p50_us` and so on. Writes nothing where there are no times.
+    fn write(&self, row: &mut Row, name: &str);
+}
+
+impl WriteTimes for Times {
+    fn write(&self, row: &mut Row, name: &str) {
+        if self.len() > 0 {
+            let named =
+                PERCENTILES.map(|(field, part)| (format!("{name}_{field}_us"), self.us(part)));
+            row.extend(named);
+        }
+    }
+}
 
 /// The median of each field over the rounds; of faults the sum.
 pub(crate) fn medians(rounds: &[Row]) -> Row {

@@ -18,6 +18,7 @@ pub(crate) mod echo;
 pub(crate) mod figures;
 pub(crate) mod helper;
 pub(crate) mod jute;
+pub(crate) mod more_recipes;
 pub(crate) mod options;
 pub(crate) mod process;
 pub(crate) mod report;

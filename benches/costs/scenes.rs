@@ -1,6 +1,6 @@
 //! Scenes: hand-overs between the sides of a recipe.
 
-use lockkeeper::LockGuard;
+use lockkeeper::{Client, LockGuard};
 
 use crate::common::recipes::{Side, Subject};
 use crate::line::{Leaving, Line};
@@ -86,6 +86,7 @@ impl Scene {
     pub(crate) async fn hand_over<S: Subject>(
         &self,
         ground: &Ground,
+        client: &Client,
         subject: &S,
         n: usize,
     ) -> Cost {
@@ -95,7 +96,7 @@ impl Scene {
             line.queue_up(side, count.at(n)).await;
         }
         line.queue_up(Side::Write, behind).await;
-        let mut meter = ground.meter(subject.client());
+        let mut meter = ground.meter(client);
         let (mut leaving, mut cheapest) = (1, None);
         for round in 0..rounds {
             for (turn, (side, count)) in self.turns.iter().enumerate() {
@@ -131,8 +132,13 @@ impl Scene {
 }
 
 /// Returns the cost of the cheapest acquire of a free lock, and of the cheapest release.
-pub(crate) async fn when_free<S: Subject>(ground: &Ground, subject: &S, side: Side) -> [Cost; 2] {
-    let mut meter = ground.meter(subject.client());
+pub(crate) async fn when_free<S: Subject>(
+    ground: &Ground,
+    client: &Client,
+    subject: &S,
+    side: Side,
+) -> [Cost; 2] {
+    let mut meter = ground.meter(client);
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());
     // The first acquire creates the missing parents, which is not measured.
     let free = subject.take(side).await.expect("granted");

@@ -10,7 +10,7 @@ use lockkeeper::{ConnectOptions, LockPath, Mutex};
 use crate::common::fresh_name;
 use crate::common::helper::{self, Helper};
 use crate::common::kill::kill_to_grant;
-use crate::figures::{Row, Times};
+use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
 use crate::systems::Keeper;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::RwLock;
 
 use crate::common::lock::Ours;
-use crate::figures::{Row, Times};
+use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
 use crate::tokio_locks::Floor;
 use crate::workloads::{Case, Workload};

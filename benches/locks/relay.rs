@@ -8,13 +8,12 @@ use lockkeeper::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::common::lock::Lock;
 use crate::common::process;
 use crate::common::socket::{Address, Stream};
 use crate::figures::Row;
 use crate::rounds::Contender;
 use crate::systems::Keeper;
-use crate::workloads::{Case, handed_over};
+use crate::workloads::{Case, Relayed, handed_over};
 
 /// Returns the contender on a store, with its clients behind a relay.
 ///
@@ -45,7 +44,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Cont
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Returns the numbers of hand-overs and of bytes.
-async fn round<L: Lock>(
+async fn round<L: Relayed>(
     case: Case,
     locks: &Arc<[L]>,
     bytes: &AtomicU64,

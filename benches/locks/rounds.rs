@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use crate::args::Args;
 use crate::common::echo::{self, Cores, EchoFloor, Transport};
-use crate::common::lock::Lock;
 use crate::figures::{self, Row};
 use crate::options::name;
 use crate::report::Line;
-use crate::workloads::{self, Case, Workload};
+use crate::workloads::{self, Case, Relayed, Workload};
 
 type Round = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Row>>>>;
 
@@ -26,7 +25,7 @@ pub(crate) struct Contender {
 
 impl Contender {
     /// A system that is measured by this program's own workloads.
-    pub(crate) fn of<L: Lock>(system: &str, url: &str, case: Case, locks: Vec<L>) -> Self {
+    pub(crate) fn of<L: Relayed>(system: &str, url: &str, case: Case, locks: Vec<L>) -> Self {
         let locks: Arc<[L]> = locks.into();
         Self::new(system, url, move |time| {
             workloads::run(case, locks.clone(), time)

@@ -7,8 +7,9 @@ use lockkeeper_store::CreateMode;
 
 use crate::common::fresh_name;
 use crate::common::lock::{Ours, Place};
-use crate::common::recipes::{Side, Subject, Two};
-use crate::figures::{Row, Times};
+use crate::common::more_recipes::Two;
+use crate::common::recipes::{Side, Subject};
+use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
 

@@ -6,7 +6,7 @@ use lockkeeper::LockError;
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
 use crate::common::lock::Lock;
-use crate::workloads::{Case, Workload};
+use crate::workloads::{Case, Relayed, Workload};
 
 /// A lock of tokio's, acquired exclusively.
 pub(crate) trait TokioLock: Sync + Sized + 'static {
@@ -90,6 +90,8 @@ impl<L: TokioLock> Lock for Floor<L> {
     async fn settled(&self, _queued: usize) -> Result<(), LockError> {
         Ok(())
     }
+}
 
+impl<L: TokioLock> Relayed for Floor<L> {
     async fn settled_again(&self) {}
 }

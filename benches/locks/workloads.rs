@@ -1,14 +1,16 @@
 //! The cases of the workloads, and their figures.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::common::lock::Lock;
-use crate::common::workloads::{self, Hold, all_asked, count_first_poll};
-use crate::figures::{Row, Times};
+use crate::common::lock::{Lock, Ours};
+use crate::common::recipes::Subject;
+use crate::common::workloads::{self, all_asked, count_first_poll};
+use crate::figures::{Row, Times, WriteTimes};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
@@ -72,8 +74,20 @@ impl Case {
     }
 }
 
+/// A lock whose hand-overs are measured one by one.
+pub(crate) trait Relayed: Lock {
+    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
+    fn settled_again(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl<S: Subject> Relayed for Ours<S> {
+    async fn settled_again(&self) {
+        self.place.settled_again().await;
+    }
+}
+
 /// Runs one round.
-pub(crate) async fn run<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
+pub(crate) async fn run<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let in_a_task = match case.workload {
         Workload::W1 => tokio::spawn(uncontended(locks, time)),
         Workload::W2 => tokio::spawn(contended(locks, time)),
@@ -117,7 +131,8 @@ async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
 }
 
 async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
-    let measured = workloads::contended(&locks, time, Hold::Nothing).await;
+    let at_once = || std::future::ready(());
+    let measured = workloads::contended(&locks, time, at_once).await;
     let contended = measured.expect("the store answers");
     let grants = contended.grants.iter().copied();
     let mut row = Row::new();
@@ -136,7 +151,7 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
 
 /// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
 /// released, and queues again: so `n` are queued at each release.
-pub(crate) async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
+pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await.expect("granted");
     let asked = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));

@@ -12,7 +12,7 @@ use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
 use crate::process::{self, Process};
-use crate::workloads::{Case, Workload};
+use crate::workloads::{Case, Relayed, Workload};
 
 /// A cluster that is started for the run, with sessions of it.
 pub(crate) struct Postgres {
@@ -242,7 +242,9 @@ impl Lock for PostgresLock {
         tokio::time::sleep(100 * REMOTE_PAUSE).await;
         Ok(())
     }
+}
 
+impl Relayed for PostgresLock {
     async fn settled_again(&self) {
         tokio::time::sleep(REMOTE_PAUSE).await;
     }

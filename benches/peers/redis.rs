@@ -10,7 +10,7 @@ use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
 use crate::process::{self, Process};
-use crate::workloads::{Case, Workload};
+use crate::workloads::{Case, Relayed, Workload};
 
 /// Redis, without anything written to the disk, and connections to it.
 pub(crate) struct Redis {
@@ -171,7 +171,9 @@ impl Lock for RedisLock {
         tokio::time::sleep(LONGEST).await;
         Ok(())
     }
+}
 
+impl Relayed for RedisLock {
     async fn settled_again(&self) {
         tokio::time::sleep(REMOTE_PAUSE).await;
     }

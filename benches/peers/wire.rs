@@ -9,7 +9,7 @@ use crate::common::fresh_name;
 use crate::common::jute::{self, PERSISTENT, Put, op};
 use crate::common::lock::Lock;
 use crate::common::socket::Address;
-use crate::workloads::{Case, Workload};
+use crate::workloads::{Case, Relayed, Workload};
 
 /// Sessions over plain connections.
 pub(crate) struct Wire {
@@ -98,7 +98,9 @@ impl Lock for WireLock {
     async fn settled(&self, _queued: usize) -> Result<(), LockError> {
         Ok(())
     }
+}
 
+impl Relayed for WireLock {
     async fn settled_again(&self) {}
 }
 

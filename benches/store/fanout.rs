@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::args::Args;
 use crate::common::workloads::count_first_poll;
-use crate::figures::{Row, Times, medians};
+use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::ground::Ground;
 
 /// Watchers share sessions when there are more of them.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Session, ZnodePath};
 
 use crate::args::{Args, Workload};
-use crate::figures::{Row, Times, medians};
+use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::ground::Ground;
 use crate::writes::{Writer, write_for};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::args::{Args, Workload};
-use crate::figures::{Row, Times};
+use crate::figures::{Row, Times, WriteTimes};
 use crate::ground::{self, Ground};
 use crate::report::Line;
 use crate::writes::{Notes, Writer, Writing};

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::args::{Args, Workload};
 use crate::common::disk::{Floor, Way};
 use crate::common::echo::{EchoFloor, Transport};
-use crate::figures::{Row, Times, medians};
+use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::ground::Ground;
 use crate::options::name;
 use crate::report::Line;

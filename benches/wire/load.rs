@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::fresh_name;
 use crate::common::socket::Address;
 use crate::connection::Connection;
-use crate::figures::{Row, Times};
+use crate::figures::{Row, Times, WriteTimes};
 use crate::jute::PERSISTENT;
 use crate::mix::{self, Done, KEYS, Mix, Slot};
 

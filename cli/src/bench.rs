@@ -2,21 +2,19 @@
 //!
 //! A run is bounded in time, sessions and znodes. It changes nothing outside of one new znode ([`Folder`]), which it
 //! removes at its end, also when it is interrupted.
+//!
+//! `kill`, `lock`, `recipes`, `times` and `workloads` are also modules of the benchmarks in `benches/`, which keep there what
+//! only they need.
 
 mod folder;
 mod heading;
 mod holder;
-#[allow(dead_code, reason = "the benchmarks use the rest")]
 mod kill;
-#[allow(dead_code, reason = "the benchmarks use the rest")]
 mod lock;
 mod measure;
-#[allow(dead_code, reason = "the benchmarks use the rest")]
 mod recipes;
 mod report;
-#[allow(dead_code, reason = "the benchmarks use the rest")]
 mod times;
-#[allow(dead_code, reason = "the benchmarks use the rest")]
 mod workloads;
 
 use std::process::ExitCode;

@@ -27,9 +27,6 @@ pub(crate) trait Lock: Clone + Send + Sync + 'static {
     /// Waits until so many contenders are in the queue, holders included, and have found their predecessors. Each has
     /// sent its request before.
     fn settled(&self, queued: usize) -> impl Future<Output = Result<(), LockError>> + Send;
-
-    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
-    fn settled_again(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// A handle to one of Lockkeeper's recipes.
@@ -71,10 +68,6 @@ impl<S: Subject> Lock for Ours<S> {
             self.place.settled(queue, queued + S::PARENTS).await?;
         }
         Ok(())
-    }
-
-    async fn settled_again(&self) {
-        self.place.settled_again().await;
     }
 }
 
@@ -119,7 +112,7 @@ impl Place {
         }
     }
 
-    /// See [`Lock::settled_again`].
+    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
     pub(crate) async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }

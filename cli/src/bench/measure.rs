@@ -16,7 +16,7 @@ use super::lock::{Lock, Ours, Place};
 use super::recipes::{Permits, Side, Subject};
 use super::report::{Report, Row};
 use super::times::Times;
-use super::workloads::{Contended, Hold, contended, many_keys, uncontended};
+use super::workloads::{Contended, contended, many_keys, uncontended};
 use super::{Bench, HOLDER, Workload};
 use crate::exit::Failure;
 use crate::locks::json::ms;
@@ -208,8 +208,10 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        contended(&locks, self.bench.warm_up, Hold::Yield).await?;
-        let measured = contended(&locks, self.bench.seconds, Hold::Yield).await?;
+        // A holder lets the other tasks run: one that was granted the lock beside it is seen.
+        let hold = tokio::task::yield_now;
+        contended(&locks, self.bench.warm_up, hold).await?;
+        let measured = contended(&locks, self.bench.seconds, hold).await?;
         let Contended { elapsed, waits, .. } = measured;
         let grants: usize = match workload {
             // Several hold at the same time, so that there is no next one.

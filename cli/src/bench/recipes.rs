@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use lockkeeper::{
-    Client, Election, Guard, Leadership, LockError, LockGuard, LockPath, MultiGuard, Mutex, Permit,
-    ReadGuard, RwLock, Semaphore, WriteGuard, ZnodePath, lock_all,
+    Client, Guard, LockError, LockGuard, LockPath, Mutex, Permit, ReadGuard, RwLock, Semaphore,
+    WriteGuard, ZnodePath,
 };
 
 /// Mode of an acquire.
@@ -14,30 +14,14 @@ pub(crate) enum Side {
     Write,
 }
 
-impl Side {
-    /// Returns the suffix that distinguishes it from the other side, of a recipe that has these sides.
-    pub(crate) fn suffix(self, sides: &[Self]) -> &'static str {
-        match self {
-            _ if sides.len() == 1 => "",
-            Self::Read => " read",
-            Self::Write => " write",
-        }
-    }
-}
-
 /// A recipe for one client.
 pub(crate) trait Subject: Clone + Send + Sync + 'static {
     type Held: LockGuard;
-
-    /// Modes of an acquire.
-    const SIDES: &'static [Side] = &[Side::Write];
 
     /// Number of znodes below a queue's path that are no contenders.
     const PARENTS: usize = 0;
 
     fn new(client: &Client, path: LockPath) -> Self;
-
-    fn client(&self) -> &Client;
 
     /// Returns the paths below which contenders queue.
     fn queues(&self) -> Vec<&ZnodePath>;
@@ -65,10 +49,6 @@ impl Subject for Mutex {
         Self::new(client, path).expect("a valid path")
     }
 
-    fn client(&self) -> &Client {
-        self.client()
-    }
-
     fn queues(&self) -> Vec<&ZnodePath> {
         vec![self.path()]
     }
@@ -81,14 +61,8 @@ impl Subject for Mutex {
 impl Subject for RwLock {
     type Held = Guard;
 
-    const SIDES: &'static [Side] = &[Side::Write, Side::Read];
-
     fn new(client: &Client, path: LockPath) -> Self {
         Self::new(client, path).expect("a valid path")
-    }
-
-    fn client(&self) -> &Client {
-        self.client()
     }
 
     fn queues(&self) -> Vec<&ZnodePath> {
@@ -124,10 +98,6 @@ impl<const COUNT: u32> Subject for Permits<COUNT> {
         Self(Semaphore::new(client, path, COUNT).expect("a valid path"))
     }
 
-    fn client(&self) -> &Client {
-        self.0.client()
-    }
-
     fn queues(&self) -> Vec<&ZnodePath> {
         vec![self.0.path()]
     }
@@ -138,62 +108,5 @@ impl<const COUNT: u32> Subject for Permits<COUNT> {
 
     fn share(_side: Side) -> u32 {
         WHOLE / COUNT
-    }
-}
-
-impl Subject for Election {
-    type Held = Leadership;
-
-    fn new(client: &Client, path: LockPath) -> Self {
-        Self::new(client, path).expect("a valid path")
-    }
-
-    fn client(&self) -> &Client {
-        self.client()
-    }
-
-    fn queues(&self) -> Vec<&ZnodePath> {
-        vec![self.path()]
-    }
-
-    async fn take(&self, _side: Side) -> Result<Leadership, LockError> {
-        self.campaign("bench").await
-    }
-}
-
-/// Two locks, acquired together by `lock_all`.
-#[derive(Clone)]
-pub(crate) struct Two {
-    client: Client,
-    locks: [LockPath; 2],
-}
-
-impl Two {
-    /// Names the locks in the opposite order.
-    pub(crate) fn reverse(&mut self) {
-        self.locks.reverse();
-    }
-}
-
-impl Subject for Two {
-    type Held = MultiGuard;
-
-    fn new(client: &Client, path: LockPath) -> Self {
-        Self {
-            client: client.clone(),
-            locks: ["a", "b"].map(|key| path.key(key)),
-        }
-    }
-
-    fn client(&self) -> &Client {
-        &self.client
-    }
-
-    fn queues(&self) -> Vec<&ZnodePath> {
-        self.locks.iter().map(|lock| lock.as_znode()).collect()
-    }
-
-    async fn take(&self, _side: Side) -> Result<MultiGuard, LockError> {
-        lock_all(&self.client, &self.locks).await
     }
 }

@@ -97,21 +97,12 @@ pub(crate) struct Contended {
     pub(crate) order_violations: Option<usize>,
 }
 
-/// What a holder does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// It releases at once.
-    Nothing,
-    /// It lets the other tasks run: one that was granted the lock beside it is seen.
-    Yield,
-}
-
 /// Each client locks and unlocks the same lock, all queued before the clock starts. The first handle takes so much of it
-/// that its first guards leave nothing to the others.
-pub(crate) async fn contended<L: Lock>(
+/// that its first guards leave nothing to the others. `hold` is what a holder does before it releases.
+pub(crate) async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     locks: &[L],
     time: Duration,
-    hold: Hold,
+    hold: impl Fn() -> H + Clone + Send + 'static,
 ) -> Result<Contended, LockError> {
     let arena = Arc::new(Arena::default());
     let asked = Arc::new(AtomicUsize::new(0));
@@ -123,6 +114,7 @@ pub(crate) async fn contended<L: Lock>(
     let mut clients = Clients::default();
     for (client, lock) in locks.iter().enumerate() {
         let (lock, arena, asked) = (lock.clone(), arena.clone(), asked.clone());
+        let hold = hold.clone();
         clients.spawn(async move {
             let (mut waits, share) = (Times::default(), lock.share());
             let (mut has_tokens, mut grants) = (false, 0);
@@ -136,9 +128,7 @@ pub(crate) async fn contended<L: Lock>(
                 let token = L::token(&guard);
                 has_tokens = token.is_some();
                 arena.enter(client, share, token);
-                if hold == Hold::Yield {
-                    tokio::task::yield_now().await;
-                }
+                hold().await;
                 arena.leave(share);
                 L::unlock(guard).await?;
             }
@@ -337,15 +327,13 @@ mod tests {
         async fn settled(&self, _queued: usize) -> Result<(), LockError> {
             Ok(())
         }
-
-        async fn settled_again(&self) {}
     }
 
     fn measured(locks: &[Broken]) -> Result<Contended, LockError> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
         let time = Duration::from_millis(20);
-        runtime.block_on(contended(locks, time, Hold::Yield))
+        runtime.block_on(contended(locks, time, tokio::task::yield_now))
     }
 
     fn growing() -> impl Fn() -> Option<i64> {
