@@ -302,6 +302,19 @@ fn a_signal_ends_it_at_a_store_whose_answers_never_wait() {
 }
 
 #[test]
+fn one_client_hands_nothing_over() {
+    let store = StoreAt::at("memory:".into());
+    let alone = ["--json", "--clients", "1", "hand-over", "rwlock"];
+    let lines = objects(&success(&store.run(&short(&alone))));
+    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+    let events: Vec<_> = lines[1..]
+        .iter()
+        .map(|line| [text(line, "event"), text(line, "workload")])
+        .collect();
+    assert_eq!(events, [["skipped", "hand-over"], ["measured", "rwlock"]]);
+}
+
+#[test]
 fn a_server_with_too_few_places_is_told() {
     let server = Server::start(serve().args(["--data", "memory", "--max-connections", "4"]));
     let store = StoreAt::at(format!("lockkeeper://{}", server.address()));
