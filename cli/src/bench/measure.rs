@@ -97,6 +97,10 @@ impl<'a> Run<'a> {
     /// Measures the workloads, and fails with the first that a request or a check fails in.
     pub(super) async fn all(&self, folder: &LockPath, report: &mut Report) -> Result<(), Failure> {
         for workload in self.bench.workloads() {
+            if let Some(why) = self.impossible(workload) {
+                report.skipped(workload, why)?;
+                continue;
+            }
             let patience = self.bench.patience();
             let measured = self.measure(workload, folder);
             let measured = tokio::time::timeout(patience, measured).await;
@@ -107,11 +111,6 @@ impl<'a> Run<'a> {
                     return Err(Failure::Unreachable(why));
                 }
             };
-            let Some(rows) = rows else {
-                let why = "other processes cannot open a store of this process";
-                report.skipped(workload, why)?;
-                continue;
-            };
             for row in rows {
                 report.row(&row)?;
                 check(&row)?;
@@ -120,12 +119,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns `None` where this store does not have the workload.
-    async fn measure(
-        &self,
-        workload: Workload,
-        folder: &LockPath,
-    ) -> Result<Option<Vec<Row>>, Failure> {
+    /// Returns the reason for which this run cannot have a workload.
+    fn impossible(&self, workload: Workload) -> Option<&'static str> {
+        match workload {
+            Workload::HandOver if self.clients.len() == 1 => {
+                Some("one client has no other to which it could hand the lock over")
+            }
+            Workload::Expiry if self.is_in_process() => {
+                Some("other processes cannot open a store of this process")
+            }
+            _ => None,
+        }
+    }
+
+    async fn measure(&self, workload: Workload, folder: &LockPath) -> Result<Vec<Row>, Failure> {
         let (path, folder) = (folder.key(&workload.name()), folder.as_znode());
         let (time, warm_up) = (self.bench.seconds, self.bench.warm_up);
         let rows = match workload {
@@ -172,10 +179,9 @@ impl<'a> Run<'a> {
                 ]
             }
             Workload::Keys => vec![self.keys(workload, &path).await?],
-            Workload::Expiry if self.is_in_process() => return Ok(None),
             Workload::Expiry => vec![self.expiry(workload, &path).await?],
         };
-        Ok(Some(rows))
+        Ok(rows)
     }
 
     /// The row of an operation by one client.
