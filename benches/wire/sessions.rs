@@ -13,7 +13,7 @@ use crate::common::figures::WriteTimes;
 use crate::common::process::memory_bytes;
 use crate::common::socket::Address;
 use crate::connection::{self, Connection, EVENT};
-use crate::figures::{Row, Times, medians};
+use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
 use crate::mix;
 use crate::store_server::StoreServer;
