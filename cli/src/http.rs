@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, oneshot};
 
 use self::connections::accept;
 
-/// Health of a command, as the probes of an orchestrator ask for it. Each is a line that says what is wrong.
+/// Health of a command, for the probes of an orchestrator. An error is one line with the reason.
 pub(crate) trait Health: Send + Sync + 'static {
     /// Checks that the process can go on: if not, it has to be started anew.
     fn check_alive(&self) -> Result<(), String>;
@@ -157,7 +157,7 @@ fn checked(word: &str, outcome: Result<(), String>) -> Response<String> {
     match outcome {
         Ok(()) => page(StatusCode::OK, format!("{word}\n")),
         Err(reason) => {
-            // One line, whatever an error says.
+            // The errors of others may have line breaks.
             let reason = reason.replace(['\n', '\r'], " ");
             page(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
         }

@@ -57,9 +57,14 @@ pub mod testing {}
 /// [cutover]: crate::guides::migrating#the-cutover-in-two-phases
 /// [directory]: crate::guides::operations#looking-after-a-data-directory
 /// [operations]: crate::guides::operations
+/// [operations-metrics]: crate::guides::operations#metrics
+#[doc = repository!("alerts", "contrib/prometheus/alerts.yml")]
 #[doc = repository!("durability", "docs/durability.md")]
 #[doc = repository!("fairness", "docs/performance.md#fairness")]
+#[doc = repository!("grafana", "contrib/grafana/lockkeeper.json")]
+#[doc = repository!("pause", "docs/durability.md#the-pause")]
 #[doc = repository!("polling", "docs/performance.md#busy-polling-of-the-server")]
+#[doc = repository!("warden", "docs/commands/locks.md#lockkeeper-warden-prefix")]
 #[doc = repository!("threads", "docs/performance.md#threads-of-the-server")]
 ///
 #[doc = include_str!("../guides/operating.md")]

@@ -139,7 +139,7 @@ fn a_session_that_ends_with_its_process_is_counted_as_such() {
     let at = metrics_of(&server);
     let mut holder = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     holder.args([
-        "hold",
+        "bench-holder",
         "job",
         "--url",
         &format!("lockkeeper+{}", socket.replacen("unix:", "unix://", 1)),
