@@ -9,7 +9,6 @@ use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::common::echo::{EchoFloor, Transport};
-use crate::common::figures::WriteTimes;
 use crate::common::process::memory_bytes;
 use crate::common::socket::Address;
 use crate::connection::{self, Connection, EVENT};
