@@ -143,6 +143,7 @@ mod served {
     use super::*;
     use crate::support::{Proxy, SWEEP, Served};
 
+    const EXISTS: i32 = 3;
     const CLOSE_SESSION: i32 = -11;
     const UNDER_WAY: usize = 20;
 
@@ -167,6 +168,8 @@ mod served {
                 client.current_session().exists(&path("/")).await.unwrap();
                 (client, guard)
             });
+            // A frame is noted after it has been passed on, so its reply may have come before.
+            proxy.wait_for(|frame| frame.to_server && frame.operation == EXISTS);
             proxy.hold_requests();
             proxy.take_frames();
             let session = client.current_session();
