@@ -1,6 +1,6 @@
 //! `lockkeeper top`: the locks as they change, on a whole terminal.
 //!
-//! [`State`] knows everything and does nothing, [`draw`] shows it, and this module joins them to the keyboard, the signals
+//! [`State`] knows everything and does nothing, [`mod@draw`] shows it, and this module joins them to the keyboard, the signals
 //! and the store.
 
 mod draw;
