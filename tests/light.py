@@ -4,7 +4,8 @@ exec to the line that says that it is ready, and its memory at rest.
 
     cargo build --release -p lockkeeper-cli && tests/light.py [--starts N]
 
-redis-server is Debian's package of that name. Both serve 127.0.0.1 alone, on a free port; starts alternate.
+redis-server is Debian's package of that name. Both serve 127.0.0.1 alone, on a free port; starts alternate. It fails
+if a server of ours is not under 10 MB at rest.
 """
 
 import argparse
@@ -27,10 +28,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def lockkeeper(program, keeps):
+# Goal for each server of ours.
+MOST_BYTES_AT_REST = 10_000_000
+
+
+def lockkeeper(program, keeps, *options):
     def command(folder):
         data = os.path.join(folder, "data") if keeps else "memory"
-        return [program, "serve", "--listen", "127.0.0.1:0", "--data", data]
+        return [program, "serve", "--listen", "127.0.0.1:0", "--data", data, *options]
 
     return program, command, b"lockkeeper ready"
 
@@ -77,7 +82,11 @@ def main():
     subjects = {
         "lockkeeper serve, memory": lockkeeper(chosen.lockkeeper, False),
         "lockkeeper serve, a directory": lockkeeper(chosen.lockkeeper, True),
+        "lockkeeper serve, a directory, with metrics": lockkeeper(
+            chosen.lockkeeper, True, "--metrics-listen", "127.0.0.1:0"
+        ),
     }
+    ours = list(subjects)
     if chosen.redis:
         subjects["redis-server, memory"] = redis(chosen.redis, False)
         subjects["redis-server, append-only file"] = redis(chosen.redis, True)
@@ -98,6 +107,9 @@ def main():
             f"| {statistics.median(starts):.0f} ms | {statistics.median(again[name]):.0f} ms "
             f"| {statistics.median(resident) / 1024:.1f} MiB | {statistics.median(own) / 1024:.1f} MiB |"
         )
+    heavy = [name for name in ours if max(size for _, size, _ in seen[name]) * 1024 >= MOST_BYTES_AT_REST]
+    if heavy:
+        sys.exit(f"not under {MOST_BYTES_AT_REST / 1e6:.0f} MB at rest: {', '.join(heavy)}")
 
 
 main()
