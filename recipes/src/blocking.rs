@@ -60,7 +60,8 @@ pub use many::{
 };
 pub use mutex::Mutex;
 pub use observe::{
-    Iter, LockChanges, Snapshots, iter, list_locks, lock_queue, observe, observe_locks, queue,
+    Iter, LockChanges, Snapshots, iter, list_locks, lock_queue, lock_queue_part, observe,
+    observe_locks, queue,
 };
 pub use once_per::{OncePer, Run, Turn};
 pub use reentrant::{Owner, ReentrantMutex};

@@ -37,6 +37,7 @@ pub mod which_lock {}
 
 /// [migrating]: crate::guides::migrating
 /// [testing]: crate::guides::testing
+#[doc = repository!("contrib", "contrib/fencing/README.md")]
 ///
 #[doc = include_str!("../guides/fencing.md")]
 pub mod fencing {}
@@ -62,10 +63,13 @@ pub mod testing {}
 #[doc = repository!("durability", "docs/durability.md")]
 #[doc = repository!("fairness", "docs/performance.md#fairness")]
 #[doc = repository!("grafana", "contrib/grafana/lockkeeper.json")]
+#[doc = repository!("packaging", "docs/packaging.md")]
 #[doc = repository!("pause", "docs/durability.md#the-pause")]
 #[doc = repository!("polling", "docs/performance.md#busy-polling-of-the-server")]
+#[doc = repository!("unit", "contrib/systemd/lockkeeper.service")]
 #[doc = repository!("warden", "docs/commands/locks.md#lockkeeper-warden-prefix")]
 #[doc = repository!("threads", "docs/performance.md#threads-of-the-server")]
+#[doc = repository!("words", "docs/four-letter-words.md")]
 ///
 #[doc = include_str!("../guides/operating.md")]
 pub mod operating {}

@@ -94,8 +94,8 @@ pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
 pub use guard::{Guard, GuardSet};
 pub use holders::holders;
 pub use list_locks::{
-    LockChange, LockChanges, LockInfo, LockList, LockPrefix, LockQueue, list_locks, lock_queue,
-    observe_locks,
+    LockChange, LockChanges, LockInfo, LockList, LockPrefix, LockQueue, LockQueuePart, list_locks,
+    lock_queue, lock_queue_part, observe_locks,
 };
 pub use lock_guard::LockGuard;
 #[cfg(all(feature = "server", feature = "tls"))]

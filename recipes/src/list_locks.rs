@@ -5,12 +5,15 @@ mod observe;
 mod prefix;
 mod walk;
 
-use lockkeeper_store::{Client, Error, ZnodePath};
+use std::ops::Range;
+
+use lockkeeper_store::{Client, Error, Session, ZnodePath};
 
 use crate::holders::holders;
 use crate::names::{LockKind, recipe_of};
-use crate::observe::{QueueEntry, read_queue};
+use crate::observe::{QueueEntry, read_entries, read_queue};
 use crate::path::IntoLockPath;
+use crate::queue::{count_holders, in_order};
 use crate::retry::retry;
 
 pub(crate) use changes::Changes;
@@ -127,11 +130,7 @@ pub struct LockQueue {
 pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<LockQueue, Error> {
     let path = path.into_lock_path()?.as_znode().clone();
     let session = client.session().await?;
-    let names = match retry(|| session.get_children(&path)).await {
-        Ok((names, _)) => names,
-        Err(Error::NoNode { .. }) => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let names = list(&session, &path).await?;
     if walk::is_semaphore(&path, &names) {
         let (leases, locks) = (path.join(walk::LEASES)?, path.join(walk::LOCKS)?);
         return Ok(LockQueue {
@@ -151,4 +150,101 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
         holders,
         waiters,
     })
+}
+
+/// A part of a lock's queue, as [`lock_queue_part`] has read it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LockQueuePart {
+    /// The lock.
+    pub path: ZnodePath,
+    /// Its kind; [`Mutex`](LockKind::Mutex) if there is no contender.
+    pub kind: LockKind,
+    /// The first entries that hold it, in order of arrival.
+    pub holders: Vec<QueueEntry>,
+    /// Number of all entries that hold it, by their names.
+    pub holder_count: usize,
+    /// Entries that wait, in order of arrival, each with its position: 0 is next.
+    pub waiters: Vec<(usize, QueueEntry)>,
+    /// Number of all entries that wait, by their names.
+    pub waiter_count: usize,
+}
+
+/// Reads a part of the queue of a lock of any recipe: the first holders, and the waiters at these positions. It costs a
+/// list of the queue's names and a read of each entry of the part, so the entries of a long queue are not read to show a
+/// screen of them.
+///
+/// As stale as the server that answers. Entries that leave meanwhile are missing. Cancel safe.
+///
+/// # Errors
+/// [`Error::InvalidPath`], and those of the store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let client = lockkeeper::connect("memory:example-lock-queue-part").await?;
+/// use lockkeeper::{Mutex, lock_queue_part};
+///
+/// let guard = Mutex::new(&client, "/lock/orders/4711")?.lock().await?;
+/// let part = lock_queue_part(&client, "/lock/orders/4711", 10, 0..50).await?;
+/// assert_eq!(part.holders[0].fencing_token, guard.fencing_token());
+/// assert_eq!((part.holder_count, part.waiter_count), (1, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub async fn lock_queue_part(
+    client: &Client,
+    path: impl IntoLockPath,
+    max_holders: usize,
+    waiters: Range<usize>,
+) -> Result<LockQueuePart, Error> {
+    let path = path.into_lock_path()?.as_znode().clone();
+    let session = client.session().await?;
+    let names = list(&session, &path).await?;
+    let (kind, mut queue, acquirers) = match walk::is_semaphore(&path, &names) {
+        true => {
+            let (leases, locks) = (path.join(walk::LEASES)?, path.join(walk::LOCKS)?);
+            let permits = in_order(&session, &leases, &list(&session, &leases).await?)?;
+            let waiting = in_order(&session, &locks, &list(&session, &locks).await?)?;
+            (LockKind::Semaphore, permits, Some(waiting))
+        }
+        false => {
+            let queue = in_order(&session, &path, &names)?;
+            let kind = recipe_of(queue.iter().map(ZnodePath::name));
+            (kind, queue, None)
+        }
+    };
+    // Those behind one that is no contender may hold in its place.
+    let (holders, holder_count) = loop {
+        let count = count_holders(queue.iter().map(ZnodePath::name));
+        let shown = count.min(max_holders);
+        let read = retry(|| read_entries(&session, &queue[..shown])).await?;
+        if read.iter().all(Option::is_some) {
+            break (read.into_iter().flatten().collect(), count);
+        }
+        let mut read = read.into_iter();
+        queue.retain(|_| read.next().is_none_or(|entry| entry.is_some()));
+    };
+    let waiting = acquirers.unwrap_or_else(|| queue.split_off(holder_count));
+    let end = waiters.end.min(waiting.len());
+    let from = waiters.start.min(end);
+    let read = retry(|| read_entries(&session, &waiting[from..end])).await?;
+    let positions = (from..end).zip(read);
+    Ok(LockQueuePart {
+        path,
+        kind,
+        holders,
+        holder_count,
+        waiters: positions
+            .filter_map(|(position, entry)| Some((position, entry?)))
+            .collect(),
+        waiter_count: waiting.len(),
+    })
+}
+
+/// Returns the children of a znode, none where it does not exist.
+async fn list(session: &Session, path: &ZnodePath) -> Result<Vec<String>, Error> {
+    match retry(|| session.get_children(path)).await {
+        Ok((names, _)) => Ok(names),
+        Err(Error::NoNode { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }

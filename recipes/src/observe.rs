@@ -9,7 +9,7 @@ use lockkeeper_store::{
 
 use crate::metadata::LockMetadata;
 use crate::path::IntoLockPath;
-use crate::queue::contenders;
+use crate::queue::in_order;
 use crate::select::select;
 use crate::stream::named_stream;
 use crate::token::FencingToken;
@@ -70,13 +70,27 @@ impl QueueEntry {
     ///
     /// `now_ms` as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
-        let metadata = self.metadata.as_ref()?;
+        let expected = self.metadata.as_ref()?.expected_hold()?;
+        elapsed(self.counts_from_ms(), now_ms).checked_sub(expected)
+    }
+
+    /// Returns the time from which on it has held for longer than it [expected](LockMetadata::expected_hold), in
+    /// milliseconds since the Unix epoch, by the server's clock. `None` if it states no duration. It counts as
+    /// [`overdue_by`](Self::overdue_by) does.
+    pub fn due_at_ms(&self) -> Option<i64> {
+        let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();
+        let expected = i64::try_from(expected).unwrap_or(i64::MAX);
+        Some(self.counts_from_ms().saturating_add(expected))
+    }
+
+    /// Returns the last time at which it joined or gave a sign of life.
+    fn counts_from_ms(&self) -> i64 {
+        let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
         // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
-        let since = match metadata.kept_alive.unwrap_or(0) {
+        match kept_alive.unwrap_or(0) {
             0 => self.joined_at_ms,
             _ => self.joined_at_ms.max(self.written_at_ms),
-        };
-        elapsed(since, now_ms).checked_sub(metadata.expected_hold()?)
+        }
     }
 }
 
@@ -124,9 +138,17 @@ pub(crate) async fn read_queue(
         Err(Error::NoNode { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let contenders = contenders(session, &names).into_iter();
-    let places = contenders.map(|(_, name)| path.join(name));
-    let places = places.collect::<Result<Vec<_>, Error>>()?;
+    let places = in_order(session, path, &names)?;
+    let entries = read_entries(session, &places).await?;
+    Ok(entries.into_iter().flatten().collect())
+}
+
+/// Reads entries of a queue; `None` for those that are no contenders: one that has left since it was listed, or a
+/// persistent znode.
+pub(crate) async fn read_entries(
+    session: &Session,
+    places: &[ZnodePath],
+) -> Result<Vec<Option<QueueEntry>>, Error> {
     let mut entries = Vec::with_capacity(places.len());
     for places in places.chunks(READ_AT_ONCE) {
         let reads: Vec<_> = places
@@ -134,15 +156,13 @@ pub(crate) async fn read_queue(
             .map(|path| ReadOp::GetData(path.clone()))
             .collect();
         let replies = session.multi_read(reads).await?;
-        for (path, reply) in places.iter().zip(replies) {
-            // A read that fails is of an entry that has left since the list was read; a persistent znode is no
-            // contender.
-            if let ReadReply::Data { data, stat } = reply
-                && stat.is_ephemeral()
-            {
-                entries.push(QueueEntry::read(path.clone(), data, &stat));
+        let read = places.iter().zip(replies).map(|(path, reply)| match reply {
+            ReadReply::Data { data, stat } if stat.is_ephemeral() => {
+                Some(QueueEntry::read(path.clone(), data, &stat))
             }
-        }
+            _ => None,
+        });
+        entries.extend(read);
     }
     Ok(entries)
 }

@@ -61,13 +61,14 @@ pub struct OncePer {
     period: Duration,
 }
 
-/// Answer to a process that wants to run a job.
+/// Answer to a process that wants to run a job. `R` is the run: [`Run`], or that of threads without async,
+/// [`blocking::Run`](crate::blocking::Run).
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "a turn that is dropped is given up"]
-pub enum Turn {
+pub enum Turn<R = Run> {
     /// The job is due, and this process runs it.
-    Due(Run),
+    Due(R),
     /// Another process runs it, or holds or waits for its lock.
     Running,
     /// It has run in this period.
@@ -79,12 +80,20 @@ pub enum Turn {
     },
 }
 
-impl Turn {
+impl<R> Turn<R> {
     /// Returns the run, if the job is due.
-    pub fn due(self) -> Option<Run> {
+    pub fn due(self) -> Option<R> {
         match self {
             Self::Due(run) => Some(run),
             _ => None,
+        }
+    }
+
+    pub(crate) fn map<S>(self, of: impl FnOnce(R) -> S) -> Turn<S> {
+        match self {
+            Self::Due(run) => Turn::Due(of(run)),
+            Self::Running => Turn::Running,
+            Self::NotDue { since_end, due_in } => Turn::NotDue { since_end, due_in },
         }
     }
 }

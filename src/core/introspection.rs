@@ -12,6 +12,7 @@ use super::journal::NodeKind;
 use super::sessions::SessionEnds;
 use super::watches::Watched;
 use crate::clock::BootInstant;
+use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
@@ -85,6 +86,25 @@ impl Core {
             .collect()
     }
 
+    /// Returns a bound of the slots that sessions are in.
+    pub(crate) fn session_slots(&self) -> usize {
+        self.sessions.slots.capacity()
+    }
+
+    /// Visits the sessions in these slots.
+    pub(crate) fn sessions_in(&self, slots: Range<usize>, see: &mut dyn FnMut(SessionFacts<'_>)) {
+        for session in slots.filter_map(|slot| self.sessions.slots.get(slot)) {
+            see(SessionFacts {
+                id: session.id,
+                timeout: (session.timeout_ms > 0)
+                    .then(|| Duration::from_millis(session.timeout_ms)),
+                is_local: session.is_local,
+                identities: &session.identities,
+                watches: session.watch_count,
+            });
+        }
+    }
+
     /// Returns a bound of the slots that znodes are in.
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
@@ -128,6 +148,17 @@ impl Core {
             });
         });
     }
+}
+
+/// A session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionFacts<'a> {
+    pub(crate) id: SessionId,
+    /// `None` for one that never expires.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) is_local: bool,
+    pub(crate) identities: &'a [Identity],
+    pub(crate) watches: usize,
 }
 
 /// A watch.

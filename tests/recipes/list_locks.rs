@@ -8,7 +8,7 @@ use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Acl, Client, ConnectOptions, Election, Error, LockInfo, LockKind, LockOptions, LockPath,
     LockPrefix, Mutex, RevokeTarget, Revoker, RwLock, Semaphore, Session, list_locks, lock_queue,
-    observe_locks,
+    lock_queue_part, observe_locks,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, ReadOp, Request, Response, ZnodePath};
 
@@ -89,6 +89,7 @@ on_every_backend! {
         assert_eq!(holder.age(later), age);
         assert_eq!(holder.overdue_by(later), Some(Duration::from_secs(2)));
         assert_eq!(holder.overdue_by(later - 3_000), None);
+        assert_eq!(holder.due_at_ms(), Some(later - 2_000));
         // A request is no sign of life, and a `keep_alive` is one.
         let revoker = Revoker::new(&world.observer);
         revoker.request(&RevokeTarget::holder("/l/mutex").unwrap()).await.unwrap();
@@ -98,17 +99,44 @@ on_every_backend! {
         let alive = &locks(&world.observer, "/l/mutex").await[0].holders[0];
         assert_eq!(alive.overdue_by(alive.written_at_ms + 5_001), Some(Duration::from_millis(1)));
         assert_eq!(alive.overdue_by(alive.written_at_ms + 4_999), None);
+        assert_eq!(alive.due_at_ms(), Some(alive.written_at_ms + 5_000));
         let seen = locks(&world.observer, "/l").await;
         assert_eq!(holder.age(holder.joined_at_ms - 1_000), Duration::ZERO);
         for lock in &seen {
             let queue = lock_queue(&world.observer, &lock.path).await.unwrap();
+            let part = lock_queue_part(&world.observer, &lock.path, 100, 0..100).await.unwrap();
+            let waiters: Vec<_> = queue.waiters.iter().cloned().enumerate().collect();
+            assert_eq!((part.kind, &part.holders, &part.waiters), (queue.kind, &queue.holders, &waiters));
+            assert_eq!((part.holder_count, part.waiter_count), (queue.holders.len(), waiters.len()));
+            let part = lock_queue_part(&world.observer, &lock.path, 1, 7..9).await.unwrap();
+            assert_eq!((&part.holders[..], part.waiters), (&queue.holders[..1], vec![]));
+            assert_eq!((part.holder_count, part.waiter_count), (queue.holders.len(), waiters.len()));
             let found = (queue.kind, queue.holders, queue.waiters.len());
             assert_eq!(found, (lock.kind, lock.holders.clone(), lock.waiters));
         }
         assert_eq!(lock_queue(&world.observer, "/l/none").await.unwrap().holders, []);
+        let none = lock_queue_part(&world.observer, "/l/none", 1, 0..1).await.unwrap();
+        assert_eq!((none.holders, none.holder_count, none.waiter_count), (vec![], 0, 0));
         waiter.abort();
         writer.abort();
         more.abort();
+    }
+
+    async fn a_part_of_a_queue_has_its_positions_and_the_counts_of_all(env: Env) {
+        let world = World::new(env).await;
+        let session = world.client().await.session().await.unwrap();
+        // Looks like the head, and is no contender.
+        session.create_all(&path("/l/a/lock-0000000000"), CreateMode::Persistent).await.unwrap();
+        let mut entries = Vec::new();
+        for _ in 0..5 {
+            entries.push(enter(&session, "/l/a/_c_x-lock-").await);
+        }
+        let part = lock_queue_part(&world.observer, "/l/a", 3, 1..3).await.unwrap();
+        let holders: Vec<_> = part.holders.iter().map(|it| it.path.clone()).collect();
+        assert_eq!((holders, part.holder_count, part.waiter_count), (vec![entries[0].clone()], 1, 4));
+        assert_eq!(part.holders[0].due_at_ms(), None);
+        let waiters: Vec<_> = part.waiters.iter().map(|(at, it)| (*at, it.path.clone())).collect();
+        assert_eq!(waiters, [(1, entries[2].clone()), (2, entries[3].clone())]);
     }
 
     async fn locks_nest_and_other_znodes_are_no_locks(env: Env) {

@@ -1,4 +1,4 @@
-//! What `tracing` gets to see: a span for each wait and each hold, and their events.
+//! Spans of waits and holds, and the events in them, as a subscriber of `tracing` records them.
 //!
 //! On ZooKeeper a part of that comes from threads of the client's own: tests that read it run alone in a process.
 

@@ -233,16 +233,33 @@ on_every_backend! {
     async fn a_removal_with_a_lost_answer_is_reported_once(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
-        let (warden, mut reports) = removing(&client);
-        world.lose_reply(&client, RequestKind::Delete);
-        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-        while next(&mut reports).await.0 != "Removed" {}
-        assert_eq!(guard.lost().await, LostReason::Revoked);
-        // The next is removed after that, and is the next that is told.
-        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-        assert_eq!(next(&mut reports).await, ("Expected".into(), guard.path().clone()));
-        drop(warden);
+        let (_warden, mut reports) = removing(&client);
+        a_removal_is_reported_once(&world, &client, &mut reports).await;
     }
+}
+
+/// Loses the reply to the delete that removes an overdue holder.
+async fn a_removal_is_reported_once(world: &World, client: &Client, reports: &mut WardenReports) {
+    world.lose_reply(client, RequestKind::Delete);
+    let guard = world
+        .mutex()
+        .await
+        .lock_with(stating(5, 10, 20))
+        .await
+        .unwrap();
+    while next(reports).await.0 != "Removed" {}
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    // The next is removed after that, and is the next that is told.
+    let guard = world
+        .mutex()
+        .await
+        .lock_with(stating(5, 10, 20))
+        .await
+        .unwrap();
+    assert_eq!(
+        next(reports).await,
+        ("Expected".into(), guard.path().clone())
+    );
 }
 
 /// Watches all locks below a path, and removes.
@@ -327,14 +344,8 @@ on_every_backend! {
     async fn a_removal_below_a_prefix_with_a_lost_answer_is_reported_once(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
-        let (warden, mut reports) = removing_below(&client, "/");
-        world.lose_reply(&client, RequestKind::Delete);
-        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-        while next(&mut reports).await.0 != "Removed" {}
-        assert_eq!(guard.lost().await, LostReason::Revoked);
-        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
-        assert_eq!(next(&mut reports).await, ("Expected".into(), guard.path().clone()));
-        drop(warden);
+        let (_warden, mut reports) = removing_below(&client, "/");
+        a_removal_is_reported_once(&world, &client, &mut reports).await;
     }
 
     async fn a_lock_at_rest_below_a_prefix_costs_nothing(env: Env) {

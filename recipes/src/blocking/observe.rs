@@ -1,6 +1,7 @@
 //! [`Iter`]: streams of the async recipes as iterators, and the observers of queues.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::Pin;
 
 use futures_core::Stream;
@@ -8,7 +9,7 @@ use lockkeeper_store::Error;
 
 use super::{Client, block_on, wait};
 use crate::error::Result;
-use crate::list_locks::{LockList, LockPrefix, LockQueue};
+use crate::list_locks::{LockList, LockPrefix, LockQueue, LockQueuePart};
 use crate::observe::QueueEntry;
 use crate::path::IntoLockPath;
 
@@ -108,6 +109,21 @@ where
 #[track_caller]
 pub fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<LockQueue, Error> {
     block_on(crate::lock_queue(client.as_async(), path))
+}
+
+/// Reads a part of the queue of a lock of any recipe. See [`lock_queue_part`](crate::lock_queue_part()).
+///
+/// # Errors
+/// [`Error::InvalidPath`], and those of the store.
+#[track_caller]
+pub fn lock_queue_part(
+    client: &Client,
+    path: impl IntoLockPath,
+    max_holders: usize,
+    waiters: Range<usize>,
+) -> Result<LockQueuePart, Error> {
+    let part = crate::lock_queue_part(client.as_async(), path, max_holders, waiters);
+    block_on(part)
 }
 
 /// Reads the locks at and below a prefix again as they change; the iterator blocks for the next change. See

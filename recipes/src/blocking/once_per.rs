@@ -29,43 +29,8 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug)]
 pub struct OncePer(crate::OncePer);
 
-/// Answer to a process that wants to run a job. See [`Turn`](crate::Turn).
-#[derive(Debug)]
-#[non_exhaustive]
-#[must_use = "a turn that is dropped is given up"]
-pub enum Turn {
-    /// The job is due, and this process runs it.
-    Due(Run),
-    /// Another process runs it, or holds or waits for its lock.
-    Running,
-    /// It has run in this period.
-    NotDue {
-        /// Time since the end of the last run, by the server's clock.
-        since_end: Duration,
-        /// Time until the job is due again, likewise.
-        due_in: Duration,
-    },
-}
-
-impl Turn {
-    /// Returns the run, if the job is due.
-    pub fn due(self) -> Option<Run> {
-        match self {
-            Self::Due(run) => Some(run),
-            _ => None,
-        }
-    }
-}
-
-impl From<crate::Turn> for Turn {
-    fn from(turn: crate::Turn) -> Self {
-        match turn {
-            crate::Turn::Due(run) => Self::Due(Run(run)),
-            crate::Turn::Running => Self::Running,
-            crate::Turn::NotDue { since_end, due_in } => Self::NotDue { since_end, due_in },
-        }
-    }
-}
+/// Answer to a process that wants to run a job.
+pub type Turn = crate::Turn<Run>;
 
 /// A run of a job. See [`Run`](crate::Run).
 #[derive(Debug)]
@@ -92,7 +57,7 @@ impl OncePer {
     /// Those of [`OncePer::try_begin`](crate::OncePer::try_begin).
     #[track_caller]
     pub fn try_begin(&self) -> Result<Turn> {
-        wait(self.0.try_begin()).map(Turn::from)
+        wait(self.0.try_begin()).map(Run::begun)
     }
 
     /// Begins a run as [`try_begin`](Self::try_begin) does, with the given options of the lock.
@@ -101,7 +66,7 @@ impl OncePer {
     /// Those of [`OncePer::try_begin_with`](crate::OncePer::try_begin_with).
     #[track_caller]
     pub fn try_begin_with(&self, options: LockOptions) -> Result<Turn> {
-        wait(self.0.try_begin_with(options)).map(Turn::from)
+        wait(self.0.try_begin_with(options)).map(Run::begun)
     }
 
     /// Begins a run if the job is due, and waits until no other process has the lock.
@@ -110,7 +75,7 @@ impl OncePer {
     /// Those of [`OncePer::begin`](crate::OncePer::begin).
     #[track_caller]
     pub fn begin(&self) -> Result<Turn> {
-        wait(self.0.begin()).map(Turn::from)
+        wait(self.0.begin()).map(Run::begun)
     }
 
     /// Begins a run as [`begin`](Self::begin) does, with the given options of the lock.
@@ -119,11 +84,15 @@ impl OncePer {
     /// Those of [`OncePer::begin_with`](crate::OncePer::begin_with).
     #[track_caller]
     pub fn begin_with(&self, options: LockOptions) -> Result<Turn> {
-        wait(self.0.begin_with(options)).map(Turn::from)
+        wait(self.0.begin_with(options)).map(Run::begun)
     }
 }
 
 impl Run {
+    fn begun(turn: crate::Turn) -> Turn {
+        turn.map(Self)
+    }
+
     /// Records that the job has run, and releases the lock.
     ///
     /// # Errors

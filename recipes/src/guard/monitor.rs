@@ -58,7 +58,7 @@ struct Subject {
     holder: Holder,
 }
 
-/// What a lock's loss is reported with.
+/// Description of a holder, for the report of its loss.
 pub(super) struct Holder {
     path: ZnodePath,
     kind: Kind,

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockkeeper_store::{Client, Error, Session, ZnodePath};
 
 use super::{Changes, LockInfo, LockPrefix, Root, Walk};
+use crate::names::LockKind;
 use crate::stream::named_stream;
+use crate::token::FencingToken;
 
 /// Changes of the locks below a prefix, since the item before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,12 +86,34 @@ where
     Ok(LockChanges(changes))
 }
 
+/// Features by which a state of a lock differs from another: not its data, which others write and which may be large.
+#[derive(PartialEq)]
+struct Seen {
+    kind: LockKind,
+    waiters: usize,
+    /// A token is of one entry alone, and a version of one content of its data.
+    holders: Box<[(FencingToken, i32)]>,
+}
+
+impl Seen {
+    fn of(lock: &LockInfo) -> Self {
+        let holders = lock.holders.iter();
+        Self {
+            kind: lock.kind,
+            waiters: lock.waiters,
+            holders: holders
+                .map(|holder| (holder.fencing_token, holder.version))
+                .collect(),
+        }
+    }
+}
+
 /// Reads the locks that may have changed, and compares them with those that are known.
 async fn read(
     session: &Session,
     prefix: &LockPrefix,
     changes: &mut Changes<'_>,
-    known: &mut BTreeMap<ZnodePath, LockInfo>,
+    known: &mut BTreeMap<ZnodePath, Seen>,
 ) -> Result<LockChange, Error> {
     let mut change = LockChange::default();
     let mut walk = Walk::new(session, prefix);
@@ -106,8 +130,9 @@ async fn read(
     };
     while let Some(lock) = changes.during(walk.next()).await?? {
         unseen.remove(&lock.path);
-        if known.get(&lock.path) != Some(&lock) {
-            known.insert(lock.path.clone(), lock.clone());
+        let seen = Seen::of(&lock);
+        if known.get(&lock.path) != Some(&seen) {
+            known.insert(lock.path.clone(), seen);
             change.changed.push(lock);
         }
     }
