@@ -12,7 +12,8 @@ use std::time::UNIX_EPOCH;
 
 use crate::error::Error;
 
-/// A flat folder of files. Names are single parts.
+/// A flat folder of files. Names are single parts. It is read-only unless it says otherwise: a view implements the reads
+/// alone.
 ///
 /// Creating, renaming and removing may be undone by a power loss until
 /// [`sync_folder`](Self::sync_folder) has returned.
@@ -24,19 +25,32 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
     /// Creates a file, or empties an existing one.
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    fn create(&self, _name: &str) -> io::Result<Box<dyn DiskFile>> {
+        refused()
+    }
 
     /// Gives a file another name, in one step; a file that has that name already is gone then.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        refused()
+    }
 
     /// Removes an existing file.
-    fn remove(&self, name: &str) -> io::Result<()>;
+    fn remove(&self, _name: &str) -> io::Result<()> {
+        refused()
+    }
 
     /// Makes all that was created, renamed and removed so far survive a power loss.
-    fn sync_folder(&self) -> io::Result<()>;
+    fn sync_folder(&self) -> io::Result<()> {
+        refused()
+    }
 
     /// Returns the path by which messages name a file; that of the folder for an empty name.
     fn path(&self, name: &str) -> PathBuf;
+}
+
+/// The answer of a read-only disk.
+pub(super) fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
 /// A file of a [`Disk`]. It stays the same file when its name changes.
@@ -221,10 +235,6 @@ impl View {
     }
 }
 
-pub(super) fn refused<T>() -> io::Result<T> {
-    Err(io::ErrorKind::ReadOnlyFilesystem.into())
-}
-
 impl Disk for View {
     fn list(&self) -> io::Result<Vec<String>> {
         self.0.list()
@@ -232,22 +242,6 @@ impl Disk for View {
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(RealFile(File::open(self.0.path(name))?)))
-    }
-
-    fn create(&self, _: &str) -> io::Result<Box<dyn DiskFile>> {
-        refused()
-    }
-
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        refused()
-    }
-
-    fn remove(&self, _: &str) -> io::Result<()> {
-        refused()
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        refused()
     }
 
     fn path(&self, name: &str) -> PathBuf {

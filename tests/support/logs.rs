@@ -1,4 +1,4 @@
-//! What the libraries log: spans and events of `tracing`, with their fields.
+//! A recorder of `tracing`: the spans and events of the libraries, with their fields.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};

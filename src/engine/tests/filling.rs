@@ -6,6 +6,7 @@ use super::world::{Random, World, options, scaled, wait};
 use super::*;
 use crate::core::CoreReply;
 use crate::engine::connection::{Ask, Connection};
+use crate::engine::facts::NotAdmitting;
 use crate::engine::outbox::{Message, Taken};
 use crate::log::{Boot, Faults, SimDisk};
 use crate::protocol::{Create, Request};
@@ -268,6 +269,41 @@ fn sessions_expire_while_the_disk_is_full() {
     store.create_nodes();
     store.fill_disk();
     assert!(store.is_expired());
+}
+
+/// It is how a server says that it is not ready.
+#[test]
+fn a_full_disk_admits_no_session_until_it_has_room_again() {
+    let mut store = Silence::new();
+    store.create_nodes();
+    assert_eq!(store.world.store.check_admission(), Ok(()));
+    store.forbid_growth();
+    while store.ask(set(&path("/n0"), 10)).is_ok() {}
+    let refused = store.world.store.check_admission();
+    let full = matches!(refused, Err(NotAdmitting::Refused(Error::DiskFull { .. })));
+    assert!(full, "{refused:?}");
+    store.disk.fail(0, Faults::default());
+    store.write_all();
+    assert_eq!(store.world.store.check_admission(), Ok(()));
+}
+
+#[test]
+fn a_failed_log_admits_no_session() {
+    let mut store = Silence::new();
+    let failing = Faults {
+        sync_error_every: 1,
+        ..Faults::default()
+    };
+    store.disk.fail(0, failing);
+    store.ask(create(&path("/a"))).unwrap_err();
+    store.disk.fail(0, Faults::default());
+    store.write_all();
+    let refused = store.world.store.check_admission();
+    let failed = matches!(
+        refused,
+        Err(NotAdmitting::Refused(Error::StoreFailed { .. }))
+    );
+    assert!(failed, "{refused:?}");
 }
 
 /// Deletes have a reserve, and leave a part of it to the end of dead sessions.

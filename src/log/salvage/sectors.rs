@@ -69,22 +69,6 @@ impl<D: Disk> Disk for Sectors<D> {
         }))
     }
 
-    fn create(&self, _: &str) -> io::Result<Box<dyn DiskFile>> {
-        refused()
-    }
-
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        refused()
-    }
-
-    fn remove(&self, _: &str) -> io::Result<()> {
-        refused()
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        refused()
-    }
-
     fn path(&self, name: &str) -> std::path::PathBuf {
         self.disk.path(name)
     }

@@ -443,22 +443,6 @@ impl Disk for BadDisk {
         Ok(Box::new(BadFile { file, bad }))
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.view.create(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.view.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.view.remove(name)
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        self.view.sync_folder()
-    }
-
     fn path(&self, name: &str) -> PathBuf {
         self.view.path(name)
     }
