@@ -18,7 +18,7 @@
 //! | `write`, `multi`, `read`, `acl` | the requests |
 //! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
 //! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
-//! | `reaper`, `introspection` | container and TTL znodes; counts and lists for operators |
+//! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; what an audit log keeps |
 
 #![cfg_attr(
     not(any(test, feature = "file")),
@@ -26,6 +26,8 @@
 )]
 
 mod acl;
+#[cfg(any(test, feature = "server"))]
+mod audit;
 mod budget;
 mod effects;
 mod expiry;
@@ -51,12 +53,16 @@ mod watches;
 mod work;
 mod write;
 
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::audit::{Change, ChangeKind};
 pub(crate) use self::budget::bytes_of_acl;
 pub(crate) use self::effects::Effects;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::introspection::{Counts, Settings};
 pub(crate) use self::journal::{Journal, NewNode, NodeKind, Txn, TxnOp};
 pub(crate) use self::lifecycle::End;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::lifecycle::Kicked;
 pub(crate) use self::options::{CoreOptions, Limits};
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::read::{ANSWER_BYTES, Found};

@@ -58,7 +58,7 @@ pub use self::options::StoreOptions;
 
 #[cfg(feature = "server")]
 pub(crate) use self::{
-    connection::{Ask, Connection, Follower},
+    connection::{Ask, AuditedChange, Connection, Follower},
     facts::{Listed, NotAdmitting, Room},
     outbox::{Ending, Message, Taken},
     remote::Remote,

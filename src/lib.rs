@@ -88,7 +88,10 @@ pub use server::TlsOptions;
 #[cfg(all(feature = "server", feature = "metrics"))]
 pub use server::register_process_metrics;
 #[cfg(feature = "server")]
-pub use server::{NotReady, Server, ServerError, ServerMonitor, ServerOptions};
+pub use server::{
+    AccessOptions, AuditEvent, AuditOutcome, AuditRecord, AuditSink, KickOutcome, NotReady, Server,
+    ServerError, ServerMonitor, ServerOptions, SessionInfo, SocketListener,
+};
 pub use session::{Call, Heartbeat, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;

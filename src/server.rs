@@ -4,12 +4,15 @@
 //! `connection.rs` serves a connection's requests, from its first byte to its last; `listener.rs` accepts connections,
 //! and `connection_table.rs` has their limits and statistics.
 
+mod access;
 mod admin;
+mod audit;
 mod auth;
 mod busy_poll;
 mod connection;
 mod connection_entry;
 mod connection_table;
+mod drain;
 mod error;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
@@ -28,6 +31,7 @@ mod process_watch;
 mod protocol;
 mod readiness;
 mod request_counters;
+mod sessions;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -47,11 +51,16 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use self::access::Access;
+pub use self::access::AccessOptions;
 use self::admin::{Admin, ListenAddresses};
-use self::auth::{Penalties, Policy};
+use self::audit::Audit;
+pub use self::audit::{AuditEvent, AuditOutcome, AuditRecord, AuditSink};
+use self::auth::Penalties;
 use self::busy_poll::BusyPoll;
 use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
+use self::drain::Drain;
 pub use self::error::ServerError;
 use self::listener::{Listener, ListenerKind, accept, listen};
 #[cfg(feature = "metrics")]
@@ -60,11 +69,13 @@ use self::options::Limits;
 pub use self::options::ServerOptions;
 use self::peer::PeerAddress;
 pub use self::readiness::{NotReady, ServerMonitor};
+pub use self::sessions::{KickOutcome, SessionInfo};
 use self::stats::Sources;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
 use self::unix_socket::SocketFile;
+pub use self::unix_socket::SocketListener;
 use crate::clock::Clock;
 use crate::engine::{Remote, Store};
 
@@ -150,6 +161,10 @@ impl Server {
             server.open(Listener::Unix(listener));
         }
         server.poll_busily();
+        if server.shared.audit.is_on() {
+            let audit = server.shared.audit.clone();
+            server.tasks.push(tokio::spawn(audit.sum_up()));
+        }
         Ok(server)
     }
 
@@ -217,6 +232,7 @@ impl Server {
             // Without a limit: a task that is asked to close at once does so at its next poll.
             self.shared.table.emptied().await;
         }
+        self.shared.audit.finish();
     }
 
     fn stop_accepting(&mut self) {
@@ -233,7 +249,9 @@ struct Shared {
     store: Store,
     remote: Remote,
     limits: Limits,
-    policy: Arc<Policy>,
+    access: Access,
+    audit: Arc<Audit>,
+    drain: Drain,
     admin: Admin,
     #[cfg(feature = "metrics")]
     sources: Arc<Sources>,
@@ -282,12 +300,10 @@ fn shared_state(
     Ok(Shared {
         store: store.clone(),
         limits,
-        policy: Arc::new(Policy {
-            requires_auth: options.require_auth,
-            users: options.users,
-            superuser: remote.superuser(),
-        }),
-        admin: Admin::new(sources.clone(), options.words, addresses),
+        access: Access::new(&options, remote.superuser()),
+        audit: Arc::new(Audit::new(options.audit.0, store.clock().clone())),
+        drain: Drain::default(),
+        admin: Admin::new(sources.clone(), addresses),
         #[cfg(feature = "metrics")]
         sources,
         unfinished,

@@ -35,6 +35,13 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
+    /// Replaces the digest of the superuser. Sessions that have proved the former one keep their rights until their
+    /// connections end.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn set_superuser(&mut self, digest: Option<Identity>) {
+        self.options.super_digest = digest;
+    }
+
     /// Adds an identity to the session of this connection, once. The digest of the superuser brings that identity, too.
     ///
     /// # Errors

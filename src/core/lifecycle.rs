@@ -38,6 +38,18 @@ impl End {
     }
 }
 
+/// Outcome of a wish to end a session.
+#[cfg(any(test, feature = "server"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kicked {
+    Ended,
+    /// One of the next ticks ends it.
+    Ending,
+    NoSession,
+    /// It is one of the store's own process, which ends it itself.
+    Local,
+}
+
 impl Core {
     /// Opens a session under an unused id. `timeout` is clamped to the store's bounds; without one the session never
     /// expires. A local session dies with the process.
@@ -211,7 +223,7 @@ impl Core {
     }
 
     /// Returns the slot of a session.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
         self.sessions.find(id)
     }
@@ -334,6 +346,37 @@ impl Core {
         if self.is_current(of) {
             self.sessions.slots[of.slot as usize].has_exited = true;
             self.sessions.doom(of.slot, now.moment);
+        }
+    }
+
+    /// Ends a session of another process at the wish of an operator, as if it had expired; by one of the next ticks if
+    /// `may_log` is false, since the log has no room for its end, or if it has many watches. It is refused from now on.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn kick(
+        &mut self,
+        id: SessionId,
+        may_log: bool,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Kicked {
+        let Some(slot) = self.sessions.find(id) else {
+            return Kicked::NoSession;
+        };
+        let session = self.sessions.get_mut(slot);
+        if session.is_local {
+            return Kicked::Local;
+        }
+        session.is_kicked = true;
+        // Its connection is refused from here on, also where a later tick ends it: a client that works on would rely
+        // on a session whose end was promised.
+        session.connection += 1;
+        match may_log {
+            true => self.expire(slot, now, effects),
+            false => self.sessions.doom(slot, now.moment),
+        }
+        match self.sessions.find(id) {
+            None => Kicked::Ended,
+            Some(_) => Kicked::Ending,
         }
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Session {
     is_doomed: bool,
     /// True once its client's process has exited: it ends for that reason.
     pub(super) has_exited: bool,
+    /// True once an operator has asked for its end: it ends for that reason.
+    pub(super) is_kicked: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
@@ -100,6 +102,7 @@ impl Session {
             grace: Grace::default(),
             is_doomed: false,
             has_exited: false,
+            is_kicked: false,
             is_attached: false,
             connection: 0,
             identities: Identities::default(),
@@ -152,6 +155,8 @@ pub(crate) struct SessionEnds {
     pub(crate) expired: u64,
     /// With the processes of their clients.
     pub(crate) exited: u64,
+    /// By an operator.
+    pub(crate) kicked: u64,
 }
 
 impl Sessions {
@@ -307,6 +312,7 @@ impl Sessions {
         }
         match end {
             End::Closed => self.ends.closed += 1,
+            End::Expired if session.is_kicked => self.ends.kicked += 1,
             End::Expired if session.has_exited => self.ends.exited += 1,
             End::Expired => self.ends.expired += 1,
         }

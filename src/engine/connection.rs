@@ -18,7 +18,7 @@ use super::outbox::{Ending, Outbox};
 use super::remote::note_timeout;
 use super::state::{State, Wakeups};
 use crate::core::{
-    CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter, WatchKey,
+    Change, Core, CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter, WatchKey,
 };
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
@@ -44,8 +44,20 @@ pub(crate) struct Connection {
     proved_at: AtomicI64,
     /// Ready when a busy log has room for the next request; `None` while no request waits for that.
     room: Mutex<Option<BoxFuture<()>>>,
+    /// Changes for the audit log since [`take_changes`](Self::take_changes); `None` where there is none.
+    changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
     /// True if requests have woken connections, their own at times, since [`take_woken`](Self::take_woken).
     has_woken: AtomicBool,
+}
+
+/// A change of an audited connection, after it was made or refused.
+#[derive(Debug)]
+pub(crate) struct AuditedChange {
+    pub(crate) change: Change,
+    /// The identities of the session at that moment, as they may be shown.
+    pub(crate) identities: Vec<String>,
+    /// Its transaction; `None` if the session had no right to it.
+    pub(crate) zxid: Option<Zxid>,
 }
 
 /// A request of a connection to its session.
@@ -122,6 +134,7 @@ impl Connection {
             barrier: state.durable.as_ref().map(|durable| durable.barrier()),
             proved_at: AtomicI64::new(0),
             room: Mutex::default(),
+            changes: None,
             has_woken: AtomicBool::new(false),
         }
     }
@@ -320,7 +333,16 @@ impl Connection {
                 return Step::Cut(Ask::Request(Request::Close));
             }
             Ask::Request(request) => {
-                state.apply(|core, effects| core.submit(session, request, now, effects))
+                let changes = match &self.changes {
+                    Some(_) => state.core.changes_of(session, &request),
+                    None => Vec::new(),
+                };
+                let answer =
+                    state.apply(|core, effects| core.submit(session, request, now, effects));
+                if !changes.is_empty() {
+                    self.note_changes(changes, &answer, &state.core);
+                }
+                answer
             }
             Ask::Ping => state
                 .apply(|core, effects| core.ping(session, now, effects))
@@ -356,6 +378,38 @@ impl Connection {
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
+    }
+
+    /// Keeps its changes for [`take_changes`](Self::take_changes) from now on.
+    pub(crate) fn audited(mut self) -> Self {
+        self.changes = Some(Box::default());
+        self
+    }
+
+    /// Notes the changes of a request that was carried out, or refused for lack of a right. Any other failure has
+    /// changed nothing, and shows nothing but a client that was late.
+    fn note_changes(&self, changes: Vec<Change>, answer: &Result<CoreReply>, core: &Core) {
+        let zxid = match answer {
+            Ok(_) => Some(core.last_zxid()),
+            Err(error) if is_denied(error) => None,
+            Err(_) => return,
+        };
+        let Some(noted) = &self.changes else { return };
+        let identities = core.identities(self.session).iter();
+        let identities: Vec<_> = identities.map(|identity| format!("{identity:?}")).collect();
+        noted
+            .lock()
+            .extend(changes.into_iter().map(|change| AuditedChange {
+                change,
+                identities: identities.clone(),
+                zxid,
+            }));
+    }
+
+    /// Returns the changes since the last call.
+    pub(crate) fn take_changes(&self) -> Vec<AuditedChange> {
+        let changes = self.changes.as_ref();
+        changes.map_or_else(Vec::new, |noted| std::mem::take(&mut *noted.lock()))
     }
 
     /// Ends the session if the connection was asked for signs of life, and none has come since. To be called when all
@@ -457,6 +511,15 @@ impl Follower {
         if let Some(engine) = self.engine.upgrade() {
             end_session(&engine, self.session);
         }
+    }
+}
+
+/// Returns true for a request, or a part of a multi, that its session had no right to.
+fn is_denied(error: &Error) -> bool {
+    match error {
+        Error::NoAuth { .. } => true,
+        Error::MultiFailed { source, .. } => is_denied(source),
+        _ => false,
     }
 }
 

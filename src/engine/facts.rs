@@ -1,8 +1,9 @@
 //! Facts for the four-letter words. Lists are walked in pieces, and the store's lock goes to others in between: an
 //! operator's question must not delay clients (invariant 15).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
@@ -67,6 +68,19 @@ pub(crate) struct Watched {
     pub(crate) sessions: usize,
     pub(crate) paths: usize,
     pub(crate) watches: usize,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListedSession {
+    pub(crate) id: SessionId,
+    /// `None` for one that never expires.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) is_local: bool,
+    /// As they may be shown.
+    pub(crate) identities: Vec<String>,
+    pub(crate) watches: usize,
+    pub(crate) ephemerals: usize,
 }
 
 /// The paths of each session.
@@ -185,6 +199,39 @@ impl Store {
             list: owned,
             is_whole,
         }
+    }
+
+    /// Lists all sessions, with the number of their ephemeral znodes.
+    pub(crate) fn sessions(&self) -> Vec<ListedSession> {
+        let mut sessions = Vec::new();
+        self.walk(Core::session_slots, |core, slots| {
+            core.sessions_in(slots, &mut |session| {
+                sessions.push(ListedSession {
+                    id: session.id,
+                    timeout: session.timeout,
+                    is_local: session.is_local,
+                    identities: session
+                        .identities
+                        .iter()
+                        .map(|it| format!("{it:?}"))
+                        .collect(),
+                    watches: session.watches,
+                    ephemerals: 0,
+                });
+            });
+            true
+        });
+        let mut counts = HashMap::<SessionId, usize>::new();
+        self.walk(Core::znode_slots, |core, slots| {
+            core.ephemerals_in(slots, &mut |owner, _| {
+                *counts.entry(owner).or_default() += 1
+            });
+            true
+        });
+        for session in &mut sessions {
+            session.ephemerals = counts.get(&session.id).copied().unwrap_or(0);
+        }
+        sessions
     }
 
     /// Lists the watches by path and session. Watches of children alone are left out, as ZooKeeper does.

@@ -12,7 +12,7 @@ use super::outbox::Ending;
 use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
-use crate::core::{Core, ReattachError};
+use crate::core::{Core, Kicked, ReattachError};
 use crate::error::Result;
 use crate::fork;
 use crate::future::BoxFuture;
@@ -228,6 +228,46 @@ impl Remote {
             former.wake();
         }
         Ok(connection)
+    }
+
+    /// Ends a session of another process, wherever its connection is. Returns once the log has its end, so that no restart
+    /// brings back a session whose end was confirmed.
+    ///
+    /// # Errors
+    /// [`StoreFailed`](crate::Error::StoreFailed).
+    pub(crate) async fn kick(&self, id: SessionId) -> Result<Kicked> {
+        let engine = &self.engine;
+        let (kicked, passage) = {
+            let now = engine.now(true, true);
+            let mut state = engine.state.lock();
+            state.check_log()?;
+            let may_log = state.may_tick();
+            let slot = state.core.slot_of(id);
+            let kicked = state.apply(|core, effects| core.kick(id, may_log, now, effects));
+            // One that ends later is cut off now: its client must not work on.
+            if kicked == Kicked::Ending
+                && let Some(outbox) = slot.and_then(|slot| state.sessions.outbox(slot).cloned())
+                && outbox.end(Ending::Expired)
+            {
+                outbox.wake();
+            }
+            let ended = state.core.last_kept();
+            let passage = state
+                .durable
+                .as_ref()
+                .and_then(|durable| durable.passage(ended));
+            engine.settle(state);
+            (kicked, passage)
+        };
+        if let Some(passage) = passage {
+            passage.await?;
+        }
+        Ok(kicked)
+    }
+
+    /// Replaces the digest of the identity that may do everything.
+    pub(crate) fn set_superuser(&self, digest: Option<Identity>) {
+        self.engine.state.lock().core.set_superuser(digest);
     }
 
     /// Returns the identity that may do everything, if one is configured.

@@ -12,13 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
 use super::connection_table::ConnectionGuard;
+use super::drain::Drain;
 use super::stats::Sources;
 use super::transport::linger_close;
-use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
+use super::{AuditEvent, Shared};
+use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 /// Answers the four-letter words of a server.
 pub(super) struct Admin {
-    words: Whitelist,
     texts: Arc<Texts>,
     /// Limits the long texts that are composed at the same time, and so their memory.
     permits: Arc<Semaphore>,
@@ -41,21 +42,37 @@ struct Answer {
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
-    pub(super) fn new(sources: Arc<Sources>, words: Whitelist, addresses: ListenAddresses) -> Self {
+    pub(super) fn new(sources: Arc<Sources>, addresses: ListenAddresses) -> Self {
         Self {
-            words,
             texts: Arc::new(Texts::new(sources, addresses)),
             permits: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }
 
     /// Answers a word, and closes the connection so that the answer arrives.
-    pub(super) async fn serve_word<S>(&self, word: Word, stream: &mut S, guard: &ConnectionGuard)
-    where
+    pub(super) async fn serve_word<S>(
+        &self,
+        word: Word,
+        stream: &mut S,
+        guard: &ConnectionGuard,
+        shared: &Shared,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         guard.record_word(word.letters().len());
-        let answer = self.answer(word).await;
+        let policy = shared.access.policy();
+        let is_allowed = policy.words.allows(word) && policy.answers_words_of(guard.address());
+        let answer = match is_allowed {
+            true => self.answer(word, &shared.drain).await,
+            false => {
+                shared
+                    .audit
+                    .failure(AuditEvent::FourLetterWord, guard.address(), |record| {
+                        record.word = Some(word.letters());
+                    });
+                Answer::short(word.refusal())
+            }
+        };
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
             // Before the linger: a client that keeps its end open must not hold one of the few permits.
             drop(answer);
@@ -63,14 +80,23 @@ impl Admin {
         }
     }
 
-    async fn answer(&self, word: Word) -> Answer {
-        if !self.words.allows(word) {
-            return Answer::short(word.refusal());
+    /// Returns a word's text, in this thread.
+    pub(super) fn text(&self, word: Word, drain: &Drain) -> String {
+        let is_at_work = self.texts.is_at_work();
+        match word {
+            Word::Ruok => IMOK.into(),
+            Word::Isro => isro(is_at_work && !drain.is_on()).into(),
+            _ if !is_at_work => NOT_SERVING.into(),
+            _ => self.texts.of(word),
         }
+    }
+
+    async fn answer(&self, word: Word, drain: &Drain) -> Answer {
         let is_at_work = self.texts.is_at_work();
         match word {
             Word::Ruok => return Answer::short(IMOK),
-            Word::Isro => return Answer::short(isro(is_at_work)),
+            // A balancer that asks must send nobody to a server that takes nobody.
+            Word::Isro => return Answer::short(isro(is_at_work && !drain.is_on())),
             _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
         }

@@ -9,18 +9,35 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::access::{Access, WordClients};
 use super::peer::PeerAddress;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
-use crate::identity::{Identities, Identity};
+use crate::identity::{DIGEST, Identities, Identity};
+use crate::wire::admin::Whitelist;
 
 /// Rules by which a server admits clients.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
+    /// Number of the policy: a later one has a higher number.
+    pub(super) generation: u64,
     pub(super) requires_auth: bool,
     /// Users whose digests are accepted; if empty, any digest is, as by ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
+    /// Four-letter words that are answered, and to whom.
+    pub(super) words: Whitelist,
+    pub(super) word_clients: WordClients,
+}
+
+impl Policy {
+    /// Returns true if a client may have proved this.
+    fn accepts(&self, identity: &Identity) -> bool {
+        identity.scheme != DIGEST
+            || self.users.is_empty()
+            || self.users.contains(identity)
+            || self.superuser.as_ref() == Some(identity)
+    }
 }
 
 /// Identities that one client has proved.
@@ -70,6 +87,34 @@ impl Admission {
         Ok(())
     }
 
+    /// Judges the client by the rules that are in force. Returns false if one of its identities is none any more, or no
+    /// longer the superuser.
+    pub(super) fn renew(&mut self, access: &Access) -> bool {
+        if access.is_current(self.policy.generation) {
+            return true;
+        }
+        let former = std::mem::replace(&mut self.policy, access.policy());
+        let superuser = self.policy.superuser.as_ref();
+        self.identities.iter().all(|identity| {
+            let was_superuser = former.superuser.as_ref() == Some(identity);
+            self.policy.accepts(identity) && (!was_superuser || superuser == Some(identity))
+        })
+    }
+
+    /// Returns the number of the client's identities.
+    pub(super) fn known(&self) -> usize {
+        self.identities.len()
+    }
+
+    /// Returns the proved identities as they may be shown, as `digest:jane`.
+    pub(super) fn shown(&self) -> Vec<String> {
+        let shown = self
+            .identities
+            .iter()
+            .map(|identity| format!("{identity:?}"));
+        shown.collect()
+    }
+
     /// Returns true if the client may send any request.
     pub(super) fn is_admitted(&self) -> bool {
         self.is_proven || !self.policy.requires_auth
@@ -88,11 +133,7 @@ impl Admission {
         let Ok(identity) = Identity::proved(scheme, secret) else {
             return Proof::Refused;
         };
-        let policy = &self.policy;
-        let is_known = policy.users.is_empty()
-            || policy.users.contains(&identity)
-            || policy.superuser.as_ref() == Some(&identity);
-        if !is_known {
+        if !self.policy.accepts(&identity) {
             return Proof::Refused;
         }
         // A user that is proved again, or a limit that is reached, is no failed guess, and has no penalty.

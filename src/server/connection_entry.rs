@@ -63,6 +63,8 @@ pub(super) enum CloseRequest {
     Now = 3,
     /// Its incomplete request is the oldest, and others need the memory.
     Unfinished = 4,
+    /// An operator asks for it. Its session stays.
+    Disconnected = 5,
 }
 
 /// Traffic of a connection since its task last reported it.
@@ -314,6 +316,11 @@ impl ConnectionEntry {
         }
     }
 
+    /// Has the connection's task look at what is asked of it.
+    pub(super) fn wake(&self) {
+        self.task.wake();
+    }
+
     /// Returns the request to close the connection, if there is one.
     pub(super) fn close_request(&self) -> Option<CloseRequest> {
         match self.close_request.load(Ordering::Acquire) {
@@ -321,6 +328,7 @@ impl ConnectionEntry {
             2 => Some(CloseRequest::Shutdown),
             3 => Some(CloseRequest::Now),
             4 => Some(CloseRequest::Unfinished),
+            5 => Some(CloseRequest::Disconnected),
             _ => None,
         }
     }

@@ -119,6 +119,8 @@ counts! {
     SessionDiskFull,
     /// Sessions refused for any other reason, such as a failed disk.
     SessionFailed,
+    /// Sessions refused since the server drains.
+    SessionDraining,
 }
 
 /// Number of the connections of each transport.

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::Shared;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
 use super::peer::PeerAddress;
 use super::protocol::Agreed;
-use super::transport::linger_close;
+use super::transport::{linger_close, unless_closed};
+use super::{AuditEvent, Shared};
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -50,6 +50,8 @@ pub(super) enum HandshakeError {
     NoSession,
     /// The store has no room for another session.
     Full,
+    /// The server drains: it opens no more sessions.
+    Draining,
 }
 
 const READ_BYTES: usize = 1024;
@@ -283,10 +285,17 @@ async fn open_session(
         HandshakeError::Full
     };
     if request.session == SessionId(0) {
-        let needs_proof = shared.policy.requires_auth && !is_proven;
+        let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        let opened = remote.open(request.timeout, limit).await;
-        return opened.map_err(full);
+        // The drain is looked at first: a session that is opened after its begin could keep the server from its end.
+        let opened = remote.open(request.timeout, limit);
+        return match unless_closed(shared.drain.begun(), opened).await {
+            Some(opened) => opened.map_err(full),
+            None => {
+                shared.table.count(Count::SessionDraining);
+                Err(HandshakeError::Draining)
+            }
+        };
     }
     // A password of any other length is as wrong as zeros: no session has that password.
     let password = request.password.unwrap_or_default();
@@ -307,6 +316,11 @@ async fn open_session(
 /// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
+    shared
+        .audit
+        .failure(AuditEvent::TakeUpSession, address, |record| {
+            record.session = Some(session);
+        });
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
         tracing::warn!(%address, %session, suppressed, "wrong session password");

@@ -97,6 +97,7 @@ struct Readings {
     /// `None` for a store without a folder.
     files: Option<FolderFiles>,
     is_ready: bool,
+    is_draining: bool,
 }
 
 impl Readings {
@@ -115,6 +116,7 @@ impl Readings {
                 .then(|| folder_files(Path::new(store.place()))),
             stats,
             is_ready,
+            is_draining: shared.drain.is_on(),
         }
     }
 }

@@ -3,9 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ServerError;
+use super::access::{self, WordClients};
+use super::audit::SharedSink;
+use super::{AuditSink, ServerError};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::size::MAX_FRAME_BYTES;
@@ -22,6 +25,8 @@ pub struct ServerOptions {
     pub(super) unix_mode: u32,
     pub(super) watch_processes: bool,
     pub(super) words: Whitelist,
+    pub(super) word_clients: WordClients,
+    pub(super) audit: SharedSink,
     pub(super) require_auth: bool,
     /// Users whose digests are accepted; if empty, any digest is.
     pub(super) users: Vec<Identity>,
@@ -63,6 +68,8 @@ impl Default for ServerOptions {
             unix_mode: DEFAULT_MODE,
             watch_processes: true,
             words: Whitelist::default(),
+            word_clients: WordClients::default(),
+            audit: SharedSink::default(),
             require_auth: false,
             users: Vec::new(),
             insecure: false,
@@ -165,6 +172,26 @@ impl ServerOptions {
         Ok(self)
     }
 
+    /// Sets the clients whose four-letter words are answered, since words have no authentication: addresses and
+    /// networks, `unix` for the Unix socket, as in `127.0.0.1,::1,10.0.0.0/8,unix`, or `*` for all, the default. The
+    /// words of others are refused, `srvr` included.
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for anything else.
+    pub fn four_letter_words_from(mut self, clients: &str) -> Result<Self> {
+        self.word_clients = WordClients::parse(clients)?;
+        Ok(self)
+    }
+
+    /// Sets the receiver of the audit records: who deleted what, changed an access control list, or failed to
+    /// authenticate, and from where. What the server's own process does in its store is not recorded, nor is the release
+    /// of a lock by its own session.
+    #[must_use]
+    pub fn audit(mut self, sink: impl AuditSink) -> Self {
+        self.audit = SharedSink(Some(Arc::new(sink)));
+        self
+    }
+
     /// Requires authentication of every client (ZooKeeper's `enforce.auth`): with the digest of a user name and
     /// password, by a client certificate, or over a Unix socket by the client's user. Without any [`user`](Self::user), any name and password are accepted, as
     /// by ZooKeeper: they identify a client and prove nothing.
@@ -182,10 +209,7 @@ impl ServerOptions {
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
     pub fn user(mut self, digest: &str) -> Result<Self> {
-        let user = Identity::written_digest(digest).ok_or_else(|| {
-            Error::BadArguments("a user is given as user:base64(sha1(user:password))".into())
-        })?;
-        self.users.push(user);
+        self.users.push(access::user(digest)?);
         Ok(self)
     }
 

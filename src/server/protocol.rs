@@ -11,6 +11,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::access::Access;
+use super::audit::claimed_user;
 use super::auth::{Admission, Proof};
 use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
@@ -51,6 +53,8 @@ pub(super) struct ProtocolState {
     delta: TrafficDelta,
     /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
+    /// The proofs among the requests that were parsed last.
+    proofs: Vec<ProofAttempt>,
     /// Size of the last reply that was too large to be sent, as far as it was computed.
     too_large: Option<usize>,
 }
@@ -159,6 +163,7 @@ impl ProtocolState {
             is_over: false,
             delta: TrafficDelta::default(),
             has_failed_proof: false,
+            proofs: Vec::new(),
             too_large: None,
         }
     }
@@ -244,6 +249,7 @@ impl ProtocolState {
                 Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
             self.is_over = taken.is_last();
+            self.proofs.extend(taken.proof);
             // Counted now, not with its delayed response: a client that disconnects before it must be counted, too.
             self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
             self.delta.has_failed_proof |= self.has_failed_proof;
@@ -261,6 +267,21 @@ impl ProtocolState {
     /// Returns true, once, if the last parsed request is a failed proof of identity.
     pub(super) fn has_failed_proof(&mut self) -> bool {
         std::mem::take(&mut self.has_failed_proof)
+    }
+
+    /// Returns the proofs of identity among the requests that were parsed since the last call.
+    pub(super) fn take_proofs(&mut self) -> Vec<ProofAttempt> {
+        std::mem::take(&mut self.proofs)
+    }
+
+    /// Returns the identities that the client has proved, as they may be shown.
+    pub(super) fn identities(&self) -> Vec<String> {
+        self.admission.shown()
+    }
+
+    /// Judges the client by the rules that are in force; false if it has proved an identity that is none any more.
+    pub(super) fn renew(&mut self, access: &Access) -> bool {
+        self.admission.renew(access)
     }
 
     /// Returns the requests to submit to the store.
@@ -455,6 +476,16 @@ pub(super) struct ParsedRequest {
     op: i32,
     shape: ResponseShape,
     ask: Ask,
+    /// Of a proof of identity that proves something new, or nothing.
+    proof: Option<ProofAttempt>,
+}
+
+/// A proof of identity, for the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ProofAttempt {
+    Accepted,
+    /// With the user that the client named.
+    Refused(Option<String>),
 }
 
 impl ParsedRequest {
@@ -464,6 +495,7 @@ impl ParsedRequest {
             op,
             shape,
             ask,
+            proof: None,
         }
     }
 
@@ -483,6 +515,7 @@ impl Admission {
     fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
         let op = request.op();
+        let known = self.known();
         let (shape, ask) = match request {
             wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
             wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
@@ -496,7 +529,21 @@ impl Admission {
             wire::Request::WhoAmI => (ResponseShape::WhoAmI(self.who_am_i()), Ask::Ping),
             other => store_request(other),
         };
-        ParsedRequest::new(xid, op.number(), shape, ask)
+        let proof = match (&shape, request) {
+            (ResponseShape::Identity(Err(_)), wire::Request::Auth(auth)) => {
+                Some(ProofAttempt::Refused(claimed_user(&auth.scheme, auth.auth)))
+            }
+            (ResponseShape::Identity(Err(_)), _) => Some(ProofAttempt::Refused(None)),
+            // Once for each identity: a client may prove the same one again without end.
+            (ResponseShape::Identity(Ok(())), _) => {
+                (self.known() > known).then_some(ProofAttempt::Accepted)
+            }
+            _ => None,
+        };
+        ParsedRequest {
+            proof,
+            ..ParsedRequest::new(xid, op.number(), shape, ask)
+        }
     }
 
     fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {

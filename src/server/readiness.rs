@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Server, Shared};
+use super::{Server, SessionInfo, Shared};
 use crate::engine::NotAdmitting;
 use crate::error::Error;
+use crate::wire::admin::Word;
 
 /// Watches over a server: a clone tells if it is ready, from any thread, also while it is shut down and after its end.
 /// It keeps neither the server nor its store alive.
@@ -28,7 +29,7 @@ pub struct ServerMonitor(Weak<Shared>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReady {
-    /// The server shuts down, or has ended.
+    /// The server opens no sessions ([`Server::drain`]), shuts down, or has ended.
     #[error("the server is draining")]
     Draining,
     /// After a restart, clients may still believe in sessions that it has ended.
@@ -62,13 +63,29 @@ impl ServerMonitor {
         {
             return Err(NotReady::StoreFailed(error.clone()));
         }
-        if shared.table.is_closed() {
+        if shared.table.is_closed() || shared.drain.is_on() {
             return Err(NotReady::Draining);
         }
         admission.map_err(|reason| match reason {
             NotAdmitting::Pause => NotReady::Paused,
             NotAdmitting::Refused(error) => NotReady::DiskFull(error),
         })
+    }
+}
+
+impl ServerMonitor {
+    /// Lists the sessions, as [`Server::sessions`]; none once the server has ended.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let shared = self.0.upgrade();
+        shared.map_or_else(Vec::new, |shared| shared.list_sessions())
+    }
+
+    /// Returns the text of a four-letter word, whichever words clients may send; `None` for an unknown word, and once
+    /// the server has ended. Some read files, or much of the store: call it from a thread that may block.
+    pub fn four_letter_word(&self, word: &str) -> Option<String> {
+        let letters = word.as_bytes().try_into().ok()?;
+        let shared = self.0.upgrade()?;
+        Some(shared.admin.text(Word::parse(letters)?, &shared.drain))
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, connect};
-use tokio::net::{UnixListener, UnixSocket};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use super::ServerError;
 use super::listener::BACKLOG;
@@ -24,6 +24,42 @@ use super::listener::BACKLOG;
 pub(super) struct SocketFile {
     path: PathBuf,
     id: FileId,
+}
+
+/// A listening Unix socket of a program's own, as for its administration, with the care that a server's has: it is
+/// created with its final permissions, one that a killed program has left behind is replaced, and that of a living one
+/// is not. Dropping it removes the file.
+#[derive(Debug)]
+pub struct SocketListener {
+    // First, so that it goes first: while the socket listens, no other program takes the file for one left behind.
+    file: SocketFile,
+    listener: UnixListener,
+}
+
+impl SocketListener {
+    /// Listens at a path, with these permissions of the file, on the current tokio runtime. To connect takes the
+    /// permission to write.
+    ///
+    /// # Errors
+    /// [`ServerError::UnixSocketInUse`] and [`ServerError::UnixSocket`].
+    pub fn bind(path: impl AsRef<Path>, mode: u32) -> Result<Self, ServerError> {
+        let (listener, file) = listen(path.as_ref(), mode)?;
+        Ok(Self { file, listener })
+    }
+
+    /// Returns the absolute path.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Accepts a connection. Cancel safe.
+    ///
+    /// # Errors
+    /// The system's, mostly for lack of file descriptors; another call may succeed.
+    pub async fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept().await?;
+        Ok(stream)
+    }
 }
 
 /// Identity of a file. The inode's number alone would not do, since a file system may give it to the next file; the

@@ -19,6 +19,13 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
         read: |of| whole(of.is_ready.into()),
     },
     Metric {
+        name: "lockkeeper_draining",
+        help: "1 while the server drains: it opens no sessions, and serves those that it has. Else 0.",
+        kind: GAUGE,
+        labels: &[],
+        read: |of| whole(of.is_draining.into()),
+    },
+    Metric {
         name: "lockkeeper_sessions",
         help: "Sessions, with and without a connection.",
         kind: GAUGE,
@@ -36,12 +43,13 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
                 (["closed"], ended.closed),
                 (["expired"], ended.expired),
                 (["process_exited"], ended.exited),
+                (["kicked"], ended.kicked),
             ])
         },
     },
     Metric {
         name: "lockkeeper_sessions_refused_total",
-        help: "Sessions that were not opened, since there are too many, or since the disk is full or has failed.",
+        help: "Sessions that were not opened, since there are too many, since the disk is full or has failed, or since the server drains.",
         kind: COUNTER,
         labels: &["reason"],
         read: |of| {
@@ -49,6 +57,7 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
                 (["limit"], of.stats.counted(Count::SessionOverLimit)),
                 (["disk_full"], of.stats.counted(Count::SessionDiskFull)),
                 (["failed"], of.stats.counted(Count::SessionFailed)),
+                (["draining"], of.stats.counted(Count::SessionDraining)),
             ])
         },
     },

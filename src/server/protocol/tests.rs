@@ -10,11 +10,7 @@ fn protocol() -> ProtocolState {
 
 fn protocol_with(is_extended: bool) -> ProtocolState {
     let limits = ServerOptions::new().limits;
-    let policy = Policy {
-        requires_auth: false,
-        users: Vec::new(),
-        superuser: None,
-    };
+    let policy = Policy::default();
     let agreed = Agreed {
         is_extended,
         frames: Frames::new(limits.frame_bytes),

@@ -1,0 +1,219 @@
+//! [`AccessOptions`]: the users, the super user and the four-letter words of a server, which can be replaced while it
+//! runs ([`Server::reload_access`]).
+//!
+//! A replacement is one step: no connection is judged by a part of it. A connection that has proved an identity which
+//! has been removed is closed before it executes another request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::auth::Policy;
+use super::peer::PeerAddress;
+use super::{Server, ServerOptions};
+use crate::error::{Error, Result};
+use crate::identity::{Identity, Network};
+use crate::wire::admin::Whitelist;
+
+/// The part of a server's options that can be replaced while it runs.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use lockkeeper_store::{AccessOptions, Server, ServerOptions, Store};
+///
+/// let options = ServerOptions::new().listen("127.0.0.1:0".parse()?).require_auth(true);
+/// let server = Server::bind(&Store::memory(), options).await?;
+/// let access = AccessOptions::new()
+///     .user("orders:RNaA5vGj6VI4/HDC9/IRG5UrexI=")?
+///     .four_letter_words("srvr,ruok")?;
+/// // Clients that are not `orders` are disconnected, and cannot come back.
+/// server.reload_access(access);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AccessOptions {
+    users: Vec<Identity>,
+    superuser: Option<Identity>,
+    words: Whitelist,
+    word_clients: WordClients,
+}
+
+impl AccessOptions {
+    /// Returns the defaults: any user, no super user, the four-letter word `srvr` alone, for everyone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a user, as [`ServerOptions::user`].
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    pub fn user(mut self, digest: &str) -> Result<Self> {
+        self.users.push(user(digest)?);
+        Ok(self)
+    }
+
+    /// Sets the super user, as [`StoreOptions::super_digest`](crate::StoreOptions::super_digest).
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    pub fn super_digest(mut self, digest: &str) -> Result<Self> {
+        self.superuser = Some(user(digest)?);
+        Ok(self)
+    }
+
+    /// Sets the four-letter words that are answered, as [`ServerOptions::four_letter_words`].
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for an unknown word.
+    pub fn four_letter_words(mut self, words: &str) -> Result<Self> {
+        self.words = Whitelist::parse(words).map_err(Error::BadArguments)?;
+        Ok(self)
+    }
+
+    /// Sets the clients whose four-letter words are answered, as [`ServerOptions::four_letter_words_from`].
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    pub fn four_letter_words_from(mut self, clients: &str) -> Result<Self> {
+        self.word_clients = WordClients::parse(clients)?;
+        Ok(self)
+    }
+}
+
+/// Returns the identity of a user's digest.
+///
+/// # Errors
+/// [`Error::BadArguments`] for a text of another form.
+pub(super) fn user(digest: &str) -> Result<Identity> {
+    Identity::written_digest(digest).ok_or_else(|| {
+        Error::BadArguments("a user is given as user:base64(sha1(user:password))".into())
+    })
+}
+
+/// Clients whose four-letter words are answered. The words have no authentication, so an address must do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WordClients(Option<Vec<WordClient>>);
+
+#[derive(Clone, Debug)]
+enum WordClient {
+    Network(Arc<Network>),
+    /// Every client of the Unix socket.
+    Unix,
+}
+
+impl WordClients {
+    /// Parses a list: addresses and networks, as `10.0.0.0/8`, `unix` for the Unix socket, or `*` for all.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if text.trim() == "*" {
+            return Ok(Self(None));
+        }
+        let client = |text: &str| {
+            match text.trim() {
+            "unix" => Ok(WordClient::Unix),
+            network => Network::parse(network)
+                .map(|network| WordClient::Network(Arc::new(network)))
+                .ok_or_else(|| {
+                    Error::BadArguments(format!(
+                        "{network:?} is no client: expected an address or a network, as 10.0.0.0/8, unix for the Unix \
+                         socket, or * for all"
+                    ))
+                }),
+        }
+        };
+        let clients = text.split(',').filter(|part| !part.trim().is_empty());
+        Ok(Self(Some(clients.map(client).collect::<Result<_>>()?)))
+    }
+
+    fn has(&self, peer: PeerAddress) -> bool {
+        let Some(clients) = &self.0 else { return true };
+        let address: Option<IpAddr> = match peer {
+            PeerAddress::Tcp(address) => Some(address.ip().to_canonical()),
+            PeerAddress::Unix(_) => None,
+        };
+        clients.iter().any(|client| match (client, address) {
+            (WordClient::Network(network), Some(address)) => network.has(address),
+            (WordClient::Unix, None) => true,
+            _ => false,
+        })
+    }
+}
+
+/// The access to a server as it is now.
+pub(super) struct Access {
+    policy: RwLock<Arc<Policy>>,
+    /// Number of the policy. Each connection compares it with the number of the policy that it was judged by.
+    generation: AtomicU64,
+    /// Held by a replacement: two at a time must not mix.
+    replacing: Mutex<()>,
+}
+
+impl Access {
+    pub(super) fn new(options: &ServerOptions, superuser: Option<Identity>) -> Self {
+        let policy = Policy {
+            generation: 0,
+            requires_auth: options.require_auth,
+            users: options.users.clone(),
+            superuser,
+            words: options.words.clone(),
+            word_clients: options.word_clients.clone(),
+        };
+        Self {
+            policy: RwLock::new(Arc::new(policy)),
+            generation: AtomicU64::new(0),
+            replacing: Mutex::default(),
+        }
+    }
+
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        self.policy.read().clone()
+    }
+
+    /// Returns true if the policy of this number is in force.
+    pub(super) fn is_current(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Acquire) == generation
+    }
+}
+
+impl Policy {
+    /// Returns true if a word of this client is to be answered.
+    pub(super) fn answers_words_of(&self, peer: PeerAddress) -> bool {
+        self.word_clients.has(peer)
+    }
+}
+
+impl Server {
+    /// Replaces the users, the super user and the four-letter words, for all clients at once. Sessions and locks stay;
+    /// a connection that has proved an identity which is none any more is closed, before it executes another request.
+    /// Its client cannot prove the identity again, and its session ends with its timeout, or at once by
+    /// [`kick`](Self::kick).
+    pub fn reload_access(&self, access: AccessOptions) {
+        let shared = &self.shared;
+        let replacing = shared.access.replacing.lock();
+        let former = shared.access.policy();
+        let generation = former.generation + 1;
+        // The store first: a client that proves the former super user from now on gets no more rights by it, and
+        // loses its connection once the policy says so.
+        shared.remote.set_superuser(access.superuser.clone());
+        *shared.access.policy.write() = Arc::new(Policy {
+            generation,
+            requires_auth: former.requires_auth,
+            users: access.users,
+            superuser: access.superuser,
+            words: access.words,
+            word_clients: access.word_clients,
+        });
+        // Released after the policy: a connection that sees this number finds that policy, or a later one.
+        shared
+            .access
+            .generation
+            .store(generation, Ordering::Release);
+        drop(replacing);
+        // Idle connections as well, which wait for an event and would not look.
+        for connection in shared.table.each() {
+            connection.wake();
+        }
+    }
+}

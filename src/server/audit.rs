@@ -1,0 +1,372 @@
+//! The audit log: [`AuditRecord`], a deed with its client and its outcome, and [`AuditSink`], the receiver of records.
+//!
+//! Hostile clients cannot fill it without limit: a record of a success takes the work of the deed, and of failures from
+//! one network [`BURST`] are recorded each in [`WINDOW`], and the rest is counted in one record at its end.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::peer::{Network, PeerAddress};
+use crate::clock::{BootInstant, Clock};
+use crate::core::ChangeKind;
+use crate::engine::AuditedChange;
+use crate::path::ZnodePath;
+use crate::types::{AclEntry, SessionId, Zxid};
+
+/// Receiver of a server's audit records ([`ServerOptions::audit`](super::ServerOptions::audit)).
+///
+/// It is called by the tasks that serve clients, so it must return at once: pass the record on to a thread or a task, by
+/// a queue with a limit.
+pub trait AuditSink: Send + Sync + 'static {
+    /// Keeps a record.
+    fn record(&self, record: AuditRecord);
+}
+
+/// A deed, or an attempt at one. It has no passwords, and no hashes of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditRecord {
+    /// The time, by the store's clock.
+    pub time: SystemTime,
+    /// The deed.
+    pub event: AuditEvent,
+    /// Its outcome.
+    pub outcome: AuditOutcome,
+    /// The session that did it, or that it was done to.
+    pub session: Option<SessionId>,
+    /// The identities that the client had proved, as `digest:jane`, and its address, as `ip:127.0.0.1`.
+    pub identities: Vec<String>,
+    /// The client: `127.0.0.1:4711`, or `unix:uid=1000,pid=4711`; of a record for several deeds its network.
+    pub peer: Option<String>,
+    /// The user of a failed authentication, as the client named it.
+    pub user: Option<String>,
+    /// The znode.
+    pub path: Option<ZnodePath>,
+    /// The owner of an ephemeral znode that another session has deleted: the holder of a lock that was taken away, as a
+    /// rule.
+    pub owner: Option<SessionId>,
+    /// The new access control list, as `digest:jane:cdrwa`.
+    pub acl: Vec<String>,
+    /// The four-letter word.
+    pub word: Option<&'static str>,
+    /// The transaction.
+    pub zxid: Option<Zxid>,
+    /// The number of the deeds that this record stands for.
+    pub count: u64,
+    /// A reason, or a list of changes.
+    pub detail: Option<String>,
+}
+
+/// Declares the deeds with their names.
+macro_rules! events {
+    ($($(#[$doc:meta])* $event:ident = $name:literal,)*) => {
+        /// A deed that is recorded.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum AuditEvent {
+            $($(#[$doc])* $event,)*
+        }
+
+        impl AuditEvent {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$event,)*];
+
+            /// Returns its name in a log.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$event => $name,)*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// The server has begun to serve.
+    ServerStart = "server_start",
+    /// The server stops.
+    ServerStop = "server_stop",
+    /// A client has proved an identity, or failed to.
+    Authenticate = "authenticate",
+    /// A client has come with a wrong password for a session that exists.
+    TakeUpSession = "take_up_session",
+    /// A znode was deleted: a persistent one, or an ephemeral one of another session.
+    Delete = "delete",
+    /// An access control list was set.
+    SetAcl = "set_acl",
+    /// A four-letter word was refused.
+    FourLetterWord = "four_letter_word",
+    /// Users, the super user or the four-letter words were replaced.
+    Reload = "reload",
+    /// A connection was closed since an identity that it had proved is none any more.
+    RemoveIdentity = "remove_identity",
+    /// The server has begun to drain.
+    Drain = "drain",
+    /// The server takes sessions again.
+    Undrain = "undrain",
+    /// An operator has ended a session.
+    Kick = "kick",
+    /// An operator has closed a session's connection.
+    Disconnect = "disconnect",
+    /// Records were lost: [`AuditRecord::count`] of them.
+    Dropped = "dropped",
+}
+
+/// Outcome of a deed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditOutcome {
+    /// It was done.
+    Success,
+    /// It was refused, or has failed.
+    Failure,
+}
+
+impl AuditOutcome {
+    /// Returns its name in a log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+}
+
+impl AuditRecord {
+    /// Returns a record of one deed at the present time, without a client.
+    pub fn new(event: AuditEvent, outcome: AuditOutcome) -> Self {
+        Self {
+            time: SystemTime::now(),
+            event,
+            outcome,
+            session: None,
+            identities: Vec::new(),
+            peer: None,
+            user: None,
+            path: None,
+            owner: None,
+            acl: Vec::new(),
+            word: None,
+            zxid: None,
+            count: 1,
+            detail: None,
+        }
+    }
+}
+
+/// Failures from one network that are recorded each, in each window.
+const BURST: u64 = 20;
+
+/// Time after which a network's failures are recorded each again, and those that were not are counted in a record.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Limit of the networks that are counted apart. Failures from further ones are counted together.
+const MAX_NETWORKS: usize = 1_024;
+
+/// Longest name of a user that is recorded, in bytes: a client chooses it.
+const MAX_USER_BYTES: usize = 128;
+
+/// The audit log of a server; records nothing where there is no sink.
+pub(super) struct Audit {
+    sink: Option<Arc<dyn AuditSink>>,
+    clock: Clock,
+    windows: Mutex<HashMap<(AuditEvent, Option<Network>), Window>>,
+    /// Notified when the first window is opened.
+    opened: Notify,
+}
+
+/// Failures of one kind from one network, since the first of them.
+#[derive(Debug)]
+struct Window {
+    since: BootInstant,
+    count: u64,
+}
+
+impl Audit {
+    pub(super) fn new(sink: Option<Arc<dyn AuditSink>>, clock: Clock) -> Self {
+        Self {
+            sink,
+            clock,
+            windows: Mutex::default(),
+            opened: Notify::new(),
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Records a success, which `fill` describes.
+    pub(super) fn success(&self, event: AuditEvent, fill: impl FnOnce(&mut AuditRecord)) {
+        self.put(event, AuditOutcome::Success, fill);
+    }
+
+    /// Records a failure, or counts it where its network has had many.
+    pub(super) fn failure(
+        &self,
+        event: AuditEvent,
+        peer: PeerAddress,
+        fill: impl FnOnce(&mut AuditRecord),
+    ) {
+        if self.is_on() && self.allows(event, peer.network()) {
+            self.put(event, AuditOutcome::Failure, |record| {
+                record.peer = Some(peer.to_string());
+                fill(record);
+            });
+        }
+    }
+
+    fn put(&self, event: AuditEvent, outcome: AuditOutcome, fill: impl FnOnce(&mut AuditRecord)) {
+        let Some(sink) = &self.sink else { return };
+        let mut record = AuditRecord::new(event, outcome);
+        let unix_ms = u64::try_from(self.clock.unix_ms()).unwrap_or(0);
+        record.time = UNIX_EPOCH + Duration::from_millis(unix_ms);
+        fill(&mut record);
+        sink.record(record);
+    }
+
+    /// Counts a failure. Returns true if it is to be recorded by itself.
+    fn allows(&self, event: AuditEvent, network: Network) -> bool {
+        let mut windows = self.windows.lock();
+        let mut key = (event, Some(network));
+        if windows.len() >= MAX_NETWORKS && !windows.contains_key(&key) {
+            key.1 = None;
+        }
+        let is_first = windows.is_empty();
+        let window = windows.entry(key).or_insert_with(|| Window {
+            since: self.clock.now(),
+            count: 0,
+        });
+        window.count += 1;
+        let allows = window.count <= BURST;
+        drop(windows);
+        if is_first {
+            self.opened.notify_one();
+        }
+        allows
+    }
+
+    /// Records the failures that were only counted, each time a window is over. Runs until it is dropped.
+    pub(super) async fn sum_up(self: Arc<Self>) {
+        loop {
+            self.opened.notified().await;
+            while !self.windows.lock().is_empty() {
+                self.clock.sleep(WINDOW / 10).await;
+                self.close_windows(self.clock.now());
+            }
+        }
+    }
+
+    /// Records the failures that were only counted until now, since the server ends.
+    pub(super) fn finish(&self) {
+        self.close_windows(BootInstant::from_nanos(u64::MAX));
+    }
+
+    fn close_windows(&self, now: BootInstant) {
+        let mut over = Vec::new();
+        self.windows.lock().retain(|key, window| {
+            let is_over = now.since(window.since) >= WINDOW;
+            if is_over && window.count > BURST {
+                over.push((*key, window.count - BURST));
+            }
+            !is_over
+        });
+        // Without the lock: the sink is the user's code.
+        for ((event, network), count) in over {
+            self.put(event, AuditOutcome::Failure, |record| {
+                record.count = count;
+                record.peer = network.map(|network| match network {
+                    Network::Ip(address) => address.to_string(),
+                    Network::User(uid) => format!("unix:uid={uid}"),
+                });
+                record.detail = Some("further ones, which are not recorded by themselves".into());
+            });
+        }
+    }
+
+    /// Records a session's deletes and new access control lists.
+    pub(super) fn changes(
+        &self,
+        changes: Vec<AuditedChange>,
+        session: SessionId,
+        peer: PeerAddress,
+    ) {
+        for AuditedChange {
+            change,
+            identities,
+            zxid,
+        } in changes
+        {
+            let event = match change.kind {
+                ChangeKind::Delete { .. } => AuditEvent::Delete,
+                ChangeKind::SetAcl(_) => AuditEvent::SetAcl,
+            };
+            let fill = |record: &mut AuditRecord| {
+                record.session = Some(session);
+                record.identities = identities;
+                record.peer = Some(peer.to_string());
+                record.path = Some(change.path);
+                record.zxid = zxid;
+                match change.kind {
+                    ChangeKind::Delete { owner } => record.owner = owner,
+                    ChangeKind::SetAcl(acl) => record.acl = shown_acl(acl.entries()),
+                }
+            };
+            match zxid {
+                Some(_) => self.success(event, fill),
+                None => self.failure(event, peer, fill),
+            }
+        }
+    }
+}
+
+/// Returns the user that a client names in a proof; `None` where that could be the secret itself.
+pub(super) fn claimed_user(scheme: &str, secret: &[u8]) -> Option<String> {
+    let at = secret.iter().position(|byte| *byte == b':')?;
+    let name = String::from_utf8_lossy(&secret[..at.min(MAX_USER_BYTES)]);
+    (scheme == "digest").then(|| name.into_owned())
+}
+
+/// Returns a list as it may be shown: without the hashes of digests.
+fn shown_acl(entries: Option<&[AclEntry]>) -> Vec<String> {
+    let Some(entries) = entries else {
+        return vec!["world:anyone:cdrwa".into()];
+    };
+    let shown = entries.iter().map(|entry| {
+        let id = match entry.scheme.as_str() {
+            "digest" => entry.id.split(':').next().unwrap_or_default(),
+            _ => &entry.id,
+        };
+        let rights = [
+            (AclEntry::CREATE, 'c'),
+            (AclEntry::DELETE, 'd'),
+            (AclEntry::READ, 'r'),
+            (AclEntry::WRITE, 'w'),
+            (AclEntry::ADMIN, 'a'),
+        ];
+        let rights = rights
+            .iter()
+            .filter(|(right, _)| entry.permissions & right != 0);
+        let rights: String = rights.map(|(_, letter)| *letter).collect();
+        format!("{}:{id}:{rights}", entry.scheme)
+    });
+    shown.collect()
+}
+
+/// A sink, as options hold it.
+#[derive(Clone, Default)]
+pub(super) struct SharedSink(pub(super) Option<Arc<dyn AuditSink>>);
+
+impl fmt::Debug for SharedSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "AuditSink"
+        } else {
+            "None"
+        })
+    }
+}

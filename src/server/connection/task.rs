@@ -1,0 +1,543 @@
+//! [`ConnectionTask`]: the four steps of a connection that has a session, turn by turn. `connection.rs` has the walk
+//! through them.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::ReadBuf;
+use tokio::time::{Sleep, sleep};
+
+use super::close::CloseReason;
+use crate::engine::{Connection, Ending, Message, Taken};
+use crate::error::Result;
+use crate::future::BoxFuture;
+use crate::server::connection_entry::CloseRequest;
+use crate::server::connection_table::{ConnectionGuard, Count};
+use crate::server::process_watch::ProcessWatch;
+use crate::server::protocol::{ProofAttempt, ProtocolState, Turn};
+use crate::server::transport::Transport;
+use crate::server::unfinished::Share;
+use crate::server::{AuditEvent, Shared};
+use crate::types::Zxid;
+
+/// Size of a read, in bytes. The buffer is on the stack, so an idle connection holds none: there may be thousands.
+const READ_BYTES: usize = 16 << 10;
+
+/// Task of a connection that has a session. Completes with the reason for which the connection is to be closed.
+pub(super) struct ConnectionTask<'a, S> {
+    stream: S,
+    shared: &'a Shared,
+    guard: &'a ConnectionGuard,
+    connection: Connection,
+    protocol: ProtocolState,
+    /// Messages taken from the outbox, to be encoded next.
+    messages: VecDeque<Message>,
+    /// Durability that the next message in the outbox waits for: the zxid that it reveals, and the future that
+    /// completes when the log has it.
+    blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
+    needs_flush: bool,
+    /// True while the answers to requests that have fired events wait for the connections that send those events.
+    yields_to_events: bool,
+    /// True once the server shuts down: nothing more is read, and the connection ends when all requests are answered.
+    is_draining: bool,
+    /// True once the client sends no more, or the connection has broken.
+    is_read_closed: bool,
+    /// True once nothing can be written any more. Requests that the client sent before are executed all the same: a
+    /// process that exits has released its locks with them (invariant 7).
+    has_write_failed: bool,
+    /// Bytes of this connection that the outbox was last told to count beside its own; `None` once messages have been
+    /// taken out since, which it counts until it is told the new number.
+    held_bytes: Option<usize>,
+    unfinished: Share<'a>,
+    /// Delay before the answer to a failed proof of identity.
+    penalty: Option<BoxFuture<()>>,
+    /// The client's process, until it has exited.
+    pub(super) process: Option<ProcessWatch>,
+    /// True once the client's process has exited: what it had sent is carried out, and then its session ends.
+    has_process_exited: bool,
+    /// Time limit for the client to prove an identity; `None` once it has, or where none is required.
+    proof_deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<'a, S: Transport> ConnectionTask<'a, S> {
+    pub(super) fn new(
+        stream: S,
+        shared: &'a Shared,
+        guard: &'a ConnectionGuard,
+        connection: Connection,
+        protocol: ProtocolState,
+    ) -> Self {
+        Self {
+            stream,
+            shared,
+            guard,
+            connection,
+            messages: VecDeque::new(),
+            blocked: None,
+            needs_flush: false,
+            yields_to_events: false,
+            is_draining: false,
+            is_read_closed: false,
+            has_write_failed: false,
+            held_bytes: Some(0),
+            unfinished: shared.unfinished.share(guard),
+            penalty: None,
+            process: None,
+            has_process_exited: false,
+            proof_deadline: (!protocol.is_admitted())
+                .then(|| Box::pin(sleep(shared.limits.handshake))),
+            protocol,
+        }
+    }
+
+    /// Returns true if the client's time to prove an identity has passed. Admits the connection once it has proved one.
+    fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
+        if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
+            self.guard.admit();
+        }
+        let deadline = self.proof_deadline.as_mut();
+        deadline.is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+    }
+
+    /// Reads once, if the protocol has room for more. Ready when bytes have arrived, or the end of the stream.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // No waker is registered here. The protocol has room again once a request is submitted, answered or sent, and
+        // those steps have registered wakers of their own.
+        if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
+            return Poll::Pending;
+        }
+        let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut buffer);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+        // A reset is treated as an end of the stream: requests before it are executed either way.
+        self.is_read_closed = read.is_err() || buffer.filled().is_empty();
+        self.protocol.receive(buffer.filled());
+        self.shared.busy_poll.arrived();
+        Poll::Ready(())
+    }
+
+    /// Parses the requests that have arrived, and has the store execute them. Returns their number.
+    fn submit_requests(
+        &mut self,
+        context: &mut Context<'_>,
+        turn: &mut Turn,
+    ) -> Result<usize, CloseReason> {
+        let clock = self.shared.clock();
+        // Parsed requests that the store has not taken yet go first: requests are executed in the order of their
+        // arrival (rule 25), and only a turn's worth of them is in memory.
+        if self.protocol.asks().is_empty() {
+            let parsed = self.protocol.parse_requests(clock.now(), turn);
+            parsed.map_err(CloseReason::ProtocolViolation)?;
+            let is_new = !self.protocol.asks().is_empty();
+            self.unfinished
+                .set(self.protocol.unfinished_bytes(), is_new);
+            self.record_proofs();
+            if self.protocol.has_failed_proof() {
+                self.begin_penalty();
+            }
+        }
+        // A failed proof is the last request that is parsed. It is not even submitted before its delay has passed, so
+        // its answer cannot leave earlier by any path.
+        if self.penalty.is_some() {
+            return Ok(0);
+        }
+        let asks = self.protocol.asks();
+        if asks.is_empty() {
+            return Ok(0);
+        }
+        let mut count = 0;
+        // While the log has no room, requests stay here and nothing more is read: the client waits, and gets no error.
+        // The loop goes round once more when `submit` has found no room, so that `poll_room` registers the task's
+        // waker.
+        while self.connection.poll_room(context).is_ready() {
+            count += self.connection.submit(asks);
+            if !self.connection.waits_for_room() {
+                break;
+            }
+        }
+        self.yields_to_events = self.connection.take_woken();
+        self.record_changes();
+        Ok(count)
+    }
+
+    fn record_changes(&self) {
+        let changes = self.connection.take_changes();
+        if !changes.is_empty() {
+            let (session, peer) = (self.connection.id(), self.guard.address());
+            self.shared.audit.changes(changes, session, peer);
+        }
+    }
+
+    fn record_removed_identity(&self) {
+        let audit = &self.shared.audit;
+        audit.success(AuditEvent::RemoveIdentity, |record| {
+            record.session = Some(self.connection.id());
+            record.identities = self.protocol.identities();
+            record.peer = Some(self.guard.address().to_string());
+        });
+    }
+
+    /// Records the proofs of identity among the requests that were just parsed.
+    fn record_proofs(&mut self) {
+        let (audit, peer) = (&self.shared.audit, self.guard.address());
+        for proof in self.protocol.take_proofs() {
+            let session = Some(self.connection.id());
+            match proof {
+                ProofAttempt::Accepted => audit.success(AuditEvent::Authenticate, |record| {
+                    record.session = session;
+                    record.identities = self.protocol.identities();
+                    record.peer = Some(peer.to_string());
+                }),
+                ProofAttempt::Refused(user) => {
+                    audit.failure(AuditEvent::Authenticate, peer, |record| {
+                        record.session = session;
+                        record.user = user;
+                    });
+                }
+            }
+        }
+    }
+
+    /// Begins to hold back the pending answers, the last of which is that to a failed proof of identity. The delay
+    /// makes guessing slow, and holds this connection alone.
+    fn begin_penalty(&mut self) {
+        let (address, now) = (self.guard.address(), self.shared.clock().now());
+        if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
+            tracing::warn!(%address, suppressed, "authentication failed");
+        }
+        self.penalty = Some(Box::pin(self.shared.penalty(address)));
+    }
+
+    /// Waits while answers are held back. Discards the client's further bytes, since nothing may follow a failed proof,
+    /// and notices when it disconnects: otherwise closed connections would be kept for the delay.
+    fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
+        let Some(penalty) = &mut self.penalty else {
+            return Poll::Ready(Ok(()));
+        };
+        if penalty.as_mut().poll(context).is_ready() {
+            self.penalty = None;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let mut bytes = [0; 512];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(Err(CloseReason::Client));
+            }
+        }
+    }
+
+    /// Ends the connection in both directions when the client's process has exited. The bytes that it had sent are still
+    /// read. A child that has inherited the socket can neither send more nor keep the session.
+    fn poll_process(&mut self, context: &mut Context<'_>) {
+        let watch = self.process.as_ref();
+        if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
+            return;
+        }
+        self.process = None;
+        self.has_process_exited = true;
+        if let Some(socket) = self.stream.unix_socket() {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Leaves the session behind, or ends it if its process has exited. A process that exits later ends it then.
+    fn leave_session(&mut self) {
+        if self.has_process_exited {
+            self.connection.end_exited();
+        } else if let Some(watch) = self.process.take()
+            && let Some(session) = self.connection.follow()
+        {
+            tokio::spawn(watch.follow(session));
+        }
+    }
+
+    /// Encodes the messages that may go out now. Ready if there were any.
+    fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
+        // Before the first look into the outbox: a message that is put in between would wake no task.
+        self.connection.outbox().register(context.waker());
+        // A session that has moved or expired answers nothing more over this connection (rules 11 and 12).
+        if let Some(ending) = self.connection.outbox().is_cut() {
+            return Poll::Ready(Err(CloseReason::Session(ending)));
+        }
+        let mut has_encoded = false;
+        // As much as fits the output buffer; the rest stays in the outbox, where it counts against the client's limit.
+        while self.protocol.room() > 0 {
+            let (room, connection) = (self.protocol.room(), &self.connection);
+            let taken = connection.outbox().take(
+                room,
+                |bound| connection.may_leave(bound),
+                &mut self.messages,
+            );
+            if !self.messages.is_empty() {
+                has_encoded = true;
+                self.held_bytes = None;
+                let now = self.shared.clock().now();
+                for message in self.messages.drain(..) {
+                    self.protocol.encode(message, now);
+                }
+            }
+            match taken {
+                Taken::Some => {}
+                Taken::Nothing => break,
+                Taken::Held(bound) => {
+                    // Everything behind this message waits as well, although some of it could leave: one session sees
+                    // one order (invariant 13).
+                    if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
+                        continue;
+                    }
+                    break;
+                }
+                // The answer to closeSession is still to be written.
+                Taken::End(Ending::Closed) if !self.protocol.is_idle() => break,
+                Taken::End(ending) => return Poll::Ready(Err(CloseReason::Session(ending))),
+            }
+        }
+        match has_encoded {
+            true => Poll::Ready(Ok(true)),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Writes encoded bytes, or flushes. Ready if either got further.
+    fn poll_write(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
+        let bytes = self.protocol.outgoing();
+        if !bytes.is_empty() && !self.has_write_failed {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, bytes)) {
+                Ok(0) | Err(_) => self.has_write_failed = true,
+                Ok(count) => {
+                    self.protocol.advance(count);
+                    turn.spend_bytes(count);
+                    self.needs_flush = true;
+                }
+            }
+            return Poll::Ready(());
+        }
+        if self.needs_flush && !self.has_write_failed {
+            let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
+            self.has_write_failed = flushed.is_err();
+            self.needs_flush = false;
+            return Poll::Ready(());
+        }
+        // Dropped, so that the protocol has room for the answers to the requests that are still executed.
+        if self.has_write_failed && !self.protocol.outgoing().is_empty() {
+            self.protocol.drop_outgoing();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+
+    /// Checks if the server asks for the connection to be closed. Returns the reason if it is to be closed at once.
+    fn poll_close_request(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
+        let asked = pin!(self.guard.close_requested());
+        match asked.poll(context) {
+            Poll::Ready(CloseRequest::Now) => return Some(CloseReason::Shutdown),
+            Poll::Ready(CloseRequest::Unfinished) => return Some(CloseReason::Unfinished),
+            Poll::Ready(CloseRequest::Disconnected) => return Some(CloseReason::Disconnected),
+            Poll::Ready(CloseRequest::Shutdown) => self.is_draining = true,
+            Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
+                return Some(CloseReason::Unproven);
+            }
+            // Admitted between the request and now: the connection is no longer one of those that are evicted.
+            Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
+        }
+        None
+    }
+
+    /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done at once.
+    ///
+    /// In this order: the answers to requests that have just arrived leave in the same turn, together in one write. Only
+    /// where they have fired events, the turn ends before it answers: the next holder of a lock waits for the event, and
+    /// the former one, who has released it, for nothing.
+    fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
+        // Before any request: what a removed user has sent since is not executed.
+        if !self.protocol.renew(&self.shared.access) {
+            self.record_removed_identity();
+            return Err(CloseReason::IdentityRemoved);
+        }
+        let (mut is_drained, mut has_read, mut count) = (false, false, 0);
+        // The turn after that begins with the answers: a client whose every request fires an event gets them, too.
+        let answers_only = std::mem::take(&mut self.yields_to_events);
+        if !answers_only {
+            let has_room = self.protocol.has_room();
+            has_read = self.poll_read(context).is_ready();
+            is_drained = has_room && !has_read;
+            count = self.submit_requests(context, turn)?;
+            if self.yields_to_events {
+                return Ok(true);
+            }
+        }
+        let has_encoded = matches!(self.poll_encode(context)?, Poll::Ready(true));
+        let has_sent = self.poll_write(context, turn).is_ready();
+        let is_done = self.protocol.is_done() && !self.needs_flush;
+        if is_done || self.is_client_gone(is_drained) {
+            return Err(CloseReason::Client);
+        }
+        let has_more = self.protocol.has_more();
+        // A shutdown answers every request that had arrived: the client would not know whether they were executed.
+        if self.is_draining
+            && !has_more
+            && self.protocol.asks().is_empty()
+            && self.protocol.is_idle()
+        {
+            return Err(CloseReason::Shutdown);
+        }
+        // Once more after answers alone, even if they wait for the log: nothing has registered for the client's bytes yet.
+        Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
+    }
+
+    /// Returns true if the client has disconnected, and all requests that it sent before have been executed.
+    /// `is_drained`: a read just now found nothing.
+    fn is_client_gone(&self, is_drained: bool) -> bool {
+        // A broken connection is read to its end as well: the last requests of a process that exits may be there, among
+        // them the deletes of its locks.
+        let is_over = match self.has_write_failed {
+            true => is_drained,
+            false => self.is_read_closed && self.protocol.is_idle(),
+        };
+        is_over && self.protocol.is_caught_up()
+    }
+
+    /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be
+    /// closed.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
+        let mut turn = Turn::new(self.protocol.asks().len());
+        loop {
+            match self.poll_penalty(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(close)) => return Some(close),
+                Poll::Pending => return None,
+            }
+            match self.advance(context, &mut turn) {
+                Ok(true) if self.yields_to_events => {
+                    // Not `yield_turn`: this task is queued behind those that it has woken, not behind all sockets.
+                    context.waker().wake_by_ref();
+                    return None;
+                }
+                Ok(true) => {}
+                // A penalty that has just begun must be polled once, or nothing would wake the task at its end.
+                Ok(false) if self.penalty.is_some() => {}
+                Ok(false) => {
+                    self.report_silence();
+                    return None;
+                }
+                Err(close) => return Some(close),
+            }
+            // Requests are left over if their answers have no room, or if they are too much work for one turn. In both
+            // cases the other connections go first: no client can stall the rest (invariant 15).
+            if turn.is_over() || !self.protocol.asks().is_empty() {
+                yield_turn(context);
+                return None;
+            }
+        }
+    }
+
+    /// Confirms to the store, if it asks before it expires the session, that the client is silent: none of its bytes
+    /// are unread. A session must not expire while its client's requests wait in the server's socket (rule 14): the
+    /// server may be late, and the client prompt.
+    ///
+    /// Called only after a turn without progress, so requests that were read have touched the session already.
+    fn report_silence(&self) {
+        if !self.connection.outbox().is_asked_for_signs() {
+            return;
+        }
+        let is_unread = match self.protocol.has_room() {
+            true => self.stream.is_readable(),
+            // The connection does not read. If its answers wait for the log, the server is late. If the client does not
+            // read them, it counts as silent. Requests that wait for room in the log have touched the session already.
+            false => self.blocked.is_some(),
+        };
+        if !is_unread {
+            self.connection.end_silent();
+        }
+    }
+
+    /// Brings the connection's statistics and its count of held bytes up to date.
+    fn update_statistics(&mut self) {
+        if let Some(bytes) = self.protocol.too_large() {
+            let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
+            let now = self.shared.clock().now();
+            if let Some(suppressed) = self.shared.table.log_throttle.reply_too_large.allow(now) {
+                tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
+            }
+        }
+        // The outbox counts messages that were taken out until it is told here how many of their bytes are unsent: so
+        // the sum over all clients misses none, and a poll that changed nothing does not take its lock.
+        let blocked = self.protocol.held_bytes();
+        if self.held_bytes.replace(blocked) != Some(blocked) {
+            self.connection.outbox().set_beside(blocked);
+        }
+        self.guard.record_traffic(&self.protocol.traffic());
+        self.guard.set_reading(self.protocol.has_room());
+    }
+}
+
+/// Schedules the task behind all others that are ready, and after the runtime has polled its sockets.
+///
+/// A plain `wake_by_ref` would not do: tokio polls a task that wakes itself some sixty times before it looks at its
+/// sockets again, while other clients' requests wait in the kernel.
+fn yield_turn(context: &mut Context<'_>) {
+    // The first poll hands the waker to the runtime, which wakes the task at that point. The future is not needed
+    // after it.
+    let _ = pin!(tokio::task::yield_now()).poll(context);
+}
+
+/// Returns true if a message that reveals `bound` may go out now. If not, the task is woken when it may.
+fn poll_durable(
+    blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
+    connection: &Connection,
+    bound: Zxid,
+    context: &mut Context<'_>,
+) -> Result<bool, CloseReason> {
+    // The future is kept from poll to poll: a new one each time would queue behind all others at the barrier.
+    let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
+    if is_new {
+        *blocked = Some((bound, connection.passage(bound)));
+    }
+    let Some((_, passage)) = blocked else {
+        return Ok(true);
+    };
+    match passage.as_mut().poll(context) {
+        Poll::Pending => Ok(false),
+        Poll::Ready(passed) => {
+            *blocked = None;
+            // The log has failed: the message must never leave (invariant 12).
+            passed.map_err(|_| CloseReason::Session(Ending::Stopped))?;
+            Ok(true)
+        }
+    }
+}
+
+impl<S: Transport> Future for ConnectionTask<'_, S> {
+    type Output = CloseReason;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CloseReason> {
+        let this = &mut *self;
+        this.poll_process(context);
+        let close = match this.poll_close_request(context) {
+            None => this.poll_turn(context),
+            close => close,
+        };
+        // After the turn: a proof that had arrived in time counts, even if this task was polled late.
+        let close = match close {
+            None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
+            close => close,
+        };
+        // Once for each poll, before the outcome: figures of the last turn are not lost with the connection.
+        this.update_statistics();
+        match close {
+            None => Poll::Pending,
+            Some(close) => {
+                if close == CloseReason::Session(Ending::Overflow) {
+                    this.guard.table().count(Count::NotRead);
+                }
+                this.leave_session();
+                Poll::Ready(close)
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The sessions of a server, for its operator: listed, ended, or disconnected.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::connection_entry::CloseRequest;
+use super::{Server, Shared};
+use crate::core::Kicked;
+use crate::error::{Error, Result};
+use crate::types::SessionId;
+
+/// A session of a store, as its server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its id.
+    pub session: SessionId,
+    /// The client: `127.0.0.1:4711`, or `unix:uid=1000,pid=4711`; `None` while it has no connection.
+    pub peer: Option<String>,
+    /// The age of its connection.
+    pub connected: Option<Duration>,
+    /// Its timeout; `None` for one that never expires.
+    pub timeout: Option<Duration>,
+    /// Identities that its connection has proved, as `digest:jane`, and its address.
+    pub identities: Vec<String>,
+    /// Number of its ephemeral znodes: of locks that it holds or waits for.
+    pub ephemerals: usize,
+    /// Number of its watches.
+    pub watches: usize,
+    /// True for a session of the server's own process.
+    pub is_local: bool,
+}
+
+/// Outcome of [`Server::kick`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KickOutcome {
+    /// The session has ended: its locks are the next waiters'.
+    Ended,
+    /// The session is cut off, and ends as soon as the store gets to it: it has many watches, or the disk is full.
+    Ending,
+}
+
+impl Server {
+    /// Lists all sessions of the store, by their ids. The list is made in pieces: the store serves clients meanwhile.
+    /// It takes a while where there are a million; call it from a thread that may block.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        self.shared.list_sessions()
+    }
+
+    /// Ends a session, as if it had expired: its locks pass on, and its client learns that it has lost them. Returns
+    /// once the log has its end.
+    ///
+    /// # Errors
+    /// [`Error::SessionExpired`](crate::Error::SessionExpired) if there is no such session (any more),
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for one of this process,
+    /// [`Error::StoreFailed`](crate::Error::StoreFailed).
+    pub async fn kick(&self, session: SessionId) -> Result<KickOutcome> {
+        match self.shared.remote.kick(session).await? {
+            Kicked::Ended => Ok(KickOutcome::Ended),
+            Kicked::Ending => Ok(KickOutcome::Ending),
+            Kicked::NoSession => Err(Error::SessionExpired { session }),
+            Kicked::Local => Err(Error::BadArguments(
+                "the session is one of the server's own process".into(),
+            )),
+        }
+    }
+
+    /// Closes the connection of a session, which its client may take up again. Returns false if it has none.
+    pub fn disconnect(&self, session: SessionId) -> bool {
+        let connections = self.shared.table.each();
+        let of_session = connections
+            .iter()
+            .filter(|it| it.session().is_some_and(|(id, _)| id == session));
+        // The newest: a connection that the session has left may not have ended yet.
+        let newest = of_session.max_by_key(|it| it.arrival);
+        newest
+            .inspect(|connection| connection.request_close(CloseRequest::Disconnected))
+            .is_some()
+    }
+}
+
+impl Shared {
+    pub(super) fn list_sessions(&self) -> Vec<SessionInfo> {
+        let mut connections = HashMap::new();
+        for connection in self.table.each() {
+            if let Some((id, _)) = connection.session() {
+                let newest = connections.entry(id).or_insert_with(|| connection.clone());
+                if newest.arrival < connection.arrival {
+                    *newest = connection;
+                }
+            }
+        }
+        let now_ms = self.clock().unix_ms();
+        let mut sessions: Vec<_> = self.store.sessions();
+        sessions.sort_unstable_by_key(|session| session.id);
+        let info = sessions.into_iter().map(|session| {
+            let connection = connections.get(&session.id);
+            SessionInfo {
+                session: session.id,
+                peer: connection.map(|it| it.address().to_string()),
+                connected: connection.map(|it| {
+                    let ms = now_ms.saturating_sub(it.established_ms());
+                    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+                }),
+                timeout: session.timeout,
+                identities: session.identities,
+                ephemerals: session.ephemerals,
+                watches: session.watches,
+                is_local: session.is_local,
+            }
+        });
+        info.collect()
+    }
+}
