@@ -37,6 +37,9 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     auth: Option<String>,
+    /// Create the path of the URL, the chroot, where the store has none
+    #[arg(long, help_heading = "Store")]
+    create_chroot: bool,
 }
 
 impl Target {
@@ -61,6 +64,9 @@ impl Target {
             .connect_timeout(self.connect_timeout);
         if let Some(secret) = &self.auth {
             options = options.auth("digest", secret.as_bytes());
+        }
+        if self.create_chroot {
+            options = options.create_chroot();
         }
         match self.url() {
             Some(url) => Ok(lockkeeper::connect_with(url, options).await?),
@@ -88,6 +94,9 @@ impl Target {
         ];
         for (option, duration) in options {
             command.arg(option).arg(values::shown(duration));
+        }
+        if self.create_chroot {
+            command.arg("--create-chroot");
         }
         let variables = [
             ("LOCKKEEPER_URL", &self.url),

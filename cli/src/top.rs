@@ -4,11 +4,11 @@
 //! and the store.
 
 mod draw;
-mod feed;
 mod rows;
 mod screen;
 mod signals;
 mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -21,14 +21,15 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 
 use crate::exit::Failure;
+use crate::live::Feed;
 use crate::locks::names::{escaped, lock_prefix};
 use crate::target::Target;
 
 use draw::{Look, draw};
-use feed::Store;
 use screen::Screen;
 use signals::{Action, Signals};
 use state::{Effect, Input, State};
+use store::Store;
 
 /// Interval at which the times are shown anew.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl Top {
         std::thread::Builder::new()
             .name("lockkeeper-keys".into())
             .spawn(move || read_keys(&keys))?;
-        let store = Store::new(self.target, client, prefix, tell);
+        let store = Store::new(Feed::new(Some(self.target), client, prefix), tell);
         let mut shell = Shell {
             state: State::new(),
             look,
@@ -134,7 +135,9 @@ impl Shell {
                 action = signals.next() => match action {
                     Action::End => return Ok(()),
                     Action::Continue => {
-                        self.screen.take()?;
+                        if self.resume(signals).await? {
+                            return Ok(());
+                        }
                         continue;
                     }
                 },
@@ -177,19 +180,7 @@ impl Shell {
             Effect::Quit => return Ok(true),
             Effect::Fail(why) => return Err(Failure::Other(why)),
             Effect::Clear => self.screen.clear()?,
-            Effect::Suspend => {
-                self.screen.suspend()?;
-                tokio::select! {
-                    biased;
-                    action = signals.next() => {
-                        if action == Action::End {
-                            return Ok(true);
-                        }
-                    }
-                    () = tokio::time::sleep(CONTINUED) => {}
-                }
-                self.screen.take()?;
-            }
+            Effect::Suspend => return self.suspend(signals).await,
             Effect::Open(lock) => {
                 self.close();
                 self.queue = Some(tokio::spawn(self.store.clone().watch_queue(lock)));
@@ -200,6 +191,35 @@ impl Shell {
                 tokio::spawn(self.store.clone().revoke(*revocation));
             }
         }
+        Ok(false)
+    }
+
+    /// Stops this job until it is continued in the foreground. Returns true if it is to end.
+    async fn suspend(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
+        loop {
+            self.screen.suspend()?;
+            tokio::select! {
+                biased;
+                action = signals.next() => {
+                    if action == Action::End {
+                        return Ok(true);
+                    }
+                }
+                () = tokio::time::sleep(CONTINUED) => {}
+            }
+            if self.screen.is_in_foreground() {
+                self.screen.take()?;
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes the terminal again after this job was continued. Returns true if it is to end.
+    async fn resume(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
+        if !self.screen.is_in_foreground() {
+            return self.suspend(signals).await;
+        }
+        self.screen.take()?;
         Ok(false)
     }
 

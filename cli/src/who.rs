@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
-use lockkeeper::{LockMetadata, LockQueue, QueueEntry, lock_queue};
+use lockkeeper::{LockKind, LockMetadata, LockQueue, QueueEntry, ZnodePath, lock_queue};
 use serde_json::Value;
 
 use crate::exit::Failure;
@@ -51,23 +51,36 @@ fn positions(queue: &LockQueue) -> impl Iterator<Item = (usize, &QueueEntry)> {
 fn objects(queue: &LockQueue, now_ms: i64) -> String {
     let mut text = String::new();
     for (position, entry) in positions(queue) {
-        let mut object = json::head(&queue.path, queue.kind);
-        object.insert("position".into(), position.into());
-        object.insert("holds".into(), (position == 0).into());
-        if let Value::Object(fields) = json::entry(entry, now_ms) {
-            object.extend(fields);
-        }
-        let metadata = entry.metadata.clone().unwrap_or_default();
-        object.insert("backtrace".into(), metadata.backtrace.into());
-        object.insert("other".into(), metadata.other.into());
-        if position > 0 {
-            // A waiter is not late.
-            object.insert("held_ms".into(), Value::Null);
-            object.insert("overdue_ms".into(), Value::Null);
-        }
-        let _ = writeln!(text, "{}", Value::Object(object));
+        let object = object(&queue.path, queue.kind, position, entry, now_ms);
+        let _ = writeln!(text, "{object}");
     }
     text
+}
+
+/// Returns an entry of a queue as JSON. Position 0 holds. docs/commands/locks.md documents each field.
+pub(crate) fn object(
+    lock: &ZnodePath,
+    kind: LockKind,
+    position: usize,
+    entry: &QueueEntry,
+    now_ms: i64,
+) -> Value {
+    let mut object = json::head(lock, kind);
+    object.insert("position".into(), position.into());
+    object.insert("holds".into(), (position == 0).into());
+    if let Value::Object(fields) = json::entry(entry, now_ms) {
+        object.extend(fields);
+    }
+    let metadata = entry.metadata.clone().unwrap_or_default();
+    object.insert("backtrace".into(), metadata.backtrace.into());
+    object.insert("other".into(), metadata.other.into());
+    if position > 0 {
+        // A waiter is not late.
+        for field in ["held_ms", "due_ms", "overdue_ms"] {
+            object.insert(field.into(), Value::Null);
+        }
+    }
+    object.into()
 }
 
 /// Returns the queue as text: a table of its entries, and what each says beside it.

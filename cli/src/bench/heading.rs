@@ -32,7 +32,7 @@ pub(super) struct Heading {
     znode: String,
 }
 
-/// What a server says of itself.
+/// Version and mode of a server, as its four-letter words state them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Server {
     version: String,

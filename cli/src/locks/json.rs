@@ -42,6 +42,7 @@ pub(crate) fn entry(of: &QueueEntry, now_ms: i64) -> Value {
         "expected_ms": metadata.expected_hold_ms,
         "alert_ms": metadata.alert_at_ms,
         "auto_unlock_ms": metadata.auto_unlock_at_ms,
+        "due_ms": of.due_at_ms(),
         "overdue_ms": of.overdue_by(now_ms).map(ms),
         "revocation": metadata.revocation,
     })

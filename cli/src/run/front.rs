@@ -13,12 +13,9 @@ use super::channel::{
 };
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::tree::{Reaped, Tree, adopt_orphans, children, reap};
+use super::tree::{KILL_AGAIN, Reaped, Tree, adopt_orphans, children, reap};
 use crate::exit::Failure;
 use crate::local::LocalStore;
-
-/// Interval at which processes are killed again that were forked while their parents died.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// Starts the guardian with the arguments of this process, and ends with the status of the command.
 pub(super) fn run(guardian: &str, grace: Duration, store: Option<LocalStore>) -> ExitCode {
@@ -322,7 +319,7 @@ impl Front {
             let mut look = kill_at;
             if now >= kill_at {
                 tree.kill();
-                look = now.after(AGAIN);
+                look = now.after(KILL_AGAIN);
             }
             tokio::select! {
                 _ = self.signals.next() => (),

@@ -19,7 +19,7 @@ use super::channel::{
 use super::deadline::Deadlines;
 use super::held::{AnyGuard, Held};
 use super::signals::Signals;
-use super::tree::{Reaped, Tree, adopt_orphans, reap};
+use super::tree::{KILL_AGAIN, Reaped, Tree, adopt_orphans, reap};
 use super::{LAUNCHER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
@@ -30,9 +30,6 @@ const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 /// Time for the store to confirm a release: enough for a server that is restarted. Meanwhile the user waits for the status
 /// of a command that has ended; without the confirmation the session ends by its timeout.
 const GOODBYE: Duration = Duration::from_secs(5);
-
-/// Interval at which processes are killed again that were forked while their parents died.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// Pause of a candidate after a loss.
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
@@ -529,7 +526,7 @@ impl Watch<'_> {
         let now = self.guardian.clock.now();
         let deadlines = deadlines(self.held);
         match (&self.ending, deadlines) {
-            (Some(_), _) if now >= self.kill_at() => now.after(AGAIN),
+            (Some(_), _) if now >= self.kill_at() => now.after(KILL_AGAIN),
             (Some(_), None) => self.kill_at().min(now.after(Duration::from_secs(1))),
             (Some(_), Some(deadlines)) => self.kill_at().min(now.after(deadlines.interval())),
             (None, Some(deadlines)) => deadlines.terminate().min(now.after(deadlines.interval())),

@@ -11,10 +11,14 @@ mod descendants;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
 use crate::local::LocalStore;
+
+/// Interval at which processes are killed again that were forked while their parents died.
+pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
 /// The processes of a command, as seen by the guardian or by the front.
 pub(super) struct Tree {

@@ -9,8 +9,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Widget};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::rows::Sort;
 use super::state::{Link, QueueView, Revocation, State};
+use crate::live::Sort;
 use crate::locks::names::{escaped, lock_name};
 use crate::locks::table::{NONE, duration, fitted};
 use crate::locks::{TITLES, described, row};

@@ -8,31 +8,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use lockkeeper::{FencingToken, LockChange, LockInfo, QueueEntry, ZnodePath};
 
-use crate::locks::names::lock_name;
-
-/// The order of the rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
-    /// By path, as `lockkeeper locks`.
-    Name,
-    /// The longest first.
-    Held,
-    /// The most first.
-    Waiters,
-    /// The most overdue first, then those that will be so next.
-    Overdue,
-}
-
-impl Sort {
-    pub(super) const ALL: [Self; 4] = [Self::Name, Self::Held, Self::Overdue, Self::Waiters];
-
-    /// Returns the next order, or the one before.
-    pub(super) fn next(self, step: isize) -> Self {
-        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
-        let count = Self::ALL.len() as isize;
-        Self::ALL[(at as isize + step).rem_euclid(count) as usize]
-    }
-}
+use crate::live::{Sort, rank, searched};
 
 /// A row: a holder of a lock, or a lock that nobody holds. Ordered by its rank, and those of a lock by token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -306,36 +282,5 @@ impl Rows {
 
 /// Returns true if a row has a text: in the lock's name, or in the holder's label, host, process, session or token.
 fn matches(filter: &str, lock: &LockInfo, holder: Option<&QueueEntry>) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(filter);
-    if filter.is_empty() || has(&lock_name(&lock.path)) {
-        return true;
-    }
-    let Some(holder) = holder else { return false };
-    let metadata = holder.metadata.as_ref();
-    let texts = metadata.map(|it| [it.label.as_deref(), it.host.as_deref()]);
-    texts.into_iter().flatten().flatten().any(has)
-        || metadata
-            .and_then(|it| it.pid)
-            .is_some_and(|pid| has(&pid.to_string()))
-        || has(&holder.owner.to_string())
-        || has(&holder.fencing_token.to_string())
-}
-
-/// Returns the number by which a row is sorted.
-fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> i64 {
-    match (sort, holder) {
-        (Sort::Name, _) => 0,
-        (Sort::Waiters, _) => -i64::try_from(lock.waiters).unwrap_or(i64::MAX),
-        (Sort::Held | Sort::Overdue, None) => i64::MAX,
-        (Sort::Held, Some(holder)) => holder.joined_at_ms,
-        (Sort::Overdue, Some(holder)) => due_ms(holder),
-    }
-}
-
-/// Returns the time from which a holder is overdue; the end of time where it states none. It stands for the excess, which
-/// grows with the time, while the order by it does not change.
-fn due_ms(holder: &QueueEntry) -> i64 {
-    let excess_at_the_end = holder.overdue_by(i64::MAX).map(|it| it.as_millis());
-    let excess = excess_at_the_end.and_then(|ms| i64::try_from(ms).ok());
-    excess.map_or(i64::MAX, |ms| i64::MAX - ms)
+    filter.is_empty() || searched(lock, holder).contains(filter)
 }

@@ -86,6 +86,12 @@ impl Screen {
         Ok(())
     }
 
+    /// Returns true if this job may use the terminal. In the background, setting its modes would stop this process
+    /// (SIGTTOU) again and again, before it could follow a signal that ends it.
+    pub(super) fn is_in_foreground(&self) -> bool {
+        is_in_foreground()
+    }
+
     /// Gives the terminal back, and stops the job as Ctrl-Z does. It goes on here when it is continued, and at once where
     /// no shell could continue it.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
@@ -112,11 +118,15 @@ fn restore() {
 
 /// Restores the modes of the terminal, for which it need not take any output.
 pub(super) fn restore_modes() {
-    // The modes are another job's while this one is in the background; setting them would also stop it (SIGTTOU).
-    let owner: Option<Pid> = tcgetpgrp(io::stdin()).ok();
-    if owner.is_none_or(|owner| owner == getpgrp()) {
+    // The modes are another job's while this one is in the background.
+    if is_in_foreground() {
         let _ = disable_raw_mode();
     }
+}
+
+fn is_in_foreground() -> bool {
+    let owner: Option<Pid> = tcgetpgrp(io::stdin()).ok();
+    owner.is_none_or(|owner| owner == getpgrp())
 }
 
 /// Makes a panic end the process, with a terminal on which its message can be read.

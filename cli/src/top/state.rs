@@ -8,12 +8,10 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use lockkeeper::{LockChange, LockQueue, QueueEntry, ZnodePath};
 
-use super::rows::{Row, Rows, Sort};
+use super::rows::{Row, Rows};
+use crate::live::{News, SILENCE, Sort};
 use crate::locks::names::{escaped, lock_name};
 use crate::who;
-
-/// Time without an answer from which the store counts as silent. It is asked every two seconds.
-const SILENCE: Duration = Duration::from_secs(6);
 
 /// A key, or news.
 #[derive(Debug)]
@@ -22,17 +20,8 @@ pub(super) enum Input {
     Paste(String),
     /// The terminal has another size, or has to be drawn again.
     Redraw,
-    /// The store can be reached, and the locks are being read.
-    Reading,
-    /// The locks: all, or those that have changed.
-    Locks {
-        change: LockChange,
-        all: bool,
-    },
-    /// The store has answered.
-    Heard,
-    /// The store cannot be reached, with the reason where one is known.
-    Lost(Option<String>),
+    /// News of the locks and of the connection.
+    News(News),
     /// The queue of the lock that is open, or the reason for which it could not be read.
     Queue {
         lock: ZnodePath,
@@ -42,6 +31,12 @@ pub(super) enum Input {
     Done(String),
     /// The keyboard is gone.
     NoKeys(String),
+}
+
+impl From<News> for Input {
+    fn from(news: News) -> Self {
+        Self::News(news)
+    }
 }
 
 /// Action for the shell.
@@ -75,7 +70,7 @@ pub(super) struct Revocation {
 pub(super) enum Link {
     /// The locks are being read.
     Reading,
-    /// What is shown is up to date.
+    /// The screen is up to date.
     Live,
     /// Not connected, since this time.
     Lost { at: Duration, why: Option<String> },
@@ -155,10 +150,7 @@ impl State {
             // A text that was pasted by mistake is not a series of keys.
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
-            Input::Reading => (self.link, self.heard) = (Link::Reading, self.at),
-            Input::Locks { change, all } => self.locks(change, all),
-            Input::Heard => self.heard = self.at,
-            Input::Lost(why) => self.lose(why),
+            Input::News(news) => self.hear(news),
             Input::Queue { lock, queue } => {
                 if let Some(view) = self.queue.as_mut().filter(|view| view.lock == lock) {
                     view.queue = Some(queue);
@@ -169,6 +161,16 @@ impl State {
             Input::NoKeys(why) => return Some(Effect::Fail(why)),
         }
         None
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Reading => (self.link, self.heard) = (Link::Reading, self.at),
+            News::Locks { change, all } => self.locks(change, all),
+            News::Heard => self.heard = self.at,
+            News::Suspended => self.lose(None),
+            News::Lost(why) => self.lose(why),
+        }
     }
 
     fn locks(&mut self, change: LockChange, all: bool) {

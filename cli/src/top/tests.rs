@@ -1,75 +1,19 @@
 //! Tests of the state, by keys and news, and of the drawing.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use lockkeeper::{
-    FencingToken, LockChange, LockInfo, LockOptions, LockPath, LockQueue, Mutex, ZnodePath,
-    list_locks, lock_queue,
-};
+use lockkeeper::{LockChange, ZnodePath};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
 use super::draw::{Look, draw};
-use super::rows::Sort;
 use super::state::{Effect, Input, Link, State};
+use crate::live::samples::{NOW_MS, change, lock, path, sample, token};
+use crate::live::{News, Sort};
 use crate::locks::names::lock_name;
-
-const NOW_MS: i64 = 1_800_000_000_000;
-
-/// A lock as the library reads it, and its queue: only it can make one.
-fn sample() -> &'static (LockInfo, LockQueue) {
-    static SAMPLE: OnceLock<(LockInfo, LockQueue)> = OnceLock::new();
-    SAMPLE.get_or_init(|| {
-        let read = async {
-            let client = lockkeeper::connect("memory:top").await?;
-            let options = LockOptions::new().label("sample").backtrace();
-            let mutex = Mutex::new(&client, "/locks/a")?;
-            let _guard = mutex.lock_with(options).await.expect("it is free");
-            let mut list = list_locks(&client, "/").await?;
-            let queue = lock_queue(&client, "/locks/a").await?;
-            Ok::<_, lockkeeper::Error>((list.locks.remove(0), queue))
-        };
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
-        runtime.block_on(read).unwrap()
-    })
-}
-
-fn path(name: &str) -> ZnodePath {
-    let path = LockPath::new("/locks").unwrap().key(name);
-    path.as_znode().clone()
-}
-
-fn token(number: i64) -> FencingToken {
-    FencingToken::from_i64(number).unwrap()
-}
-
-/// A lock with one holder, which has held for this many seconds, and expects half a minute.
-fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> LockInfo {
-    let mut lock = sample().0.clone();
-    lock.path = path(name);
-    lock.waiters = waiters;
-    let holder = &mut lock.holders[0];
-    holder.path = lock.path.join(&format!("_c_{number}-lock-0")).unwrap();
-    holder.fencing_token = token(number);
-    holder.joined_at_ms = NOW_MS - held_s * 1_000;
-    let metadata = holder.metadata.as_mut().unwrap();
-    (metadata.host, metadata.pid) = (Some("db1".into()), Some(48_213));
-    metadata.label = Some(format!("label of {name}"));
-    metadata.expected_hold_ms = Some(30_000);
-    lock
-}
-
-fn change(locks: impl IntoIterator<Item = LockInfo>, freed: &[&str]) -> LockChange {
-    let mut change = LockChange::default();
-    change.changed = locks.into_iter().collect();
-    change.freed = freed.iter().map(|name| path(name)).collect();
-    change
-}
 
 /// a (held for longest), b (the most waiters), c and d.
 fn four() -> State {
@@ -82,12 +26,20 @@ fn four() -> State {
         lock("d", 4, 1, 0),
     ];
     let change = change(locks, &[]);
-    assert!(state.apply(Input::Locks { change, all: true }).is_none());
+    assert!(
+        state
+            .apply(News::Locks { change, all: true }.into())
+            .is_none()
+    );
     state
 }
 
 fn news(state: &mut State, change: LockChange) {
-    assert!(state.apply(Input::Locks { change, all: false }).is_none());
+    assert!(
+        state
+            .apply(News::Locks { change, all: false }.into())
+            .is_none()
+    );
 }
 
 fn press(state: &mut State, code: KeyCode) -> Option<Effect> {
@@ -225,10 +177,13 @@ fn the_keys_select() {
 fn a_window_moves_as_little_as_it_can() {
     let mut state = State::new();
     let locks = (10..99).map(|number| lock(&number.to_string(), number, 1, 0));
-    state.apply(Input::Locks {
-        change: change(locks, &[]),
-        all: true,
-    });
+    state.apply(
+        News::Locks {
+            change: change(locks, &[]),
+            all: true,
+        }
+        .into(),
+    );
     let seen = |state: &mut State, steps: isize| {
         state.rows.step(steps);
         let (rows, above) = state.rows.window(5);
@@ -427,7 +382,7 @@ fn anything_but_yes_is_no() {
 fn nothing_is_revoked_on_old_news() {
     let mut state = four();
     types(&mut state, "R");
-    state.apply(Input::Lost(None));
+    state.apply(News::Lost(None).into());
     assert!(types(&mut state, "y").is_none());
     assert_eq!(
         state.message.as_deref(),
@@ -437,7 +392,7 @@ fn nothing_is_revoked_on_old_news() {
         assert!(types(&mut state, key).is_none() && state.dialog.is_none());
     }
     // Connected again, but the locks may be others.
-    state.apply(Input::Reading);
+    state.apply(News::Reading.into());
     assert!(types(&mut state, "R").is_none() && state.dialog.is_none());
 }
 
@@ -451,11 +406,11 @@ fn a_loss_is_shown_until_all_locks_are_read_again() {
         link(&mut state),
         "NO ANSWER for 7s: this is how it was then"
     );
-    state.apply(Input::Heard);
+    state.apply(News::Heard.into());
     assert_eq!(link(&mut state), "lockkeeper://here");
-    state.apply(Input::Lost(None));
+    state.apply(News::Lost(None).into());
     state.tick(Duration::from_secs(80), NOW_MS + 79_000);
-    state.apply(Input::Lost(Some("refused".into())));
+    state.apply(News::Lost(Some("refused".into())).into());
     assert_eq!(
         link(&mut state),
         "DISCONNECTED for 1m 12s: this is how it was then (refused)"
@@ -466,11 +421,11 @@ fn a_loss_is_shown_until_all_locks_are_read_again() {
             .contains(Modifier::DIM)
     };
     assert!(dim(&mut state));
-    state.apply(Input::Reading);
-    state.apply(Input::Heard);
+    state.apply(News::Reading.into());
+    state.apply(News::Heard.into());
     assert!(link(&mut state).starts_with("reading the locks") && dim(&mut state));
     let change = change([lock("d", 4, 1, 0)], &[]);
-    state.apply(Input::Locks { change, all: true });
+    state.apply(News::Locks { change, all: true }.into());
     assert_eq!(
         (shown(&mut state), state.link.clone()),
         ("d".into(), Link::Live)

@@ -70,6 +70,19 @@ on_each_store! {
         assert_eq!([some("jobs/"), some("jobs/b"), some("/app"), some("/app/quota"), some("/")], [1, 0, 3, 1, 5]);
     }
 
+    async fn a_chroot_is_created_when_it_is_asked_for(store: StoreAt) {
+        let url = format!("{}/tenants/a", store.url);
+        let output = store.run(&["locks", "--url", &url]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("--create-chroot") && !said.contains("ConnectOptions"), "{said}");
+        success(&store.run(&["locks", "--url", &url, "--create-chroot"]));
+        // The guardian process connects with the options of the command line, too.
+        let url = format!("{url}/b");
+        success(&store.run(&["run", "--url", &url, "--create-chroot", "a", "--", "true"]));
+        success(&store.run(&["locks", "--url", &url]));
+    }
+
     async fn a_reader_that_has_gone_is_no_failure(store: StoreAt) {
         let client = store.connect().await;
         let _guard = Mutex::new(&client, named("a")).unwrap().lock().await.unwrap();

@@ -58,7 +58,7 @@ fn a_second_signal_ends_it_at_once() {
 fn a_closed_terminal_does_not_end_it() {
     let server = Server::start(serve().args(["--data", "memory"]));
     server.signal(Signal::HUP);
-    server.logs("SIGHUP ignored");
+    server.logs("SIGHUP: reloaded: nothing has changed");
     block_on(async { put(&server.connect().await, "/a", "after").await });
     ended_well(&server.end(Signal::TERM));
 }

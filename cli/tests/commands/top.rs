@@ -216,6 +216,20 @@ fn ctrl_z_gives_the_terminal_back_until_fg() {
 }
 
 #[test]
+fn in_the_background_it_stays_stopped_until_a_signal_ends_it() {
+    let store = StoreAt::served();
+    let script = r#"set -m
+        "$0" top; bg
+        until jobs -s | grep -q top; do sleep 0.1; done
+        kill %1; wait -f %1; echo "status $?""#;
+    let mut top = Top::start_shell(&store.url, script);
+    top.shows("no locks");
+    top.types("\x1a");
+    top.shows("status 0");
+    top.ends_well();
+}
+
+#[test]
 fn a_store_that_is_lost_is_never_shown_as_if_it_was_there() {
     let folder = Folder::new();
     let data = folder.at("data");

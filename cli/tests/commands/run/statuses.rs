@@ -58,6 +58,19 @@ on_stores! {
 }
 
 #[test]
+fn another_number_of_permits_is_refused_and_the_right_option_is_named() {
+    let store = StoreAt::served();
+    success(&store.output(&["--permits", "1/3", "a", "--", "true"]));
+    let output = store.output(&["--permits", "2/4", "a", "--", "true"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(
+        stderr(&output),
+        "lockkeeper: /locks/a has 3 permits, not 4: write --permits N/3, or change the number in a program, with \
+         Semaphore::set_permits\n"
+    );
+}
+
+#[test]
 fn a_store_that_is_not_reachable_is_said_so() {
     let mut store = StoreAt::served();
     store.kill();

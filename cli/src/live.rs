@@ -1,0 +1,9 @@
+//! The locks of a store as they change, for those who show them live: `top` and the dashboard.
+
+mod feed;
+#[cfg(test)]
+pub(crate) mod samples;
+mod sort;
+
+pub(crate) use feed::{Feed, News, SILENCE};
+pub(crate) use sort::{Sort, rank, searched};

@@ -1,0 +1,63 @@
+//! Locks for the tests of live views.
+
+use std::sync::OnceLock;
+
+use lockkeeper::{
+    FencingToken, LockChange, LockInfo, LockOptions, LockPath, LockQueue, Mutex, SessionId,
+    ZnodePath, list_locks, lock_queue,
+};
+
+pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
+
+/// A lock as the library reads it, and its queue: only it can make one.
+pub(crate) fn sample() -> &'static (LockInfo, LockQueue) {
+    static SAMPLE: OnceLock<(LockInfo, LockQueue)> = OnceLock::new();
+    SAMPLE.get_or_init(|| {
+        let read = async {
+            let client = lockkeeper::connect("memory:samples").await?;
+            let options = LockOptions::new().label("sample").backtrace();
+            let mutex = Mutex::new(&client, "/locks/a")?;
+            let _guard = mutex.lock_with(options).await.expect("it is free");
+            let mut list = list_locks(&client, "/").await?;
+            let queue = lock_queue(&client, "/locks/a").await?;
+            Ok::<_, lockkeeper::Error>((list.locks.remove(0), queue))
+        };
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(read).unwrap()
+    })
+}
+
+pub(crate) fn path(name: &str) -> ZnodePath {
+    let path = LockPath::new("/locks").unwrap().key(name);
+    path.as_znode().clone()
+}
+
+pub(crate) fn token(number: i64) -> FencingToken {
+    FencingToken::from_i64(number).unwrap()
+}
+
+/// A lock with one holder, which has held for this many seconds, and expects half a minute.
+pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> LockInfo {
+    let mut lock = sample().0.clone();
+    lock.path = path(name);
+    lock.waiters = waiters;
+    let holder = &mut lock.holders[0];
+    holder.path = lock.path.join(&format!("_c_{number}-lock-0")).unwrap();
+    holder.fencing_token = token(number);
+    // Its own has random digits, which filters of numbers would find.
+    holder.owner = SessionId(0x1_0000_0000_0000);
+    holder.joined_at_ms = NOW_MS - held_s * 1_000;
+    let metadata = holder.metadata.as_mut().unwrap();
+    (metadata.host, metadata.pid) = (Some("db1".into()), Some(48_213));
+    metadata.label = Some(format!("label of {name}"));
+    metadata.expected_hold_ms = Some(30_000);
+    lock
+}
+
+pub(crate) fn change(locks: impl IntoIterator<Item = LockInfo>, freed: &[&str]) -> LockChange {
+    let mut change = LockChange::default();
+    change.changed = locks.into_iter().collect();
+    change.freed = freed.iter().map(|name| path(name)).collect();
+    change
+}

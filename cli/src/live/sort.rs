@@ -1,0 +1,63 @@
+//! The order of locks and of their holders, and the texts by which they are found.
+
+use lockkeeper::{LockInfo, QueueEntry};
+
+use crate::locks::names::lock_name;
+
+/// The order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// By path, as `lockkeeper locks`.
+    Name,
+    /// The longest first.
+    Held,
+    /// The most first.
+    Waiters,
+    /// The most overdue first, then those that will be so next.
+    Overdue,
+}
+
+impl Sort {
+    pub(crate) const ALL: [Self; 4] = [Self::Name, Self::Held, Self::Overdue, Self::Waiters];
+
+    /// Returns the place in [`ALL`](Self::ALL).
+    pub(crate) fn index(self) -> usize {
+        Self::ALL.iter().position(|it| *it == self).unwrap_or(0)
+    }
+
+    /// Returns the next order, or the one before.
+    pub(crate) fn next(self, step: isize) -> Self {
+        let count = Self::ALL.len() as isize;
+        Self::ALL[(self.index() as isize + step).rem_euclid(count) as usize]
+    }
+}
+
+/// Returns the number by which a row is sorted.
+pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> i64 {
+    match (sort, holder) {
+        (Sort::Name, _) => 0,
+        (Sort::Waiters, _) => -i64::try_from(lock.waiters).unwrap_or(i64::MAX),
+        (Sort::Held | Sort::Overdue, None) => i64::MAX,
+        (Sort::Held, Some(holder)) => holder.joined_at_ms,
+        // It stands for the excess, which grows with the time, while the order by it does not change.
+        (Sort::Overdue, Some(holder)) => holder.due_at_ms().unwrap_or(i64::MAX),
+    }
+}
+
+/// Returns the text in which a filter is searched, in lower case: the lock's name, and the holder's label, host,
+/// process, session and token, one a line.
+pub(crate) fn searched(lock: &LockInfo, holder: Option<&QueueEntry>) -> String {
+    let mut text = lock_name(&lock.path);
+    if let Some(holder) = holder {
+        let metadata = holder.metadata.as_ref();
+        let texts = metadata.map(|it| [it.label.as_deref(), it.host.as_deref()]);
+        for part in texts.into_iter().flatten().flatten() {
+            text.push('\n');
+            text.push_str(part);
+        }
+        let pid = metadata.and_then(|it| it.pid);
+        text.extend(pid.map(|pid| format!("\n{pid}")));
+        text.push_str(&format!("\n{}\n{}", holder.owner, holder.fencing_token));
+    }
+    text.to_lowercase()
+}
