@@ -1,0 +1,159 @@
+//! `lockkeeper dashboard`: the locks of a store as they change, as a page for a browser.
+//!
+//! One [feed](crate::live::Feed) keeps a [`board::Board`], and each viewer has a stream of the part of it that the page
+//! shows. It writes nothing, unless its user revokes a lock, which needs leave and a [token](crate::http::token::Token).
+
+mod access;
+mod board;
+mod handovers;
+mod pages;
+mod query;
+mod revoke;
+mod shared;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use lockkeeper::{Client, LockPrefix};
+
+use self::pages::DashboardPages;
+use self::shared::Shared;
+use crate::exit::Failure;
+use crate::http::token::Token;
+use crate::http::{HttpPort, HttpServer};
+use crate::live::Feed;
+use crate::locks::names::lock_prefix;
+use crate::serve::{logs, signals::Signals};
+use crate::target::Target;
+use crate::values;
+
+pub(crate) use self::access::Access;
+pub(crate) use self::shared::MAX_VIEWERS;
+
+/// The arguments of `dashboard`.
+#[derive(Args, Debug)]
+pub(crate) struct Dashboard {
+    /// The locks: with a slash in front those at and below the path, otherwise those with a name that begins so
+    prefix: Option<String>,
+    /// Address of the page
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address, default_value = "127.0.0.1:2180")]
+    listen: SocketAddr,
+    /// A name under which browsers reach the page, beside addresses and localhost; can be given several times
+    #[arg(long = "dashboard-host", value_name = "NAME", value_parser = values::host)]
+    hosts: Vec<String>,
+    /// Lets the page's user ask for locks and take them away, with the token of the URL
+    #[arg(long)]
+    allow_revoke: bool,
+    /// Takes the token from the first line of this file, which only its owner may read; by default it is random
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Level of the log: the command's own lines, and warnings.
+const LOG: &str = "warn,lockkeeper_dashboard=info";
+
+/// Limit of the memory of the list of locks, in bytes.
+const MAX_BYTES: usize = 256 << 20;
+
+impl Dashboard {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let prefix = lock_prefix(self.prefix.as_deref())?;
+        let level = std::env::var("LOCKKEEPER_LOG").unwrap_or_else(|_| LOG.into());
+        logs::start(
+            logs::Format::Text,
+            &logs::level(&level).map_err(Failure::Usage)?,
+        );
+        let access = self.access()?;
+        let mut signals = Signals::listen()?;
+        // Before the store is reached: a wrong address is told at once.
+        let port = HttpPort::open(self.listen, "--listen").map_err(Failure::Other)?;
+        let client = tokio::select! {
+            client = self.target.connect() => client?,
+            _ = signals.next() => return Ok(()),
+        };
+        let url = self.url(&port, &access);
+        let store = client.target().to_owned();
+        let shown = self.prefix.as_deref().unwrap_or("/");
+        let feed = Feed::new(Some(self.target.clone()), client, prefix);
+        let _http = serve(port, feed, access, store, shown, MAX_BYTES).map_err(Failure::Other)?;
+        crate::print(&format!("lockkeeper dashboard {url}\n"))?;
+        signals.next().await;
+        Ok(())
+    }
+
+    /// Returns the rules, with a token where one is needed.
+    fn access(&self) -> Result<Access, Failure> {
+        let is_private = !self.listen.ip().is_loopback();
+        let token = match &self.token_file {
+            Some(file) => {
+                let token = Token::read(file);
+                Some(token.map_err(|why| Failure::Usage(format!("--token-file: {why}")))?)
+            }
+            None if is_private || self.allow_revoke => Some(Token::random()?),
+            None => None,
+        };
+        Ok(Access {
+            token,
+            is_private,
+            allows_revoke: self.allow_revoke,
+            hosts: self.hosts.clone(),
+        })
+    }
+
+    /// Returns the URL for the user. It has the token in its fragment, which browsers send to nobody; one from a file is
+    /// known already.
+    fn url(&self, port: &HttpPort, access: &Access) -> String {
+        let address = port.address();
+        let host = match (self.hosts.first(), address.ip().is_unspecified()) {
+            (Some(name), true) => format!("{name}:{}", address.port()),
+            (None, true) => format!("localhost:{}", address.port()),
+            (_, false) => address.to_string(),
+        };
+        let token = access.token.as_ref().filter(|_| self.token_file.is_none());
+        let token = token.map(|it| format!("#token={}", it.reveal()));
+        format!("http://{host}/{}", token.unwrap_or_default())
+    }
+}
+
+/// Serves the dashboard of a feed.
+///
+/// # Errors
+/// If the system gives no thread.
+fn serve(
+    port: HttpPort,
+    feed: Feed,
+    access: Access,
+    store: String,
+    prefix: &str,
+    max_bytes: usize,
+) -> Result<HttpServer, String> {
+    port.serve(DashboardPages {
+        shared: Arc::new(Shared::new(feed, max_bytes)),
+        access,
+        store,
+        prefix: prefix.to_owned(),
+    })
+}
+
+/// Serves the dashboard of a store of this process, all of its locks that a client without an identity may read.
+///
+/// # Errors
+/// If the system gives no thread.
+pub(crate) fn serve_own(
+    port: HttpPort,
+    client: Client,
+    access: Access,
+    store: String,
+    max_bytes: usize,
+) -> Result<HttpServer, String> {
+    let prefix: LockPrefix = lockkeeper::ZnodePath::root().into();
+    let feed = Feed::new(None, client, prefix);
+    serve(port, feed, access, store, "/", max_bytes)
+}

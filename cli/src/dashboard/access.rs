@@ -1,0 +1,133 @@
+//! [`Access`]: the requests that are answered. PURE.
+//!
+//! The dashboard is a server in the user's browser's reach, so any page of the web may send requests to it. Those of
+//! another site are refused by the headers that browsers add, and a name of another site that resolves to this machine by
+//! the `Host` that it comes with.
+
+use std::net::IpAddr;
+
+use hyper::StatusCode;
+use hyper::header::{HOST, HeaderMap, HeaderName, ORIGIN};
+use hyper::http::request::Parts;
+use hyper::http::uri::Authority;
+
+use crate::http::token::Token;
+
+/// A browser's word on the site that a request comes from.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The rules of a dashboard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) token: Option<Token>,
+    /// Reading needs the token, too: other machines reach the address.
+    pub(crate) is_private: bool,
+    pub(crate) allows_revoke: bool,
+    /// Names under which the dashboard is reached, beside addresses and `localhost`.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// Aim of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The page itself, which has nothing to hide.
+    Page,
+    Read,
+    Revoke,
+}
+
+/// A status, and a sentence for the client.
+pub(super) type Refusal = (StatusCode, &'static str);
+
+impl Access {
+    /// Checks that a request is meant for this dashboard.
+    pub(super) fn check_host(&self, head: &Parts) -> Result<(), Refusal> {
+        self.host(head).map(drop).ok_or((
+            StatusCode::MISDIRECTED_REQUEST,
+            "this name is not one of the dashboard's: use an address or localhost, or allow the name",
+        ))
+    }
+
+    /// Checks that a request comes from the dashboard's own page, and from somebody who may send it.
+    pub(super) fn check(&self, head: &Parts, aim: Aim) -> Result<(), Refusal> {
+        // A link on another site may lead to the page.
+        if aim == Aim::Page {
+            return Ok(());
+        }
+        let host = self.host(head).unwrap_or_default();
+        if !is_same_site(&head.headers, host) {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "this request comes from a page of another site",
+            ));
+        }
+        if aim == Aim::Revoke && !self.allows_revoke {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "locks cannot be revoked here: the dashboard was started without leave to do so",
+            ));
+        }
+        let needs_token = aim == Aim::Revoke || aim == Aim::Read && self.is_private;
+        match needs_token && !self.is_proved(&head.headers) {
+            true => Err((
+                StatusCode::UNAUTHORIZED,
+                "the token is missing or wrong: open the URL that was printed at the start",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the `Host` of a request, if it is the dashboard's.
+    fn host<'a>(&self, head: &'a Parts) -> Option<&'a str> {
+        let host = only(&head.headers, &HOST)??;
+        let is_own = |authority: &Authority| {
+            let name = authority.host();
+            let literal = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+            // A page whose name resolves to this machine does not come with an address.
+            !authority.as_str().contains('@')
+                && (literal.unwrap_or(name).parse::<IpAddr>().is_ok()
+                    || name.eq_ignore_ascii_case("localhost")
+                    || self.hosts.iter().any(|it| it.eq_ignore_ascii_case(name)))
+        };
+        let is_allowed = host.parse().is_ok_and(|host| is_own(&host));
+        let is_allowed = is_allowed && head.uri.authority().is_none_or(is_own);
+        is_allowed.then_some(host)
+    }
+
+    fn is_proved(&self, headers: &HeaderMap) -> bool {
+        // Never by a password, which a browser would add to the requests of other sites' pages by itself.
+        self.token
+            .as_ref()
+            .is_some_and(|token| token.is_bearer(headers))
+    }
+}
+
+/// Returns true for a request of the dashboard's own page, and of clients that are no browsers.
+fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
+    let site = match only(headers, &FETCH_SITE) {
+        Some(None) => true,
+        Some(Some(site)) => site == "same-origin" || site == "none",
+        None => false,
+    };
+    let origin = match only(headers, &ORIGIN) {
+        Some(None) => true,
+        // A proxy may have ended TLS.
+        Some(Some(origin)) => {
+            let own = ["http://", "https://"].into_iter();
+            own.filter_map(|scheme| origin.strip_prefix(scheme))
+                .any(|it| it.eq_ignore_ascii_case(host))
+        }
+        None => false,
+    };
+    site && origin
+}
+
+/// Returns the value of a header; `None` for several, or one that is no text.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a str>> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Some(None),
+        (Some(value), None) => value.to_str().ok().map(Some),
+        _ => None,
+    }
+}

@@ -1,0 +1,260 @@
+//! The streams of events, one for each viewer.
+//!
+//! An event is made once there is room for it, from what is known then: a viewer that reads slowly has one that is
+//! pending, misses those in between, and costs no more than others.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use lockkeeper::{Client, Error, LockQueuePart, QueueEntry, lock_queue_part};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
+
+use super::board::{Board, Cursor, PACE, Row, StoreState, Window, shorten};
+use super::query::QueueCursor;
+use super::shared::Shared;
+use crate::locks::names::lock_name;
+use crate::who;
+
+/// Interval of a line that keeps an idle stream alive, for proxies and to notice a viewer that has gone.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// A viewer is left in peace for this many times as long as its events take to be made.
+const PAUSE_FACTOR: u32 = 4;
+
+/// Interval at which a queue is read again without news of its lock: those of its waiters that only write change nothing
+/// in the list of locks.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+
+/// Limit of a backtrace in a queue, in bytes.
+const MAX_BACKTRACE: usize = 16 << 10;
+
+/// Bytes of an event behind which a queue is cut.
+const MAX_EVENT: usize = 2 << 20;
+
+/// Opens a stream, as long as there is room for another viewer.
+pub(super) fn open<F>(
+    shared: &Arc<Shared>,
+    serve: impl FnOnce(Arc<Shared>, Sender<Bytes>) -> F,
+) -> Option<Receiver<Bytes>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let place = shared.viewers.clone().try_acquire_owned().ok()?;
+    let (to, events) = channel(1);
+    let served = serve(shared.clone(), to.clone());
+    tokio::spawn(async move {
+        let _place = place;
+        tokio::select! {
+            () = to.closed() => {}
+            () = served => {}
+        }
+    });
+    Some(events)
+}
+
+/// Writes an event.
+fn event(text: &mut String, name: &str, data: &Value) {
+    // JSON has no line breaks.
+    let _ = write!(text, "event: {name}\ndata: {data}\n\n");
+}
+
+/// Sends what there is to tell, or a sign of life once it is due.
+async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<(), Gone> {
+    let text = match text.is_empty() {
+        true if sent.elapsed() < IDLE => return Ok(()),
+        true => ": still there\n\n".to_owned(),
+        false => text,
+    };
+    *sent = Instant::now();
+    to.send(text.into()).await.map_err(|_| Gone)
+}
+
+/// The viewer has gone.
+struct Gone;
+
+/// Waits until the next event may be made and there may be something to tell.
+async fn pause(changed: &mut watch::Receiver<()>, begun: Instant, limit: Duration) {
+    tokio::time::sleep(PACE.max(begun.elapsed() * PAUSE_FACTOR)).await;
+    let _ = tokio::time::timeout(limit, changed.changed()).await;
+}
+
+/// State of the list as a viewer has been told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    store: Option<StoreState>,
+    /// The last second of the hand-overs.
+    second: Option<i64>,
+    window: Option<Window>,
+}
+
+impl Told {
+    /// Returns the events for a viewer, and remembers them.
+    pub(super) fn news(
+        &mut self,
+        board: &mut Board,
+        cursor: &Cursor,
+        now_ms: i64,
+        now: Instant,
+    ) -> String {
+        let mut text = String::new();
+        let store = board.store(now);
+        if self.store.as_ref() != Some(&store) {
+            event(&mut text, "store", &store.json());
+            self.store = Some(store);
+        }
+        board.handovers.advance(now_ms);
+        if let Some((second, counts)) = board.handovers.since(self.second) {
+            let data = json!({ "end_ms": second * 1_000, "step_ms": 1_000, "counts": counts });
+            event(&mut text, "handovers", &data);
+            self.second = Some(second);
+        }
+        let window = board.window(cursor, now_ms);
+        if self.window.as_ref() != Some(&window) {
+            event(&mut text, "locks", &window.json(now_ms));
+            self.window = Some(window);
+        }
+        text
+    }
+}
+
+/// Tells a viewer of the list.
+pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>) {
+    let mut changed = shared.changed.subscribe();
+    let mut told = Told::default();
+    let mut sent = Instant::now();
+    loop {
+        if to.reserve().await.is_err() {
+            return;
+        }
+        changed.mark_unchanged();
+        let begun = Instant::now();
+        let now_ms = shared.now_ms();
+        let text = told.news(&mut shared.board.lock(), &cursor, now_ms, begun);
+        if send(&to, text, &mut sent).await.is_err() {
+            return;
+        }
+        // To the next second of the hand-overs.
+        let left = 1_000 - shared.now_ms().rem_euclid(1_000);
+        pause(
+            &mut changed,
+            begun,
+            Duration::from_millis(left.unsigned_abs()),
+        )
+        .await;
+    }
+}
+
+/// A queue as it was told, or the reason for which it could not be read.
+type Reading = Result<LockQueuePart, String>;
+
+/// Tells a viewer of one queue.
+pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<Bytes>) {
+    let mut changed = shared.changed.subscribe();
+    let (mut store, mut told): (Option<StoreState>, Option<Reading>) = (None, None);
+    let (mut read, mut read_at): (Option<Option<Arc<Row>>>, _) = (None, Instant::now());
+    let mut sent = Instant::now();
+    loop {
+        if to.reserve().await.is_err() {
+            return;
+        }
+        changed.mark_unchanged();
+        let mut text = String::new();
+        let (now_store, lock) = {
+            let board = shared.board.lock();
+            (
+                board.store(Instant::now()),
+                board.lock(&cursor.path).cloned(),
+            )
+        };
+        if store.as_ref() != Some(&now_store) {
+            event(&mut text, "store", &now_store.json());
+            store = Some(now_store);
+        }
+        let begun = Instant::now();
+        let is_same = read.as_ref().is_some_and(|read| same(read, &lock));
+        if !is_same || read_at.elapsed() >= READ_AGAIN {
+            let client = shared.feed.client();
+            let queue = shared.read(part(&client, &cursor)).await;
+            (read, read_at) = (Some(lock), Instant::now());
+            let queue = match queue {
+                // The state of the connection tells of these.
+                Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
+                queue => Some(queue.map_err(|error| error.to_string())),
+            };
+            if let Some(queue) = queue
+                && told.as_ref() != Some(&queue)
+            {
+                let now_ms = shared.now_ms();
+                match &queue {
+                    Ok(queue) => event(&mut text, "lock", &shown(queue, now_ms)),
+                    Err(error) => event(&mut text, "unreadable", &json!({ "error": error })),
+                }
+                told = Some(queue);
+            }
+        }
+        if send(&to, text, &mut sent).await.is_err() {
+            return;
+        }
+        pause(&mut changed, begun, Duration::from_secs(1)).await;
+    }
+}
+
+fn same(one: &Option<Arc<Row>>, other: &Option<Arc<Row>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Reads the part of a queue that a viewer sees. An offset behind the last waiter is that of the last part.
+async fn part(client: &Client, cursor: &QueueCursor) -> Result<LockQueuePart, Error> {
+    let (mut from, limit) = (cursor.offset, cursor.limit);
+    loop {
+        let part = lock_queue_part(
+            client,
+            &cursor.path,
+            limit,
+            from..from.saturating_add(limit),
+        )
+        .await?;
+        if from == 0 || from < part.waiter_count {
+            return Ok(part);
+        }
+        from = part.waiter_count.saturating_sub(limit);
+    }
+}
+
+/// Returns a part of a queue as JSON.
+fn shown(part: &LockQueuePart, now_ms: i64) -> Value {
+    let mut bytes = 0;
+    let mut entry = |position: usize, entry: &QueueEntry| {
+        let mut entry = entry.clone();
+        if let Some(metadata) = &mut entry.metadata {
+            shorten(metadata, MAX_BACKTRACE);
+        }
+        let object = who::object(&part.path, part.kind, position, &entry, now_ms);
+        bytes += object.to_string().len();
+        (bytes <= MAX_EVENT).then_some(object)
+    };
+    let holders: Vec<_> = part.holders.iter().map_while(|it| entry(0, it)).collect();
+    let waiters = part.waiters.iter();
+    let waiters: Vec<_> = waiters
+        .map_while(|(index, it)| entry(index + 1, it))
+        .collect();
+    json!({
+        "lock": lock_name(&part.path),
+        "path": part.path.as_str(),
+        "kind": part.kind.as_str(),
+        "exists": part.holder_count + part.waiter_count > 0,
+        "holders": holders,
+        "holder_count": part.holder_count,
+        "waiters": part.waiter_count,
+        "offset": part.waiters.first().map_or(0, |(index, _)| *index),
+        "queue": waiters,
+        "now_ms": now_ms,
+    })
+}

@@ -1,0 +1,388 @@
+//! A headless Chromium, driven over the pipe of its DevTools protocol: no port, no other program, and a browser that
+//! ends by itself when this process does, however that happens.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::super::support::Folder;
+
+/// Time after which a condition counts as never fulfilled.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Gives the browser the pipe as its files 3 and 4, and removes its folder when it has ended: also when this process was
+/// killed. An interrupt from the terminal is for the test, whose end the browser sees.
+const START: &str = r#"
+folder=$1; shift
+trap '' INT TERM HUP
+HOME=$folder "$@" 3<&0 4>&1 </dev/null >/dev/null 2>"$folder.log"
+rm -rf "$folder" "$folder.log"
+"#;
+
+const OPTIONS: [&str; 15] = [
+    "--headless=new",
+    "--remote-debugging-pipe",
+    // Of a browser that sees nothing but our own pages; root has no sandbox.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    // It talks to nobody.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--metrics-recording-only",
+    "--no-first-run",
+    "--no-default-browser-check",
+    // Tests run beside each other, each in a window that others cover.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--lang=en",
+];
+
+/// The browser of this process.
+struct Browser {
+    commands: Mutex<ChildStdin>,
+    waiting: Mutex<Waiting>,
+}
+
+/// The receivers of what the browser sends.
+#[derive(Default)]
+struct Waiting {
+    last: u64,
+    has_ended: bool,
+    answers: HashMap<u64, Sender<Value>>,
+    events: HashMap<String, Sender<Value>>,
+}
+
+fn browser() -> &'static Browser {
+    static BROWSER: OnceLock<Browser> = OnceLock::new();
+    BROWSER.get_or_init(Browser::start)
+}
+
+impl Browser {
+    fn start() -> Self {
+        // The shell removes it, not we: statics are never dropped.
+        let folder = std::mem::ManuallyDrop::new(Folder::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", START, "sh"]).arg(&folder.0);
+        command.arg("chromium").args(OPTIONS);
+        command.arg(format!(
+            "--user-data-dir={}",
+            folder.at("profile").display()
+        ));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let commands = child.stdin.take().unwrap();
+        let answers = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            browser().receive(answers);
+            child.wait()
+        });
+        Self {
+            commands: Mutex::new(commands),
+            waiting: Mutex::default(),
+        }
+    }
+
+    fn receive(&self, answers: ChildStdout) {
+        let messages = BufReader::new(answers).split(0).map_while(Result::ok);
+        for message in messages {
+            let mut message: Value = serde_json::from_slice(&message).unwrap();
+            if message["method"] == "Page.javascriptDialogOpening" {
+                // Else everything else of the page would wait for it. It is noted nevertheless.
+                let session = message["sessionId"].as_str();
+                drop(self.send(
+                    session,
+                    "Page.handleJavaScriptDialog",
+                    json!({"accept": false}),
+                ));
+            }
+            let mut waiting = self.waiting.lock().unwrap();
+            if let Some(id) = message["id"].as_u64() {
+                waiting.answers.remove(&id).map(|it| it.send(message));
+            } else if let Some(session) = message["sessionId"].take().as_str() {
+                waiting.events.get(session).map(|it| it.send(message));
+            }
+        }
+        let mut waiting = self.waiting.lock().unwrap();
+        waiting.has_ended = true;
+        waiting.answers.clear();
+    }
+
+    fn send(&self, session: Option<&str>, method: &str, parameters: Value) -> Receiver<Value> {
+        let (tell, answer) = channel();
+        let id = {
+            let mut waiting = self.waiting.lock().unwrap();
+            waiting.last += 1;
+            let id = waiting.last;
+            if !waiting.has_ended {
+                waiting.answers.insert(id, tell);
+            }
+            id
+        };
+        let mut command = json!({"id": id, "method": method, "params": parameters});
+        if let Some(session) = session {
+            command["sessionId"] = session.into();
+        }
+        let mut bytes = command.to_string().into_bytes();
+        bytes.push(0);
+        // A browser that has ended answers nothing, which is seen there.
+        let _ = self.commands.lock().unwrap().write_all(&bytes);
+        answer
+    }
+
+    fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value, Value> {
+        let answer = self.send(session, method, parameters);
+        let mut answer = answer.recv_timeout(LIMIT).unwrap_or_else(|_| {
+            panic!("{method}: chromium is missing, has ended, or does not answer (tests/run installs it)")
+        });
+        match answer["error"].take() {
+            Value::Null => Ok(answer["result"].take()),
+            error => Err(error),
+        }
+    }
+
+    fn must(&self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        let answer = self.call(session, method, parameters);
+        answer.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+}
+
+/// A window of its own, with storage of its own.
+pub(super) struct Window {
+    session: String,
+    context: String,
+    events: Receiver<Value>,
+    /// The only origin to which it may send requests.
+    origin: String,
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let context = json!({"browserContextId": self.context});
+        drop(browser().send(None, "Target.disposeBrowserContext", context));
+    }
+}
+
+impl Window {
+    /// Opens a URL in a window of 1200 × 760.
+    pub(super) fn open(url: &str) -> Self {
+        Self::open_as(url, 1200, 760, "light")
+    }
+
+    pub(super) fn open_as(url: &str, width: u32, height: u32, scheme: &str) -> Self {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let context = browser().must(None, "Target.createBrowserContext", json!({}));
+        let context = text(&context["browserContextId"]);
+        let target = json!({"url": "about:blank", "browserContextId": context});
+        let target = browser().must(None, "Target.createTarget", target);
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = text(&browser().must(None, "Target.attachToTarget", attach)["sessionId"]);
+        let (tell, events) = channel();
+        let mut waiting = browser().waiting.lock().unwrap();
+        waiting.events.insert(session.clone(), tell);
+        drop(waiting);
+        let (scheme_of_url, rest) = url.split_once("://").unwrap();
+        let host = rest.split_once('/').unwrap().0;
+        let window = Self {
+            session,
+            context,
+            events,
+            origin: format!("{scheme_of_url}://{host}"),
+        };
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            window.call(&format!("{domain}.enable"), json!({}));
+        }
+        window.call(
+            "Emulation.setFocusEmulationEnabled",
+            json!({"enabled": true}),
+        );
+        window.look(width, height, scheme);
+        window.go(url);
+        window
+    }
+
+    /// Sets the size of the window, and the colours that the user prefers.
+    pub(super) fn look(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+        let scheme = json!({"name": "prefers-color-scheme", "value": scheme});
+        // Colours change at once: what is measured is not on its way.
+        let motion = json!({"name": "prefers-reduced-motion", "value": "reduce"});
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [scheme, motion]}),
+        );
+    }
+
+    pub(super) fn go(&self, url: &str) {
+        let went = self.call("Page.navigate", json!({"url": url}));
+        assert_eq!(went["errorText"], Value::Null, "{url}");
+    }
+
+    fn call(&self, method: &str, parameters: Value) -> Value {
+        browser().must(Some(&self.session), method, parameters)
+    }
+
+    /// Evaluates an expression; none while the page is being loaded.
+    fn try_evaluate(&self, expression: &str) -> Option<Value> {
+        let parameters =
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = browser().call(Some(&self.session), "Runtime.evaluate", parameters);
+        let mut answer = answer.ok()?;
+        assert_eq!(answer["exceptionDetails"], Value::Null, "{expression}");
+        Some(answer["result"]["value"].take())
+    }
+
+    pub(super) fn evaluate(&self, expression: &str) -> Value {
+        self.try_evaluate(expression).expect(expression)
+    }
+
+    /// Waits until an expression is true, and returns its value. Exceptions, as of elements that do not exist yet, are false.
+    pub(super) fn until(&self, condition: &str) -> Value {
+        let begin = Instant::now();
+        // The page looks again a few times by itself, so that we need not.
+        let looks = format!(
+            "(async () => {{
+                for (let looks = 0; looks < 20; looks++) {{
+                    try {{ const value = ({condition}); if (value) return value; }} catch {{}}
+                    await new Promise((resolve) => setTimeout(resolve, 25));
+                }}
+                return null;
+            }})()"
+        );
+        loop {
+            match self.try_evaluate(&looks) {
+                Some(value) if !value.is_null() => return value,
+                _ if begin.elapsed() < LIMIT => {}
+                _ => panic!("never true: {condition}\n{}", self.shown()),
+            }
+        }
+    }
+
+    /// Returns the text that is shown, for messages.
+    fn shown(&self) -> String {
+        let shown = self.try_evaluate("`${location.hash} ${JSON.stringify(document.body.dataset)}\n${document.body.innerText}`");
+        let mut shown = shown
+            .unwrap_or_default()
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        shown.truncate(shown.floor_char_boundary(4_000));
+        shown
+    }
+
+    pub(super) fn text(&self, selector: &str) -> String {
+        let found = format!("document.querySelector({}).textContent", json!(selector));
+        self.evaluate(&found).as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the first element of a selector has this text.
+    pub(super) fn until_text(&self, selector: &str, text: &str) {
+        self.until(&format!(
+            "document.querySelector({}).textContent === {}",
+            json!(selector),
+            json!(text)
+        ));
+    }
+
+    pub(super) fn until_live(&self) {
+        self.until("document.body.dataset.link === 'live'");
+    }
+
+    /// Presses a key: a character, or a name as of `KeyboardEvent.key`.
+    pub(super) fn press(&self, key: &str) {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "Tab" => (9, ""),
+            " " => (32, " "),
+            "ArrowUp" => (38, ""),
+            "ArrowDown" => (40, ""),
+            character => {
+                assert_eq!(character.chars().count(), 1, "{character}");
+                (0, character)
+            }
+        };
+        let mut event = json!({"type": "keyDown", "key": key, "windowsVirtualKeyCode": code});
+        if !text.is_empty() {
+            event["text"] = text.into();
+        }
+        self.call("Input.dispatchKeyEvent", event.clone());
+        event["type"] = "keyUp".into();
+        event.as_object_mut().unwrap().remove("text");
+        self.call("Input.dispatchKeyEvent", event);
+    }
+
+    pub(super) fn write(&self, text: &str) {
+        text.chars().for_each(|it| self.press(&it.to_string()));
+    }
+
+    /// Presses Tab until the focus is on an element.
+    pub(super) fn tab_to(&self, selector: &str) {
+        let is_there = format!("document.activeElement.matches({})", json!(selector));
+        for _ in 0..50 {
+            if self.evaluate(&is_there) == true {
+                return;
+            }
+            self.press("Tab");
+        }
+        panic!("no Tab leads to {selector}: {}", self.shown());
+    }
+
+    /// Clicks at the middle of an element.
+    pub(super) fn click(&self, selector: &str) {
+        let middle = self.until(&format!(
+            "(() => {{
+                const element = document.querySelector({});
+                element.scrollIntoView({{block: 'center'}});
+                const box = element.getBoundingClientRect();
+                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+                return element.contains(document.elementFromPoint(x, y)) && !element.disabled && {{x, y}};
+            }})()",
+            json!(selector)
+        ));
+        for kind in ["mousePressed", "mouseReleased"] {
+            let mut event = middle.clone();
+            event["type"] = kind.into();
+            event["button"] = "left".into();
+            event["clickCount"] = 1.into();
+            self.call("Input.dispatchMouseEvent", event);
+        }
+    }
+
+    /// Checks the browser's log: no script of others ran, nothing was asked of other hosts, the policy was not violated, and
+    /// the page's own script had no error. Lines of the log that contain one of `expected` are part of the test.
+    pub(super) fn was_clean(&self, expected: &[&str]) {
+        // Everything before it has arrived.
+        assert_eq!(self.evaluate("window.__hit === undefined"), true);
+        let mut requests = 0;
+        while let Ok(event) = self.events.try_recv() {
+            let parameters = &event["params"];
+            match event["method"].as_str().unwrap_or_default() {
+                "Runtime.exceptionThrown" | "Page.javascriptDialogOpening" | "Page.windowOpen" => {
+                    panic!("{event}")
+                }
+                "Runtime.consoleAPICalled" if parameters["type"] != "log" => panic!("{event}"),
+                "Log.entryAdded" => {
+                    let text = format!("{parameters}");
+                    assert!(expected.iter().any(|it| text.contains(it)), "{event}");
+                }
+                "Network.requestWillBeSent" => {
+                    let url = parameters["request"]["url"].as_str().unwrap();
+                    let path = url.strip_prefix(&self.origin);
+                    assert!(path.is_some_and(|it| it.starts_with('/')), "{event}");
+                    requests += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(requests > 3, "the requests of the page were seen");
+    }
+}

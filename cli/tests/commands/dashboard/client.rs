@@ -1,0 +1,188 @@
+//! A dashboard in a process of its own, and a plain client of its pages and streams.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::super::metrics::http::{Page, answer};
+use super::super::stores::*;
+
+/// Time without any event after which a stream counts as stuck: even an idle one says something every 15 s.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// `lockkeeper dashboard`. Dropping it kills it.
+pub(crate) struct Dashboard {
+    child: Child,
+    /// The URL, as it said.
+    pub(crate) url: String,
+    log: Receiver<String>,
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Dashboard {
+    pub(crate) fn start(store: &StoreAt, arguments: &[&str]) -> Self {
+        let mut all = vec!["dashboard", "--listen", "127.0.0.1:0"];
+        all.extend(arguments);
+        Self::start_as(&mut store.command(&all))
+    }
+
+    pub(crate) fn start_as(command: &mut Command) -> Self {
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (tell, log) = channel();
+        std::thread::spawn(move || {
+            let lines = stderr.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(tell.send(line)));
+        });
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let url = line.trim_end().strip_prefix("lockkeeper dashboard ");
+        let said = || log.iter().collect::<Vec<_>>();
+        let url = url.unwrap_or_else(|| panic!("it ended: {:?}", said()));
+        Self {
+            url: url.to_owned(),
+            child,
+            log,
+        }
+    }
+
+    /// Returns its address, as `127.0.0.1:PORT`.
+    pub(crate) fn at(&self) -> &str {
+        let rest = self.url.strip_prefix("http://").unwrap();
+        rest.split_once('/').unwrap().0
+    }
+
+    /// Returns the token of the URL.
+    pub(crate) fn token(&self) -> &str {
+        self.url.split_once("#token=").expect("a token").1
+    }
+
+    /// Waits until it logs a line with this text.
+    pub(crate) fn logs(&self, text: &str) -> String {
+        let line = self.log.iter().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("it ended, and never logged {text:?}"))
+    }
+
+    /// Sends a signal, and returns the exit status.
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+/// Sends a request of these lines behind the first, and of this body.
+pub(crate) fn send(at: &str, first: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    let mut text = format!("{first}\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        text.push_str(&format!("Host: {at}\r\n"));
+    }
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !body.is_empty() {
+        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    stream
+        .write_all(format!("{text}\r\n{body}").as_bytes())
+        .unwrap();
+    stream
+}
+
+pub(crate) fn get(at: &str, path: &str, headers: &[(&str, &str)]) -> Page {
+    answer(send(at, &format!("GET {path} HTTP/1.1"), headers, ""))
+}
+
+/// Asks for a revocation with these headers, as JSON.
+pub(crate) fn post(at: &str, headers: &[(&str, &str)], body: &Value) -> Page {
+    let mut all = vec![("Content-Type", "application/json")];
+    all.extend(headers);
+    let first = "POST /api/revoke HTTP/1.1";
+    answer(send(at, first, &all, &body.to_string()))
+}
+
+pub(crate) fn parsed(page: &Page) -> Value {
+    serde_json::from_str(&page.body).unwrap_or_else(|error| panic!("{error}: {page:?}"))
+}
+
+/// A stream of events.
+pub(crate) struct Events {
+    pub(crate) head: String,
+    lines: BufReader<TcpStream>,
+}
+
+impl Events {
+    /// Opens a stream, or returns the refusal.
+    pub(crate) fn open(at: &str, path: &str, headers: &[(&str, &str)]) -> Result<Self, Page> {
+        // An answer to HTTP/1.0 comes without chunks.
+        let stream = send(at, &format!("GET {path} HTTP/1.0"), headers, "");
+        let mut lines = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(lines.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        if status == 200 {
+            return Ok(Self { head, lines });
+        }
+        let mut body = String::new();
+        lines.read_to_string(&mut body).unwrap();
+        Err(Page { status, head, body })
+    }
+
+    /// Opens a stream that must be there.
+    #[track_caller]
+    pub(crate) fn of(at: &str, path: &str) -> Self {
+        let events = Self::open(at, path, &[]);
+        events.unwrap_or_else(|page| panic!("{page:?}"))
+    }
+
+    /// Returns the next event; `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
+        let mut name = String::new();
+        loop {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            let line = line.trim_end_matches('\n');
+            if let Some(text) = line.strip_prefix("event: ") {
+                name = text.to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                return Some((name, serde_json::from_str(data).unwrap()));
+            } else {
+                assert!(line.is_empty() || line.starts_with(':'), "{line}");
+            }
+        }
+    }
+
+    /// Waits for an event of this name with data for which this is true.
+    #[track_caller]
+    pub(crate) fn until(&mut self, name: &str, mut is: impl FnMut(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        while let Some((it, data)) = self.next() {
+            if it == name {
+                if is(&data) {
+                    return data;
+                }
+                last = data;
+            }
+        }
+        panic!("the stream has ended; the last {name}: {last}");
+    }
+}
