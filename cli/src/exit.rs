@@ -57,7 +57,13 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
+        let text = match &error {
+            // The library names a function.
+            Error::NoChroot { path, hosts } => {
+                format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
+            }
+            error => error.to_string(),
+        };
         match error {
             Error::BadArguments(_) | Error::InvalidPath { .. } | Error::Target(_) => {
                 Self::Usage(text)
@@ -77,6 +83,14 @@ impl From<LockError> for Failure {
             LockError::Timeout { .. } => Self::NotAcquired(error.to_string()),
             LockError::Lost(_) => Self::Lost(error.to_string()),
             LockError::DuplicateKey { .. } => Self::Usage(error.to_string()),
+            LockError::PermitsMismatch {
+                path,
+                stored,
+                stated,
+            } => Self::Other(format!(
+                "{path} has {stored} permits, not {stated}: write --permits N/{stored}, or change the number in a \
+                 program, with Semaphore::set_permits"
+            )),
             LockError::Store(error) => error.into(),
             _ => Self::Other(error.to_string()),
         }

@@ -3,14 +3,18 @@
 //! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
 //! a store, also those of [`exit`].
 
+mod admin;
 mod bench;
 mod completions;
+mod dashboard;
 mod digest;
 mod elect;
 mod executable;
 mod exit;
+mod health;
 mod http;
 mod inspect;
+mod live;
 mod local;
 mod locks;
 mod man;
@@ -90,6 +94,11 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
+    /// Looks after a running server: lists and ends sessions, drains, reloads.
+    ///
+    /// It asks over the Unix socket of --admin-socket, as the server's own user or root. Exit codes: 0 done, 1 refused,
+    /// 69 the server cannot be reached, 2 wrong usage.
+    Admin(admin::Admin),
     /// Lists the locks that are held, and their holders.
     ///
     /// HELD counts from the moment at which the holder joined the queue, by the server's clock: a holder that had to
@@ -146,11 +155,21 @@ enum Command {
     /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
     /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
     Revoke(revoke::Revoke),
+    /// Asks a server if it is alive, as the health check of a container does.
+    ///
+    /// It asks for /healthz, or with --ready for /readyz, at the address of the server's --metrics-listen, and prints the
+    /// answer. Exit codes: 0 it is, 1 it is not, and stderr tells the reason.
+    Health(health::Health),
     /// Shows the locks as they change, on a whole terminal: sorted, filtered, and each with its queue.
     ///
     /// Press ? for the keys. A lock can be asked for, or taken from the holder that is shown, after a confirmation. Without
     /// a terminal, or as JSON: `lockkeeper locks --watch`.
     Top(top::Top),
+    /// Serves a page for browsers that shows the locks as they change, until SIGTERM or SIGINT.
+    ///
+    /// stdout has one line, `lockkeeper dashboard URL`, once it is served. Only programs of this machine reach it, unless
+    /// --listen says otherwise; then the token in the URL is needed to see anything.
+    Dashboard(dashboard::Dashboard),
     /// Reports locks that are held for longer than their holders stated, until SIGTERM or SIGINT.
     ///
     /// It watches all locks below the prefix, also those that appear later, and times each holder from its first sight:
@@ -235,11 +254,14 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Admin(admin) => return Ok(ended(admin.run())),
         Command::Bench(bench) => return Ok(bench.run()),
         Command::BenchHolder(holder) => return Ok(in_a_store(holder.run())),
+        Command::Health(health) => return Ok(ended(health.run())),
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Top(top) => return Ok(in_a_store(top.run())),
+        Command::Dashboard(dashboard) => return Ok(in_a_store(dashboard.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),
         Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
         Command::Man(man) => man.run(Arguments::command())?,

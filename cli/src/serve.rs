@@ -3,7 +3,12 @@
 //! stdout has one line, once the server listens; everything else goes to stderr. Exit codes: 0 drained, or
 //! configuration checked; 1 failed; 2 wrong usage, which includes a wrong configuration.
 
+mod audit;
+mod backups;
 mod config;
+mod control;
+mod dashboard;
+mod file_watch;
 mod flags;
 mod health;
 mod limits;
@@ -14,24 +19,37 @@ mod memory;
 #[cfg_attr(not(target_os = "linux"), path = "serve/no_notify.rs")]
 mod notify;
 mod plan;
+mod reload;
 pub(crate) mod signals;
 #[cfg_attr(not(target_os = "linux"), path = "serve/no_socket_watch.rs")]
 mod socket_watch;
+mod watchdog;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ArgMatches;
-use lockkeeper_store::{Error as StoreError, Server, ServerError, Store, register_process_metrics};
+use lockkeeper_store::{
+    AuditEvent, AuditOutcome, Error as StoreError, Server, ServerError, SocketListener, Store,
+    register_process_metrics,
+};
 use prometheus::Registry;
 use tracing::{error, info, warn};
 
+use self::audit::{AuditLog, AuditWriter};
+use self::backups::Backups;
 use self::config::Config;
+pub(crate) use self::control::Request;
+use self::control::{Control, Task};
+use self::dashboard::DashboardPlan;
+use self::file_watch::FileWatch;
 use self::health::ServerHealth;
 use self::plan::Plan;
+use self::reload::Reloader;
 use self::signals::{Action, Signals};
-use crate::http::HttpServer;
+use crate::http::{HttpPort, HttpServer, MetricsPages};
 use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
@@ -41,7 +59,7 @@ const USAGE: u8 = 2;
 
 /// Serves until a signal, or until the store fails.
 pub(crate) fn run(given: &ArgMatches) -> ExitCode {
-    let (config, plan) = match planned(given) {
+    let (config, plan, files) = match planned(given) {
         Ok(planned) => planned,
         Err(why) => {
             eprintln!("lockkeeper: {why}");
@@ -55,19 +73,34 @@ pub(crate) fn run(given: &ArgMatches) -> ExitCode {
         };
     }
     logs::start(config.flags.log_format, &config.flags.log_level);
-    match serve(&plan) {
+    match serve(given, &config, &plan, files) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::failed(&*error),
     }
 }
 
-fn planned(given: &ArgMatches) -> Result<(Config, Plan), String> {
-    let config = Config::read(given)?;
-    let plan = Plan::of(&config.flags)?;
-    Ok((config, plan))
+fn planned(given: &ArgMatches) -> Result<(Config, Plan, FileWatch), String> {
+    let read = || {
+        let config = Config::read(given)?;
+        let plan = Plan::of(&config.flags)?;
+        Ok::<_, String>((config, plan))
+    };
+    let (config, plan) = read()?;
+    let files = FileWatch::new(plan.watched.clone());
+    if plan.watched.is_empty() {
+        return Ok((config, plan, files));
+    }
+    // Anew, after the first look at the files: a change between a reading and that look would go unnoticed.
+    let (config, plan) = read()?;
+    Ok((config, plan, files))
 }
 
-fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
+fn serve(
+    given: &ArgMatches,
+    config: &Config,
+    plan: &Plan,
+    files: FileWatch,
+) -> Result<(), Box<dyn Error>> {
     plan.warnings.iter().for_each(|text| warn!("{text}"));
     limits::raise_open_files(plan.open_files);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -76,9 +109,27 @@ fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     // Before the store is opened, which may take long: a probe sees that the server is starting.
-    let metrics = Metrics::start(plan)?;
-    runtime.block_on(live(plan, metrics.as_ref()))?;
+    let health = ServerHealth::default();
+    let metrics = Metrics::start(plan, &health)?;
+    let dashboard = plan.dashboard.as_ref().map(DashboardPlan::open);
+    let dashboard = dashboard.transpose()?;
+    let (audit, output) = plan.audit.as_ref().map(AuditLog::open).transpose()?.unzip();
+    let life = Life {
+        plan,
+        metrics: metrics.as_ref(),
+        reloader: Reloader::new(given, config, health.clone(), audit.clone()),
+        health,
+        audit,
+    };
+    let mut writer = None;
+    let ended = runtime.block_on(life.live(dashboard, files, output, &mut writer));
+    if ended.is_ok() {
+        life.note(AuditEvent::ServerStop);
+    }
+    drop(writer);
+    ended?;
     // After the drain, which is seen there as well.
+    drop(life);
     drop(metrics);
     // Drops the last handles of the store, those of the server's tasks: its log is closed before the next line says so.
     drop(runtime);
@@ -90,88 +141,235 @@ fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
 struct Metrics {
     http: HttpServer,
     registry: Registry,
-    health: ServerHealth,
 }
 
 impl Metrics {
-    fn start(plan: &Plan) -> Result<Option<Self>, Box<dyn Error>> {
+    fn start(plan: &Plan, health: &ServerHealth) -> Result<Option<Self>, Box<dyn Error>> {
         let Some(address) = plan.metrics_address else {
             return Ok(None);
         };
-        let (registry, health) = (Registry::new(), ServerHealth::default());
+        let registry = Registry::new();
         register_process_metrics(&registry)?;
-        let option = "--metrics-listen";
-        let http = HttpServer::start(address, option, registry.clone(), health.clone())?;
+        health.set_token(plan.metrics_token.clone());
+        let http = MetricsPages::start(address, registry.clone(), health.clone())?;
         info!(address = %http.address(), "metrics and health");
-        Ok(Some(Self {
-            http,
-            registry,
-            health,
-        }))
-    }
-
-    fn started(&self, server: &Server) -> Result<(), Box<dyn Error>> {
-        server.register_metrics(&self.registry)?;
-        self.health.started(server.monitor());
-        Ok(())
+        Ok(Some(Self { http, registry }))
     }
 }
 
-async fn live(plan: &Plan, metrics: Option<&Metrics>) -> Result<(), Box<dyn Error>> {
-    // Before the store is opened, which may take long: a server can be stopped before it is ready.
-    let mut signals = Signals::listen()?;
-    let store = tokio::select! {
-        opened = open(plan) => opened?,
-        signal = signals.end() => {
-            info!(signal, "stopped before the server was ready");
-            // Without waiting for the thread that opens the store: it has acknowledged nothing.
-            std::process::exit(0)
+/// The life of a server, from the opening of its store to its end.
+struct Life<'a> {
+    plan: &'a Plan,
+    metrics: Option<&'a Metrics>,
+    health: ServerHealth,
+    reloader: Reloader<'a>,
+    audit: Option<AuditLog>,
+}
+
+impl Life<'_> {
+    async fn live(
+        &self,
+        dashboard: Option<HttpPort>,
+        files: FileWatch,
+        output: Option<audit::Output>,
+        writer: &mut Option<AuditWriter>,
+    ) -> Result<(), Box<dyn Error>> {
+        // Before the store is opened, which may take long: a server can be stopped before it is ready.
+        let mut signals = Signals::listen()?;
+        let store = tokio::select! {
+            opened = open(self.plan) => opened?,
+            signal = signals.end() => {
+                info!(signal, "stopped before the server was ready");
+                // Without waiting for the thread that opens the store: it has acknowledged nothing.
+                std::process::exit(0)
+            }
+        };
+        let (server, control) = match self.start(&store).await {
+            Ok(started) => started,
+            Err(error) => {
+                close(store).await;
+                return Err(error);
+            }
+        };
+        if let Some(metrics) = self.metrics {
+            server.register_metrics(&metrics.registry)?;
+            self.reloader.register(&metrics.registry)?;
+            if let Some(audit) = &self.audit {
+                audit.register(&metrics.registry)?;
+            }
         }
-    };
-    let server = match Server::bind(&store, plan.server.clone()).await {
-        Ok(server) => server,
-        Err(error) => {
+        self.health.started(server.monitor());
+        ready(&server, self.plan, self.metrics, dashboard.as_ref())?;
+        watchdog::start(self.health.clone());
+        // After the line on stdout, which may be the place of the audit log, too.
+        if let Some((audit, output)) = self.audit.as_ref().zip(output) {
+            self.note(AuditEvent::ServerStart);
+            *writer = Some(audit.begin(output)?);
+        }
+        let signal = self
+            .run(&server, control, &mut signals, &store, dashboard, files)
+            .await?;
+        notify::stopping();
+        info!(signal, "draining; a second signal stops the server at once");
+        let drained = async {
+            // Its last handle: the tasks of `lockkeeper admin` are over.
+            if let Some(server) = Arc::into_inner(server) {
+                server.shutdown().await;
+            }
+            // A store that failed during the drain must not be reported as closed in order.
+            let failure = tokio::select! {
+                biased;
+                failure = store.failed() => Some(failure),
+                () = std::future::ready(()) => None,
+            };
             close(store).await;
-            return Err(explained(error, plan));
-        }
-    };
-    if let Some(metrics) = metrics {
-        metrics.started(&server)?;
-    }
-    ready(&server, plan, metrics)?;
-    let mut unused = Box::pin(unused(&server, plan));
-    let signal = loop {
-        let action = tokio::select! {
-            action = signals.next() => action,
-            failure = store.failed() => return Err(failure.into()),
-            reason = &mut unused => break reason,
+            failure.map_or(Ok(()), |failure| Err(failure.into()))
         };
-        match action {
-            Action::End(signal) => break signal,
-            Action::HangUp => renew(&server, plan),
-        }
-    };
-    drop(unused);
-    notify::stopping();
-    info!(signal, "draining; a second signal stops the server at once");
-    let drained = async {
-        server.shutdown().await;
-        // A store that failed during the drain must not be reported as closed in order.
-        let failure = tokio::select! {
-            biased;
-            failure = store.failed() => Some(failure),
-            () = std::future::ready(()) => None,
-        };
-        close(store).await;
-        failure.map_or(Ok(()), |failure| Err(failure.into()))
-    };
-    tokio::select! {
-        drained = drained => drained,
-        signal = signals.end() => {
-            error!(signal, "stopped before the drain was complete; the next start recovers all acknowledged writes");
-            std::process::exit(1)
+        tokio::select! {
+            drained = drained => drained,
+            signal = signals.end() => {
+                error!(signal, "stopped before the drain was complete; the next start recovers all acknowledged writes");
+                std::process::exit(1)
+            }
         }
     }
+
+    /// Begins to serve the store, and `lockkeeper admin`.
+    async fn start(&self, store: &Store) -> Result<(Arc<Server>, Control), Box<dyn Error>> {
+        let plan = self.plan;
+        let socket = plan
+            .admin_socket
+            .as_ref()
+            .map(|path| SocketListener::bind(path, ADMIN_MODE));
+        let socket = socket
+            .transpose()
+            .map_err(|error| format!("--admin-socket: {error}"))?;
+        let options = plan.server.clone();
+        let options = match &self.audit {
+            Some(audit) => options.audit(audit.clone()),
+            None => options,
+        };
+        let server = Server::bind(store, options).await;
+        let server = Arc::new(server.map_err(|error| explained(error, plan))?);
+        let control = Control::start(socket, &server, self.audit.clone());
+        Ok((server, control))
+    }
+
+    /// Serves until there is a reason to stop, which is returned.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    async fn run(
+        &self,
+        server: &Arc<Server>,
+        mut control: Control,
+        signals: &mut Signals,
+        store: &Store,
+        dashboard: Option<HttpPort>,
+        mut files: FileWatch,
+    ) -> Result<&'static str, Box<dyn Error>> {
+        let mut limit = DrainLimit::default();
+        let mut unused = Box::pin(unused(server, self.plan));
+        // In the loop, since the store gives no session before the pause after a crash is over. They end with this
+        // function: a session would keep the store open.
+        let starting = async {
+            let backups = start_backups(self.plan, store, self.metrics).await;
+            (
+                backups,
+                start_dashboard(self.plan, dashboard, store, server).await,
+            )
+        };
+        let (mut starting, mut started) = (Box::pin(starting), None);
+        // It came before there was a server; the files may have been read before it.
+        if signals.take_hang_up() {
+            let _ = self.reloader.reload(server, "SIGHUP", None);
+        }
+        let reason = loop {
+            tokio::select! {
+                action = signals.next() => match action {
+                    Action::End(signal) => break signal,
+                    // The outcome is logged.
+                    Action::HangUp => drop(self.reloader.reload(server, "SIGHUP", None)),
+                },
+                failure = store.failed() => return Err(failure.into()),
+                reason = &mut unused => break reason,
+                both = &mut starting, if started.is_none() => started = Some(both),
+                // The last session is the dashboard's own, and a drain waits for all.
+                () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
+                    started = started.map(|(backups, _)| (backups, None));
+                }
+                () = server.drained() => break "all sessions have ended",
+                () = limit.reached() => break "the drain's time is over",
+                () = files.changed() => drop(self.reloader.reload(server, "a file has changed", None)),
+                task = control.next() => match task {
+                    Task::Reload { by, reply } => {
+                        let reloaded = self.reloader.reload(server, "lockkeeper admin", Some(&by));
+                        // An error: the client has gone.
+                        let _ = reply.send(reloaded);
+                    }
+                    Task::Drain { timeout } => limit.set(timeout.or(self.plan.drain_timeout)),
+                    Task::Undrain => limit = DrainLimit::default(),
+                },
+            }
+        };
+        drop(unused);
+        control.stop().await;
+        Ok(reason)
+    }
+
+    fn note(&self, event: AuditEvent) {
+        if let Some(audit) = &self.audit {
+            audit.note(event, AuditOutcome::Success, |_| ());
+        }
+    }
+}
+
+/// Permissions of the socket of `lockkeeper admin`.
+const ADMIN_MODE: u32 = 0o600;
+
+/// Moment at which a server that drains stops, whoever is left.
+#[derive(Default)]
+struct DrainLimit(Option<Instant>);
+
+impl DrainLimit {
+    fn set(&mut self, limit: Option<Duration>) {
+        self.0 = limit.and_then(|limit| Instant::now().checked_add(limit));
+    }
+
+    /// Cancel safe.
+    async fn reached(&self) {
+        match self.0 {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Starts the scheduled backups, where there are any. A failure is logged: the locks do not depend on them.
+async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) -> Option<Backups> {
+    let (Some(backups), Data::Folder(data)) = (&plan.backups, &plan.data) else {
+        return None;
+    };
+    let start = async {
+        let client = store.connect().await?;
+        let id = client.store_id().ok_or("a store on the disk has an id")?;
+        let registry = metrics.map(|metrics| &metrics.registry);
+        Backups::start(backups, data.clone(), id.to_owned(), registry)
+    };
+    let failed = |error: Box<dyn Error>| error!(%error, "no backups are made");
+    start.await.map_err(failed).ok()
+}
+
+/// Serves the dashboard, where it is asked for. A failure is logged: the locks do not depend on it.
+async fn start_dashboard(
+    plan: &Plan,
+    port: Option<HttpPort>,
+    store: &Store,
+    server: &Server,
+) -> Option<HttpServer> {
+    let (plan, port) = plan.dashboard.as_ref().zip(port)?;
+    let failed = |error: Box<dyn Error>| error!(%error, "the dashboard is not served");
+    plan.serve(port, store, server).await.map_err(failed).ok()
 }
 
 /// Waits for the end of a server that nobody uses, where `--idle-exit` asks for one. Returns the reason.
@@ -219,21 +417,6 @@ async fn close(store: Store) {
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
 }
 
-/// Reloads the certificates. If they cannot be used, the former ones stay in use.
-fn renew(server: &Server, plan: &Plan) {
-    let Some(files) = &plan.tls else {
-        info!("SIGHUP ignored: there are no certificates to reload; other options need a restart");
-        return;
-    };
-    let renewed = files.read().map_err(ServerError::from);
-    match renewed.and_then(|tls| server.reload_tls(tls)) {
-        Ok(()) => info!("SIGHUP: certificates reloaded; other options need a restart"),
-        Err(error) => {
-            error!(%error, "certificates not reloaded: the former ones stay in use")
-        }
-    }
-}
-
 /// Adds advice for the operator to an error.
 fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     match error {
@@ -253,7 +436,12 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
 }
 
 /// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
-fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>) -> std::io::Result<()> {
+fn ready(
+    server: &Server,
+    plan: &Plan,
+    metrics: Option<&Metrics>,
+    dashboard: Option<&HttpPort>,
+) -> std::io::Result<()> {
     let mut line = String::from("lockkeeper ready");
     if let Some(address) = server.local_addr() {
         line.push_str(&format!(" {address}"));
@@ -266,6 +454,9 @@ fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>) -> std::io::Re
     }
     if let Some(metrics) = metrics {
         line.push_str(&format!(" metrics {}", metrics.http.address()));
+    }
+    if let Some(dashboard) = dashboard {
+        line.push_str(&format!(" dashboard {}", dashboard.address()));
     }
     let durability = match plan.data {
         Data::Memory => None,

@@ -96,6 +96,15 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Parses the name of a host, without a port.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
+    match !text.is_empty() && text.len() <= 253 && text.bytes().all(is_name) {
+        true => Ok(text.to_owned()),
+        false => Err("the name of a host is expected, without a port".into()),
+    }
+}
+
 /// Address to listen on without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
@@ -165,6 +174,25 @@ impl fmt::Display for Data {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Folder(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Place of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AuditPlace {
+    Stdout,
+    File(PathBuf),
+}
+
+impl FromStr for AuditPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "-" => Ok(Self::Stdout),
+            "" => Err("a file is expected, or - for stdout".into()),
+            path => Ok(Self::File(path.into())),
         }
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use self::metrics::Monitor;
 use crate::exit::Failure;
-use crate::http::HttpServer;
+use crate::http::{HttpServer, MetricsPages};
 use crate::locks::names::{escaped, lock_name, lock_prefix};
 use crate::locks::table::duration;
 use crate::locks::{described, json};
@@ -127,7 +127,7 @@ impl Warden {
         };
         let registry =
             metrics::registry(seen).map_err(|error| Failure::Other(error.to_string()))?;
-        let http = HttpServer::start(address, "--metrics-listen", registry, seen.clone());
+        let http = MetricsPages::start(address, registry, seen.clone());
         let http = http.map_err(Failure::Other)?;
         tracing::info!(target: "lockkeeper_warden", address = %http.address(), "metrics and health");
         Ok(Some(http))

@@ -24,7 +24,7 @@ pub(crate) struct Config {
 }
 
 /// An option that has a value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) values: Vec<String>,
@@ -207,7 +207,11 @@ fn flag_values(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, Str
     let values = values?;
     match argument.get_action() {
         ArgAction::Append => Ok(values.into_iter().map(Into::into).collect()),
-        _ if argument.get_id() == "four_letter_words" => Ok(vec![values.join(",").into()]),
+        _ if ["four_letter_words", "four_letter_words_from"]
+            .contains(&argument.get_id().as_str()) =>
+        {
+            Ok(vec![values.join(",").into()])
+        }
         _ => Err("one value is expected, not a list".into()),
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use lockkeeper_store::{Durability, ServerOptions};
 
 use super::logs;
-use crate::values::{self, Data, Digest, Listen};
+use crate::values::{self, AuditPlace, Data, Digest, Listen};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
@@ -30,13 +30,28 @@ pub(crate) struct Flags {
     /// Ends the session of a Unix socket's client when its process exits; false waits for its timeout
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, hide_possible_values = true, help_heading = "Addresses")]
     pub(crate) watch_processes: bool,
-    /// Address for metrics and health over HTTP, without authentication: /metrics in the text format of Prometheus, and
-    /// /healthz and /readyz for probes [default: none]
+    /// Address for metrics and health over HTTP: /metrics in the text format of Prometheus, and /healthz and
+    /// /readyz for probes [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
     pub(crate) metrics_listen: Option<SocketAddr>,
     /// Allows an address that other machines can reach without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,
+
+    /// Address of a page for browsers that shows the locks as they change, those that a client without a name may see
+    /// [default: none]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Dashboard")]
+    pub(crate) dashboard: Option<SocketAddr>,
+    /// A name under which browsers reach the page, beside addresses and localhost; can be given several times
+    #[arg(long, value_name = "NAME", value_parser = values::host, help_heading = "Dashboard")]
+    pub(crate) dashboard_host: Vec<String>,
+    /// Lets the page's users ask for locks and take them away, with the token
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Dashboard")]
+    pub(crate) dashboard_allow_revoke: bool,
+    /// File with the token, in its first line, which only its owner may read; needed to revoke, and to see anything at
+    /// an address that other machines can reach
+    #[arg(long, value_name = "FILE", help_heading = "Dashboard")]
+    pub(crate) dashboard_token_file: Option<PathBuf>,
 
     /// Address for TLS connections; needs --tls-cert and --tls-key
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "TLS")]
@@ -87,6 +102,16 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Store")]
     pub(crate) allow_ttl: bool,
 
+    /// Makes a backup whenever the last one is this old, from 1s; needs --backup-dir [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Backups")]
+    pub(crate) backup_every: Option<Duration>,
+    /// Folder of the backups, which must exist; stores may share one
+    #[arg(long, value_name = "DIR", help_heading = "Backups")]
+    pub(crate) backup_dir: Option<PathBuf>,
+    /// Number of backups of this store to keep: after each one the oldest beyond that are removed
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "24", help_heading = "Backups")]
+    pub(crate) keep: usize,
+
     /// Requires authentication of every client, by password or client certificate
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Access")]
     pub(crate) require_auth: bool,
@@ -99,6 +124,29 @@ pub(crate) struct Flags {
     /// Four-letter words that are answered, as srvr,ruok,mntr; * for all
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) four_letter_words: String,
+    /// Clients whose four-letter words are answered: addresses, networks as 10.0.0.0/8, unix for the Unix socket, or *
+    /// for all
+    #[arg(long, value_name = "CLIENTS", value_parser = word_clients, default_value = "*", help_heading = "Access")]
+    pub(crate) four_letter_words_from: String,
+    /// File with a token that /metrics asks for, as a bearer token or as the password of any user; /healthz and /readyz
+    /// stay open
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
+    pub(crate) metrics_token_file: Option<PathBuf>,
+
+    /// Writes who deleted, changed access control lists or failed to authenticate, one JSON object a line, to this file,
+    /// or - for stdout; SIGHUP opens it anew
+    #[arg(long, value_name = "FILE|-", help_heading = "Operators")]
+    pub(crate) audit_log: Option<AuditPlace>,
+    /// Unix socket for `lockkeeper admin`, for the server's own user and root
+    #[arg(long, value_name = "PATH", help_heading = "Operators")]
+    pub(crate) admin_socket: Option<PathBuf>,
+    /// Longest time of a drain, which `lockkeeper admin drain` begins, until the server stops with sessions left
+    /// [default: until all sessions have ended]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Operators")]
+    pub(crate) drain_timeout: Option<Duration>,
+    /// Reloads, as SIGHUP does, when the configuration file, a certificate or the token file has changed
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Operators")]
+    pub(crate) watch_files: bool,
 
     /// Limit of connections, or fewer where --max-memory is small
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
@@ -191,6 +239,12 @@ impl From<DurabilityClass> for Durability {
 /// Parses a list of four-letter words.
 fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
     ServerOptions::new().four_letter_words(text)?;
+    Ok(text.into())
+}
+
+/// Parses a list of clients.
+fn word_clients(text: &str) -> Result<String, lockkeeper_store::Error> {
+    ServerOptions::new().four_letter_words_from(text)?;
     Ok(text.into())
 }
 

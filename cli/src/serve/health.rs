@@ -2,34 +2,54 @@
 
 use std::sync::{Arc, OnceLock};
 
+use hyper::header::HeaderMap;
 use lockkeeper_store::{NotReady, ServerMonitor};
+use parking_lot::RwLock;
 
 use crate::http::Health;
+use crate::http::token::Token;
 
-/// Health of the server's process. A clone is the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ServerHealth(Arc<OnceLock<ServerMonitor>>);
+/// Health of the server's process, and who may read its metrics. A clone is the same.
+#[derive(Clone, Default)]
+pub(super) struct ServerHealth(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    monitor: OnceLock<ServerMonitor>,
+    /// `None` for metrics that anyone may read.
+    token: RwLock<Option<Token>>,
+}
 
 impl ServerHealth {
     /// Records that the server listens.
     pub(super) fn started(&self, monitor: ServerMonitor) {
         // Cannot be set already: a process has one server.
-        let _ = self.0.set(monitor);
+        let _ = self.0.monitor.set(monitor);
+    }
+
+    /// Asks for this token from now on.
+    pub(super) fn set_token(&self, token: Option<Token>) {
+        *self.0.token.write() = token;
     }
 }
 
 impl Health for ServerHealth {
     fn check_alive(&self) -> Result<(), String> {
-        match self.0.get().map(ServerMonitor::check_ready) {
+        match self.0.monitor.get().map(ServerMonitor::check_ready) {
             Some(Err(failure @ NotReady::StoreFailed(_))) => Err(failure.to_string()),
             _ => Ok(()),
         }
     }
 
     fn check_ready(&self) -> Result<(), String> {
-        match self.0.get() {
+        match self.0.monitor.get() {
             None => Err("the server is starting: its store is being opened".into()),
             Some(monitor) => monitor.check_ready().map_err(|reason| reason.to_string()),
         }
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let token = self.0.token.read();
+        token.as_ref().is_none_or(|token| token.is_in(headers))
     }
 }

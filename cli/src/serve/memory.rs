@@ -24,6 +24,8 @@ pub(crate) struct Memory {
     pub(crate) segment: usize,
     /// Limit of connections, in number.
     pub(crate) connections: usize,
+    /// The list of locks of the dashboard; 0 without one.
+    pub(crate) dashboard: usize,
 }
 
 const MIB: usize = 1 << 20;
@@ -47,6 +49,9 @@ const LEAST_SEGMENT: usize = 9 * MIB;
 /// Largest segment.
 const LARGEST_SEGMENT: usize = 64 * MIB;
 
+/// Largest list of locks of the dashboard.
+const LARGEST_DASHBOARD: usize = 64 * MIB;
+
 /// Memory of a list of short names while it is built, as a multiple of its encoded size.
 const BUILDING: usize = 5;
 
@@ -57,7 +62,12 @@ impl Memory {
     /// The limit is too small for the options, with the least one that suffices.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
-        let rest = total.saturating_sub(BASE);
+        let dashboard = match flags.dashboard {
+            Some(_) => (total / 16).min(LARGEST_DASHBOARD),
+            None => 0,
+        };
+        // Its list exists twice: as it is shown, and as it is compared with what the store has.
+        let rest = total.saturating_sub(BASE + 2 * dashboard);
         let client = (rest / 32).max(flags.max_frame + ANSWER);
         let client = client.min(flags.max_outgoing);
         let outgoing = (rest / 16).max(2 * client);
@@ -69,11 +79,17 @@ impl Memory {
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
-        let (log, copies) = if is_kept { (2 * segment, 2) } else { (0, 1) };
-        // Twice the store, since a snapshot replays the log into a second copy of it.
+        // Twice the store, since a snapshot replays the log into a second copy of it; and a backup, which may be made at
+        // the same time, into a third.
+        let copies = 2 + usize::from(flags.backup_every.is_some());
+        let (log, copies) = if is_kept {
+            (2 * segment, copies)
+        } else {
+            (0, 1)
+        };
         let store = rest.saturating_sub(beside + log) / copies;
         if store < LEAST_STORE {
-            let least = (BASE + beside + log + copies * LEAST_STORE).div_ceil(MIB);
+            let least = (BASE + 2 * dashboard + beside + log + copies * LEAST_STORE).div_ceil(MIB);
             return Err(format!(
                 "--max-memory is {} MiB, which leaves too little for the store with these options: at least \
                  {least} MiB are needed, or smaller --max-outgoing, --max-frame and --max-unfinished",
@@ -88,6 +104,7 @@ impl Memory {
             unfinished,
             segment,
             connections,
+            dashboard,
         })
     }
 
@@ -168,6 +185,7 @@ mod tests {
             &["--max-memory", "64G"],
             &["--max-memory", "1G", "--max-outgoing", "512M"],
             &["--max-memory", "1G", "--data", "/tmp"],
+            &["--max-memory", "1G", "--data", "/tmp", "--backup-every=1h"],
             &[
                 "--max-memory",
                 "64G",
@@ -179,6 +197,7 @@ mod tests {
         ] {
             let memory = Memory::of(&flags(options)).unwrap();
             let (log, copies) = match options.contains(&"/tmp") {
+                true if options.contains(&"--backup-every=1h") => (2 * memory.segment, 3),
                 true => (2 * memory.segment, 2),
                 false => (0, 1),
             };

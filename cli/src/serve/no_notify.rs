@@ -1,5 +1,13 @@
 //! No systemd, which would be notified.
 
+use std::time::Duration;
+
 pub(crate) fn ready() {}
 
 pub(crate) fn stopping() {}
+
+pub(crate) fn alive() {}
+
+pub(crate) fn watchdog_limit() -> Option<Duration> {
+    None
+}

@@ -7,12 +7,17 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
+use lockkeeper_store::{AccessOptions, ServerOptions, StoreOptions, TlsError, TlsOptions};
 
+use super::backups::{self, BackupPlan};
 use super::config::{Config, Setting};
+use super::dashboard::DashboardPlan;
 use super::flags::{DurabilityClass, Flags};
 use super::memory::Memory;
-use crate::values::{Data, Listen, shown};
+use crate::dashboard::MAX_VIEWERS;
+use crate::http::MAX_CONNECTIONS;
+use crate::http::token::Token;
+use crate::values::{AuditPlace, Data, Listen, shown};
 
 /// Everything that is needed to serve.
 #[derive(Debug)]
@@ -29,6 +34,17 @@ pub(crate) struct Plan {
     pub(crate) open_timeout: Option<Duration>,
     pub(crate) idle_exit: Option<Duration>,
     pub(crate) metrics_address: Option<SocketAddr>,
+    pub(crate) backups: Option<BackupPlan>,
+    pub(crate) dashboard: Option<DashboardPlan>,
+    /// Asked for by the metrics.
+    pub(crate) metrics_token: Option<Token>,
+    /// The part of the options that a reload replaces.
+    pub(crate) access: AccessOptions,
+    pub(crate) audit: Option<AuditPlace>,
+    pub(crate) admin_socket: Option<PathBuf>,
+    pub(crate) drain_timeout: Option<Duration>,
+    /// Files whose change is a reason to reload; none unless that is asked for.
+    pub(crate) watched: Vec<PathBuf>,
     /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
 }
@@ -52,18 +68,35 @@ impl Plan {
             store: store(flags, &memory)?,
             server: server(flags, &memory, tls.as_ref())?,
             tls,
-            open_files: match flags.unix_socket().is_some() && flags.watch_processes {
-                // A connection's socket, and the handle to its process.
-                true => 2 * memory.connections,
-                false => memory.connections,
-            },
+            open_files: open_files(flags, &memory),
             threads: threads(flags),
             open_timeout: flags.open_timeout,
             idle_exit: flags.idle_exit,
             metrics_address: flags.metrics_listen,
+            backups: backups(flags)?,
+            dashboard: DashboardPlan::of(flags, memory.dashboard)?,
+            metrics_token: metrics_token(flags)?,
+            access: access(flags)?,
+            audit: flags.audit_log.clone(),
+            admin_socket: flags.admin_socket.clone(),
+            drain_timeout: flags.drain_timeout,
+            watched: watched(flags),
             warnings: warnings(flags),
         })
     }
+}
+
+/// Returns the number of files that connections may have open.
+fn open_files(flags: &Flags, memory: &Memory) -> usize {
+    let of_clients = match flags.unix_socket().is_some() && flags.watch_processes {
+        // A connection's socket, and the handle to its process.
+        true => 2 * memory.connections,
+        false => memory.connections,
+    };
+    let pages =
+        usize::from(flags.metrics_listen.is_some()) + usize::from(flags.dashboard.is_some());
+    let viewers = flags.dashboard.map_or(0, |_| MAX_VIEWERS);
+    of_clients + pages * MAX_CONNECTIONS + viewers
 }
 
 fn check_data(data: &Data) -> Result<(), String> {
@@ -73,6 +106,44 @@ fn check_data(data: &Data) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+fn backups(flags: &Flags) -> Result<Option<BackupPlan>, String> {
+    let (every, folder) = match (flags.backup_every, &flags.backup_dir) {
+        (None, None) => return Ok(None),
+        (Some(every), Some(folder)) => (every, folder),
+        (Some(_), None) => {
+            return Err("--backup-every needs --backup-dir, the folder of the backups".into());
+        }
+        (None, Some(_)) => {
+            return Err("--backup-dir needs --backup-every, the interval of the backups".into());
+        }
+    };
+    if every < backups::SHORTEST_INTERVAL {
+        return Err("--backup-every is too short: expected at least 1s".into());
+    }
+    let Data::Folder(data) = &flags.data else {
+        return Err(
+            "--backup-every needs a store in a directory: --data memory keeps nothing".into(),
+        );
+    };
+    if resolved(folder).starts_with(resolved(data)) {
+        return Err(format!(
+            "--backup-dir: {} is inside the store's own directory, and would be lost with it",
+            folder.display()
+        ));
+    }
+    Ok(Some(BackupPlan {
+        every,
+        folder: folder.clone(),
+        keep: flags.keep,
+    }))
+}
+
+/// Returns the path without links; one that is missing as it is written, from the root.
+fn resolved(path: &Path) -> PathBuf {
+    let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
+    resolved.unwrap_or_else(|_| path.to_owned())
 }
 
 /// Refuses a second address of a kind.
@@ -230,11 +301,55 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
     let told = |error: lockkeeper_store::Error| error.to_string();
     options = options
         .four_letter_words(&flags.four_letter_words)
+        .and_then(|options| options.four_letter_words_from(&flags.four_letter_words_from))
         .map_err(told)?;
     for digest in &flags.user {
         options = options.user(&digest.0).map_err(told)?;
     }
     Ok(options)
+}
+
+fn metrics_token(flags: &Flags) -> Result<Option<Token>, String> {
+    match (&flags.metrics_token_file, flags.metrics_listen) {
+        (None, _) => Ok(None),
+        (Some(_), None) => Err("--metrics-token-file needs --metrics-listen".into()),
+        (Some(file), Some(_)) => {
+            let token = Token::read(file);
+            token
+                .map(Some)
+                .map_err(|why| format!("--metrics-token-file: {why}"))
+        }
+    }
+}
+
+/// Returns the options that a reload replaces.
+fn access(flags: &Flags) -> Result<AccessOptions, String> {
+    let told = |error: lockkeeper_store::Error| error.to_string();
+    let mut access = AccessOptions::new()
+        .four_letter_words(&flags.four_letter_words)
+        .and_then(|access| access.four_letter_words_from(&flags.four_letter_words_from))
+        .map_err(told)?;
+    for digest in &flags.user {
+        access = access.user(&digest.0).map_err(told)?;
+    }
+    match &flags.super_digest {
+        None => Ok(access),
+        Some(digest) => access.super_digest(&digest.0).map_err(told),
+    }
+}
+
+fn watched(flags: &Flags) -> Vec<PathBuf> {
+    let files = [
+        &flags.config,
+        &flags.tls_cert,
+        &flags.tls_key,
+        &flags.metrics_token_file,
+    ];
+    let files = files.into_iter().flatten().chain(&flags.tls_client_ca);
+    match flags.watch_files {
+        true => files.cloned().collect(),
+        false => Vec::new(),
+    }
 }
 
 /// Address and files of TLS.
@@ -357,6 +472,9 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     if let Some(address) = plan.metrics_address {
         let _ = writeln!(text, "# metrics and health on {address}");
     }
+    if let Some(dashboard) = &plan.dashboard {
+        let _ = writeln!(text, "# dashboard on {}", dashboard.address);
+    }
     let _ = writeln!(
         text,
         "# sessions of {} to {}, {} threads",
@@ -364,6 +482,18 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
         shown(longest),
         plan.threads
     );
+    if let Some(BackupPlan {
+        every,
+        folder,
+        keep,
+    }) = &plan.backups
+    {
+        let (every, folder) = (shown(*every), folder.display());
+        let _ = writeln!(
+            text,
+            "# a backup each {every} in {folder}, of which {keep} are kept"
+        );
+    }
     let memory = &plan.memory;
     let _ = writeln!(
         text,
@@ -395,7 +525,8 @@ fn line(setting: &Setting) -> String {
         _ => quoted(value),
     });
     let values: Vec<_> = values.collect();
-    let is_list = matches!(name.as_str(), "user" | "tls-client-ca") || values.len() > 1;
+    let is_list =
+        matches!(name.as_str(), "user" | "tls-client-ca" | "dashboard-host") || values.len() > 1;
     match is_list {
         true => format!("{name} = [{}]", values.join(", ")),
         false => format!("{name} = {}", values.join("")),

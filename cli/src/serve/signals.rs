@@ -1,4 +1,4 @@
-//! The signals that the server handles: SIGTERM and SIGINT end it, SIGHUP reloads certificates.
+//! The signals that the server handles: SIGTERM and SIGINT end it, SIGHUP reloads the configuration.
 
 use std::io;
 
@@ -15,6 +15,11 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    /// SIGXFSZ is handled, and nothing is done: a write beyond the limit of a file's size is an error of that write, as on
+    /// a full disk, and not the end of the process.
+    _file_size: Signal,
+    /// True if SIGHUP came while only the end was waited for.
+    has_hung_up: bool,
 }
 
 impl Signals {
@@ -24,6 +29,8 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
+            has_hung_up: false,
         })
     }
 
@@ -39,9 +46,15 @@ impl Signals {
     /// Waits for the next signal that ends the server.
     pub(crate) async fn end(&mut self) -> &'static str {
         loop {
-            if let Action::End(signal) = self.next().await {
-                return signal;
+            match self.next().await {
+                Action::End(signal) => return signal,
+                Action::HangUp => self.has_hung_up = true,
             }
         }
+    }
+
+    /// Returns true, once, if SIGHUP came in a call of [`end`](Self::end): its files may have been read before.
+    pub(crate) fn take_hang_up(&mut self) -> bool {
+        std::mem::take(&mut self.has_hung_up)
     }
 }

@@ -297,3 +297,42 @@ fn a_check_opens_no_port() {
     let said = success(&checked("", &["--listen", &address]));
     assert!(said.contains(&address), "{said}");
 }
+
+#[test]
+fn scheduled_backups_have_a_folder_a_sensible_interval_and_a_store_that_lasts() {
+    let options = ["--backup-every=1h", "--backup-dir=/backups"];
+    let said = success(&checked("", &options));
+    assert!(
+        said.contains("# a backup each 60m in /backups, of which 24 are kept"),
+        "{said}"
+    );
+    let file = "backup-every = \"90s\"\nbackup-dir = \"b\"\nkeep = 3\n";
+    let said = success(&checked(file, &["--config", "f"]));
+    assert!(
+        said.contains("# a backup each 90s in b, of which 3 are kept"),
+        "{said}"
+    );
+    for (options, reason) in [
+        (&["--backup-every=1h"][..], "needs --backup-dir"),
+        (&["--backup-dir=b"], "needs --backup-every"),
+        (
+            &["--backup-every=999ms", "--backup-dir=b"],
+            "expected at least 1s",
+        ),
+        (
+            &["--backup-every=1h", "--backup-dir=b", "--data=memory"],
+            "a store in a directory",
+        ),
+        (
+            &["--backup-every=1h", "--backup-dir=d/e", "--data=./d"],
+            "inside the store's own directory",
+        ),
+        (
+            &["--backup-every=1h", "--backup-dir=b", "--keep=0"],
+            "above 0",
+        ),
+    ] {
+        let said = refused("", options);
+        assert!(said.contains(reason), "{options:?}: {said}");
+    }
+}

@@ -23,7 +23,7 @@ fn block(language: &str, first: &str) -> String {
 fn the_configuration_of_the_guide_is_taken() {
     let folder = Folder::new();
     let file = folder.at("lockkeeper.toml");
-    fs::write(&file, block("toml", "# /etc/lockkeeper.toml")).unwrap();
+    fs::write(&file, block("toml", "# /etc/lockkeeper/lockkeeper.toml")).unwrap();
     let said = success(&lockkeeper(&[
         &"serve",
         &"--check-config",
@@ -37,18 +37,31 @@ fn the_configuration_of_the_guide_is_taken() {
     assert!(!said.contains("warning"), "{said}");
 }
 
+/// The unit of `contrib/`, as it is installed by the packages.
+fn unit() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd/lockkeeper.service");
+    fs::read_to_string(path).unwrap()
+}
+
 #[test]
-fn the_unit_of_the_guide_starts_what_there_is() {
+fn the_unit_starts_what_there_is() {
     let folder = Folder::new();
     fs::write(folder.at("config"), "").unwrap();
-    let unit = block("ini", "# /etc/systemd/system/lockkeeper.service");
+    let unit = unit();
     let line = unit
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="));
     let line = line.unwrap().replace("%d", ".").replace("%S", "state");
-    let words = line.strip_prefix("/usr/local/bin/lockkeeper ").unwrap();
+    let words = line.strip_prefix("/usr/bin/lockkeeper ").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(words.split(' ')).arg("--check-config");
     let said = success(&command.current_dir(&folder.0).output().unwrap());
     assert!(said.contains("state/lockkeeper"), "{said}");
+}
+
+#[test]
+fn the_guide_shows_the_unit() {
+    let unit = unit();
+    let (first, rest) = unit.split_once('\n').unwrap();
+    assert_eq!(format!("{}\n", block("ini", first)), rest);
 }

@@ -1,9 +1,12 @@
 //! Runs the real command.
 
 mod access;
+mod backups;
 mod bench;
 mod completions;
 mod config;
+#[cfg(target_os = "linux")]
+mod dashboard;
 mod digest;
 mod disk;
 mod docs;
@@ -14,6 +17,7 @@ mod idle;
 mod local;
 mod locks;
 mod metrics;
+mod operators;
 mod revoke;
 #[cfg(target_os = "linux")]
 mod run;
@@ -30,6 +34,8 @@ mod tls;
 mod top;
 mod unix;
 mod warden;
+#[cfg(target_os = "linux")]
+mod watchdog;
 
 use std::process::Command;
 

@@ -4,6 +4,7 @@ mod contrib;
 mod health;
 mod hostile;
 pub(crate) mod http;
+mod probe;
 mod values;
 
 use std::net::TcpListener;

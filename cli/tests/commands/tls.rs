@@ -195,11 +195,11 @@ fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
     let other = Authority::new("other");
     files.renew(&other);
     server.signal(Signal::HUP);
-    server.logs("SIGHUP: certificates reloaded");
+    server.logs("SIGHUP: reloaded: the certificates were read");
     block_on(async { connect(&address, believing(&other)).await.unwrap() });
     fs::write(files.at("key"), "no key").unwrap();
     server.signal(Signal::HUP);
-    server.logs("the former ones stay in use");
+    server.logs("the former configuration stays in use");
     block_on(async {
         connect(&address, believing(&other)).await.unwrap();
         assert!(
@@ -411,7 +411,7 @@ fn an_expired_revocation_list_is_warned_of() {
     let server = serve_with(files.authority.with_list(3000));
     fs::write(files.at("ca"), files.authority.with_list(2002)).unwrap();
     server.signal(Signal::HUP);
-    server.logs("SIGHUP: certificates reloaded");
+    server.logs("SIGHUP: reloaded: the certificates were read");
     let ended = server.end(Signal::TERM);
     let (before, after) = ended.log.split_once("ready").unwrap_or(("", &ended.log));
     assert!(!before.contains(TOLD), "{before}");

@@ -19,7 +19,9 @@ fn contrib(file: &str) -> PathBuf {
 fn pages() -> String {
     let folder = Folder::new();
     let data = folder.at("data");
-    let server = Server::start(&mut serve_metrics(data.to_str().unwrap()));
+    let mut command = serve_metrics(data.to_str().unwrap());
+    command.arg("--backup-every=1h").arg("--backup-dir");
+    let server = Server::start(command.arg(&folder.0));
     let url = format!("lockkeeper://{}", server.address());
     // The first snapshot is made after much writing; its metric needs a file of that name.
     std::fs::write(data.join("snapshot-0000000000000001"), "").unwrap();

@@ -1,0 +1,227 @@
+//! `lockkeeper admin`: asks a running server, over its Unix socket, to list and end sessions, to drain and to reload.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::exit::Failure;
+use crate::serve::Request;
+use crate::values;
+
+#[derive(Args)]
+pub(crate) struct Admin {
+    /// The server's socket, as its --admin-socket says
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "LOCKKEEPER_ADMIN_SOCKET",
+        global = true
+    )]
+    socket: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Lists the sessions of the server.
+    Sessions {
+        /// Prints one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ends a session: its locks pass on, and its client learns that it has lost them.
+    Kick {
+        /// Its id, as `sessions` shows it.
+        session: String,
+    },
+    /// Closes the connection of a session, which its client may take up again.
+    Disconnect {
+        /// Its id, as `sessions` shows it.
+        session: String,
+    },
+    /// Opens no more sessions, and stops the server when all have ended.
+    ///
+    /// Clients that ask for a session go to the next server of their list. Holders and waiters finish.
+    Drain {
+        /// Stops the server after this time, also with sessions left [default: --drain-timeout of the server].
+        #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+        timeout: Option<Duration>,
+        /// Returns when the server has stopped.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Opens sessions again.
+    Undrain,
+    /// Reloads users, super user, four-letter words, certificates and the token of the metrics, as SIGHUP does.
+    Reload,
+    /// Prints the answer to a four-letter word, whichever words clients may send.
+    Word {
+        /// The word, as mntr.
+        word: String,
+    },
+}
+
+impl Admin {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let socket = self.socket.ok_or_else(|| {
+            Failure::Usage(
+                "which server? Give the path of its --admin-socket with --socket, or in LOCKKEEPER_ADMIN_SOCKET".into(),
+            )
+        })?;
+        let request = self.command.request();
+        let unreachable =
+            |error: std::io::Error| Failure::Unreachable(format!("{}: {error}", socket.display()));
+        let mut stream = UnixStream::connect(&socket).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::Unreachable(format!(
+                "no server has its --admin-socket at {}: {error}",
+                socket.display()
+            )),
+            _ => unreachable(error),
+        })?;
+        let line =
+            serde_json::to_string(&request).map_err(|error| Failure::Other(error.to_string()))?;
+        writeln!(stream, "{line}").map_err(unreachable)?;
+        let mut replies = BufReader::new(stream).lines();
+        let mut next = || -> Result<Option<Value>, Failure> {
+            let Some(line) = replies.next() else {
+                return Ok(None);
+            };
+            let line = line.map_err(unreachable)?;
+            let reply: Value = serde_json::from_str(&line).map_err(|error| {
+                Failure::Other(format!("the server's reply is not known: {error}"))
+            })?;
+            match reply.get("error").and_then(Value::as_str) {
+                Some(error) => Err(Failure::Other(error.into())),
+                None => Ok(Some(reply)),
+            }
+        };
+        if let Command::Sessions { json } = self.command {
+            let mut sessions = Vec::new();
+            while let Some(session) = next()? {
+                sessions.push(session);
+            }
+            crate::print(&match json {
+                true => sessions.iter().map(|it| format!("{it}\n")).collect(),
+                false => table(&sessions),
+            })?;
+            return Ok(());
+        }
+        let reply = next()?.ok_or_else(|| {
+            Failure::Unreachable("the server has closed the connection without a reply".into())
+        })?;
+        crate::print(&self.command.told(&reply))?;
+        if let Command::Drain { wait: true, .. } = self.command {
+            // The end of the stream is the end of the server.
+            while next()?.is_some() {}
+            crate::print("the server has stopped\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    fn request(&self) -> Request {
+        match self {
+            Self::Sessions { .. } => Request::Sessions,
+            Self::Kick { session } => Request::Kick {
+                session: session.clone(),
+            },
+            Self::Disconnect { session } => Request::Disconnect {
+                session: session.clone(),
+            },
+            Self::Drain { timeout, wait } => Request::Drain {
+                timeout_ms: timeout.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+                wait: *wait,
+            },
+            Self::Undrain => Request::Undrain,
+            Self::Reload => Request::Reload,
+            Self::Word { word } => Request::Word { word: word.clone() },
+        }
+    }
+
+    /// Returns the line that tells a person of a reply.
+    fn told(&self, reply: &Value) -> String {
+        let text = |name: &str| reply[name].as_str().unwrap_or_default().to_owned();
+        let sessions = &reply["sessions"];
+        match self {
+            Self::Kick { .. } if reply["ended"] == true => {
+                format!("session {} has ended\n", text("session"))
+            }
+            Self::Kick { .. } => {
+                format!("session {} is cut off, and ends shortly\n", text("session"))
+            }
+            Self::Disconnect { .. } => format!("the connection of {} is closed\n", text("session")),
+            Self::Drain { .. } => format!("draining: {sessions} sessions are left\n"),
+            Self::Undrain => "sessions are opened again\n".into(),
+            Self::Reload => format!("reloaded: {}\n", text("changes")),
+            Self::Word { .. } => {
+                let text = text("text");
+                match text.ends_with('\n') {
+                    true => text,
+                    false => format!("{text}\n"),
+                }
+            }
+            Self::Sessions { .. } => String::new(),
+        }
+    }
+}
+
+/// Returns the sessions as a table.
+fn table(sessions: &[Value]) -> String {
+    let heading = [
+        "SESSION",
+        "PEER",
+        "CONNECTED",
+        "TIMEOUT",
+        "ZNODES",
+        "WATCHES",
+        "IDENTITIES",
+    ];
+    let mut rows = vec![heading.map(str::to_owned)];
+    rows.extend(sessions.iter().map(|of| {
+        let text = |name: &str| of[name].as_str().unwrap_or("-").to_owned();
+        let seconds = |name: &str| match of[name].as_u64() {
+            Some(ms) => format!("{}s", ms / 1_000),
+            None => "-".into(),
+        };
+        let identities = of["identities"].as_array().into_iter().flatten();
+        let identities: Vec<_> = identities.filter_map(Value::as_str).collect();
+        let peer = match of["local"] == true {
+            true => "the server itself".into(),
+            false => text("peer"),
+        };
+        // Names are the clients' choice: none may write to the terminal.
+        let identities = identities.join(" ").escape_debug().to_string();
+        [
+            text("session"),
+            peer,
+            seconds("connected_ms"),
+            seconds("timeout_ms"),
+            of["ephemerals"].to_string(),
+            of["watches"].to_string(),
+            identities,
+        ]
+    }));
+    let widths: Vec<_> = (0..heading.len())
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let lines = rows.iter().map(|row| {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    });
+    lines.collect()
+}

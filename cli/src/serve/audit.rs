@@ -1,0 +1,279 @@
+//! [`AuditLog`]: the audit records as JSON lines in a file or on stdout, written by a thread of its own.
+//!
+//! The server waits for no record: between it and the thread is a queue with a limit. What does not fit, or cannot be
+//! written, is lost; it is counted, reported, and told by a record once writing succeeds again.
+
+mod file;
+mod json;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lockkeeper_store::{AuditEvent, AuditOutcome, AuditRecord, AuditSink};
+use parking_lot::{Condvar, Mutex};
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use tracing::{error, info};
+
+pub(super) use self::file::Output;
+use crate::values::AuditPlace;
+
+/// Limit of the lines that wait to be written, in bytes: more than a disk is late by, less than a server's reserve.
+const MAX_WAITING_BYTES: usize = 2 << 20;
+
+/// Time for which the end of the process waits for the last lines.
+const LONGEST_END: Duration = Duration::from_secs(2);
+
+/// Shortest time between two reports that the log cannot be written.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The audit log of this process. Clones share it.
+#[derive(Clone)]
+pub(super) struct AuditLog(Arc<Queue>);
+
+/// Lines on their way to the file.
+struct Queue {
+    state: Mutex<State>,
+    /// Notified when there is something to do for the thread.
+    wake: Condvar,
+    /// Notified when the thread has ended.
+    ended: Condvar,
+    written: IntCounter,
+    lost: IntCounterVec,
+}
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// Records that had no room since the last one that tells of them.
+    dropped: u64,
+    /// True if the file is to be opened anew.
+    reopens: bool,
+    is_over: bool,
+    has_ended: bool,
+}
+
+/// A record as it is written.
+struct Line {
+    text: String,
+    /// Deeds that it tells of.
+    count: u64,
+}
+
+/// The thread of an audit log. Dropping it writes the records that are left.
+pub(super) struct AuditWriter {
+    log: AuditLog,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AuditSink for AuditLog {
+    fn record(&self, record: AuditRecord) {
+        // Before the lock: other threads wait for that.
+        let line = Line {
+            text: json::line(&record),
+            count: record.count,
+        };
+        let mut state = self.0.state.lock();
+        if state.bytes + line.text.len() > MAX_WAITING_BYTES {
+            state.dropped += line.count;
+            drop(state);
+            self.0.lost.with_label_values(&["queue"]).inc_by(line.count);
+            return;
+        }
+        state.bytes += line.text.len();
+        state.lines.push_back(line);
+        drop(state);
+        self.0.wake.notify_one();
+    }
+}
+
+impl AuditLog {
+    /// Opens the file. Nothing is written before [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(super) fn open(place: &AuditPlace) -> Result<(Self, Output), String> {
+        let output = Output::open(place)?;
+        let written = IntCounter::new(
+            "lockkeeper_audit_records_total",
+            "Audit records that were written.",
+        );
+        let lost = IntCounterVec::new(
+            Opts::new(
+                "lockkeeper_audit_records_lost_total",
+                "Audit records that were lost: with no room in the queue, or not written.",
+            ),
+            &["reason"],
+        );
+        let (Ok(written), Ok(lost)) = (written, lost) else {
+            unreachable!("the names are valid")
+        };
+        for reason in ["queue", "write"] {
+            lost.with_label_values(&[reason]).inc_by(0);
+        }
+        let queue = Queue {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            ended: Condvar::new(),
+            written,
+            lost,
+        };
+        Ok((Self(Arc::new(queue)), output))
+    }
+
+    pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.0.written.clone()))?;
+        registry.register(Box::new(self.0.lost.clone()))
+    }
+
+    /// Begins to write, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn begin(&self, output: Output) -> std::io::Result<AuditWriter> {
+        let queue = self.0.clone();
+        let thread = std::thread::Builder::new().name("lockkeeper-audit".into());
+        let thread = thread.spawn(move || {
+            queue.write(output);
+            queue.state.lock().has_ended = true;
+            queue.ended.notify_all();
+        })?;
+        Ok(AuditWriter {
+            log: self.clone(),
+            thread: Some(thread),
+        })
+    }
+
+    /// Has the file opened anew before the next record: it may have been renamed (logrotate).
+    pub(super) fn reopen(&self) {
+        self.0.state.lock().reopens = true;
+        self.0.wake.notify_one();
+    }
+
+    /// Records a deed of an operator.
+    pub(super) fn note(
+        &self,
+        event: AuditEvent,
+        outcome: AuditOutcome,
+        fill: impl FnOnce(&mut AuditRecord),
+    ) {
+        let mut record = AuditRecord::new(event, outcome);
+        fill(&mut record);
+        self.record(record);
+    }
+}
+
+impl Queue {
+    /// Writes until the end of the process.
+    fn write(&self, mut output: Output) {
+        let mut failing = Failing::default();
+        loop {
+            let mut state = self.state.lock();
+            while state.lines.is_empty() && !state.reopens && !state.is_over {
+                self.wake.wait(&mut state);
+            }
+            let lines = std::mem::take(&mut state.lines);
+            state.bytes = 0;
+            let dropped = std::mem::take(&mut state.dropped);
+            let (reopens, is_over) = (std::mem::take(&mut state.reopens), state.is_over);
+            drop(state);
+            failing.unwritten += dropped;
+            for line in lines {
+                self.put(&mut output, &mut failing, &line);
+            }
+            // After the lines that came before: they belong to the former file.
+            if reopens {
+                match output.reopen() {
+                    Ok(true) => info!("audit log opened anew"),
+                    Ok(false) => {}
+                    Err(error) => {
+                        error!(%error, "audit log not opened anew: the former file is used on")
+                    }
+                }
+            }
+            // At the end a last attempt, though no further record comes.
+            if is_over {
+                self.tell_of_losses(&mut output, &mut failing);
+                return;
+            }
+        }
+    }
+
+    /// Writes a line, and before it, where lines were lost, one that tells so.
+    fn put(&self, output: &mut Output, failing: &mut Failing, line: &Line) {
+        self.tell_of_losses(output, failing);
+        match output.write(&line.text) {
+            Ok(()) => {
+                self.written.inc();
+                failing.has_recovered();
+            }
+            Err(error) => {
+                self.lost.with_label_values(&["write"]).inc_by(line.count);
+                failing.unwritten += line.count;
+                failing.report(&error);
+            }
+        }
+    }
+
+    fn tell_of_losses(&self, output: &mut Output, failing: &mut Failing) {
+        if failing.unwritten == 0 {
+            return;
+        }
+        let mut record = AuditRecord::new(AuditEvent::Dropped, AuditOutcome::Failure);
+        record.count = failing.unwritten;
+        if output.write(&json::line(&record)).is_ok() {
+            failing.unwritten = 0;
+        }
+    }
+}
+
+/// A log that cannot be written at times.
+#[derive(Default)]
+struct Failing {
+    /// Records that were lost, and no record tells of them yet.
+    unwritten: u64,
+    reported: Option<Instant>,
+}
+
+impl Failing {
+    fn report(&mut self, error: &std::io::Error) {
+        if self
+            .reported
+            .is_none_or(|at| at.elapsed() >= REPORT_INTERVAL)
+        {
+            self.reported = Some(Instant::now());
+            let lost = self.unwritten;
+            error!(%error, lost, "audit record not written: the server goes on, and records are lost until it can be");
+        }
+    }
+
+    fn has_recovered(&mut self) {
+        if self.reported.take().is_some() {
+            info!("audit log is written again");
+        }
+    }
+}
+
+impl Drop for AuditWriter {
+    fn drop(&mut self) {
+        let queue = &self.log.0;
+        let mut state = queue.state.lock();
+        state.is_over = true;
+        queue.wake.notify_one();
+        // With a limit: a pipe without a reader must not keep the process from its end.
+        let until = Instant::now() + LONGEST_END;
+        while !state.has_ended {
+            if queue.ended.wait_until(&mut state, until).timed_out() {
+                error!("the last audit records were not written: nobody reads them");
+                return;
+            }
+        }
+        drop(state);
+        if let Some(thread) = self.thread.take() {
+            // A panic ends the process.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Backups`]: the scheduled backups of `--backup-every`, on a thread of their own.
+//!
+//! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for it. Nothing that fails here
+//! ends the server or the store: it is logged, counted, and tried again.
+
+mod folder;
+mod metrics;
+mod name;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, SystemTime};
+
+use lockkeeper_store::Clock;
+use prometheus::Registry;
+use tracing::{info, warn};
+
+use self::folder::{BackupFolder, Failure, Made};
+use self::metrics::BackupMetrics;
+
+/// The options of the backups.
+#[derive(Clone, Debug)]
+pub(crate) struct BackupPlan {
+    pub(crate) every: Duration,
+    pub(crate) folder: PathBuf,
+    pub(crate) keep: usize,
+}
+
+/// Shortest interval: names have seconds.
+pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Pause after a failure, where the interval is longer.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
+
+/// The thread that makes backups. Dropping this lets it end, and waits for no backup: one that the end of the process cuts
+/// short is removed at the next start.
+#[derive(Debug)]
+pub(super) struct Backups {
+    /// Dropped to end the thread.
+    _stop: Sender<()>,
+}
+
+impl Backups {
+    /// Starts the thread, for the store of this id in the directory `data`.
+    pub(super) fn start(
+        plan: &BackupPlan,
+        data: PathBuf,
+        store: String,
+        registry: Option<&Registry>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let metrics = BackupMetrics::new(plan.every)?;
+        if let Some(registry) = registry {
+            metrics.register(registry)?;
+        }
+        let (stop, stopped) = channel();
+        let schedule = Schedule {
+            every: plan.every,
+            folder: BackupFolder::new(plan.folder.clone(), store, plan.keep),
+            data,
+            metrics,
+            stopped,
+        };
+        let thread = std::thread::Builder::new().name("lockkeeper-backup".into());
+        thread.spawn(move || schedule.run())?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+struct Schedule {
+    every: Duration,
+    folder: BackupFolder,
+    data: PathBuf,
+    metrics: BackupMetrics,
+    stopped: Receiver<()>,
+}
+
+impl Schedule {
+    fn run(mut self) {
+        let now = SystemTime::now();
+        let mut pause = match self.folder.newest(now) {
+            Ok(newest) => {
+                self.metrics.found(newest);
+                let pause = until_first(newest, now, self.every);
+                info!(seconds = pause.as_secs(), "the next backup");
+                pause
+            }
+            Err(failure) => self.failed(&failure),
+        };
+        while self.sleep(pause) {
+            pause = match self.folder.make(&self.data) {
+                Ok(made) => self.made(&made),
+                Err(failure) => self.failed(&failure),
+            };
+        }
+    }
+
+    /// Reports a backup. Returns the pause until the next one.
+    fn made(&self, made: &Made) -> Duration {
+        let Made { file, summary, .. } = made;
+        info!(
+            file = %file.display(),
+            zxid = %summary.zxid,
+            znodes = summary.znodes,
+            bytes = summary.bytes,
+            "backup made"
+        );
+        self.metrics.made(made);
+        if let Err(failure) = &made.kept {
+            warn!(reason = failure.text, "old backups stay");
+        }
+        // From its end: one that takes longer than the interval is not followed by the next one at once.
+        self.every
+    }
+
+    /// Reports a failure. Returns the pause until the next attempt.
+    fn failed(&self, failure: &Failure) -> Duration {
+        let pause = self.every.min(RETRY_DELAY);
+        warn!(
+            reason = failure.text,
+            retry_seconds = pause.as_secs(),
+            "no backup was made; the store goes on"
+        );
+        self.metrics.failed(failure.reason);
+        pause
+    }
+
+    /// Waits, and counts the time for which the machine is suspended. Returns false if the server ends.
+    fn sleep(&self, pause: Duration) -> bool {
+        let clock = Clock::system();
+        let start = clock.now();
+        loop {
+            let rest = pause.saturating_sub(clock.now().since(start));
+            match self.stopped.recv_timeout(rest.min(LONGEST_SLEEP)) {
+                Err(RecvTimeoutError::Timeout) if rest <= LONGEST_SLEEP => return true,
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// Longest time for which the thread sleeps: its timer stands still while the machine is suspended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Returns the pause until the first backup after a start. One that is overdue is made once, at once, however many were
+/// missed.
+fn until_first(newest: Option<SystemTime>, now: SystemTime, every: Duration) -> Duration {
+    let age = newest.map(|newest| now.duration_since(newest).unwrap_or_default());
+    age.map_or(Duration::ZERO, |age| every.saturating_sub(age))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_caught_up_once() {
+        let hour = Duration::from_secs(3_600);
+        let now = SystemTime::now();
+        for (age, pause) in [
+            (Duration::ZERO, hour),
+            (hour / 4, hour * 3 / 4),
+            (hour, Duration::ZERO),
+            (100 * hour, Duration::ZERO),
+        ] {
+            assert_eq!(until_first(Some(now - age), now, hour), pause, "{age:?}");
+        }
+        assert_eq!(until_first(None, now, hour), Duration::ZERO);
+    }
+}

@@ -1,0 +1,301 @@
+//! [`BackupFolder`]: the backups of one store in a folder that others may use as well.
+//!
+//! Each is written below a folder of this store's own, and moved to its name when it is complete and on the disk: what
+//! has the name of a backup is one. Only what has the name of a backup of this store is ever removed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use lockkeeper_store::Error;
+use lockkeeper_store::disk::{self, Summary};
+
+use super::name::BackupName;
+
+/// The backups of a store.
+pub(super) struct BackupFolder {
+    path: PathBuf,
+    /// The store's id.
+    store: String,
+    keep: usize,
+    /// Held once the folder could be used.
+    lock: Option<File>,
+}
+
+/// A backup that was made.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) file: PathBuf,
+    pub(super) summary: Summary,
+    pub(super) at: SystemTime,
+    /// Number of this store's backups in the folder, or the reason why older ones could not be removed.
+    pub(super) kept: Result<usize, Failure>,
+}
+
+/// The reason why there is no backup.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: Reason,
+    pub(super) text: String,
+}
+
+/// Kind of a failure: the label of its metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The folder is missing or cannot be written.
+    Folder,
+    DiskFull,
+    /// Another server makes the backups of the same store there: one of them serves a copy.
+    InUse,
+    /// The store's own directory cannot be read.
+    Store,
+}
+
+impl Reason {
+    pub(super) const ALL: [Self; 4] = [Self::Folder, Self::DiskFull, Self::InUse, Self::Store];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Folder => "folder",
+            Self::DiskFull => "disk_full",
+            Self::InUse => "in_use",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl BackupFolder {
+    pub(super) fn new(path: PathBuf, store: String, keep: usize) -> Self {
+        Self {
+            path,
+            store,
+            keep,
+            lock: None,
+        }
+    }
+
+    /// Returns the time of this store's newest backup. One of the future was made before the clock was set back, and
+    /// tells no time.
+    pub(super) fn newest(&mut self, now: SystemTime) -> Result<Option<SystemTime>, Failure> {
+        self.claim()?;
+        let times = self.names()?.into_iter().map(BackupName::made);
+        Ok(times.filter(|made| *made <= now).max())
+    }
+
+    /// Makes a backup of the store in `data`, and then removes the oldest of those beyond the number to keep.
+    pub(super) fn make(&mut self, data: &Path) -> Result<Made, Failure> {
+        self.claim()?;
+        let at = SystemTime::now();
+        let unfinished = self.work_folder().join(COMPLETE);
+        let summary = disk::backup(data, &unfinished).map_err(|error| self.failure(data, error))?;
+        let name = BackupName::new(at, summary.zxid);
+        let file = self.path.join(name.file(&self.store));
+        // It is on the disk already: only its name is not.
+        let named =
+            fs::rename(&unfinished, &file).and_then(|()| File::open(&self.path)?.sync_all());
+        named.map_err(|error| self.io_failure("cannot be written", &error))?;
+        // Not before: without the newest, the oldest are all that there is.
+        let kept = self.prune(name);
+        Ok(Made {
+            file,
+            summary,
+            at,
+            kept,
+        })
+    }
+
+    /// Removes the oldest backups of this store. The newest one stays, whatever the clock says of it.
+    fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
+        let mut others = self.names()?;
+        others.retain(|name| *name != newest);
+        others.sort_unstable();
+        let surplus = (others.len() + 1).saturating_sub(self.keep);
+        for name in others.drain(..surplus) {
+            let file = self.path.join(name.file(&self.store));
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    let what = format!(
+                        "has an old backup that cannot be removed: {}",
+                        file.display()
+                    );
+                    return Err(self.io_failure(&what, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(others.len() + 1)
+    }
+
+    /// Returns the names of this store's backups.
+    fn names(&self) -> Result<Vec<BackupName>, Failure> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                // Not a folder or a link of that name.
+                if entry.file_type()?.is_file()
+                    && let Some(name) = entry.file_name().to_str()
+                {
+                    names.extend(BackupName::parse(name, &self.store));
+                }
+            }
+            Ok(names)
+        };
+        list().map_err(|error: io::Error| self.io_failure("cannot be listed", &error))
+    }
+
+    fn work_folder(&self) -> PathBuf {
+        self.path.join(format!(".lockkeeper-{}", self.store))
+    }
+
+    /// Makes sure that this process alone makes backups of this store here. The first time it removes what a killed
+    /// server has left behind.
+    fn claim(&mut self) -> Result<(), Failure> {
+        let work_folder = self.work_folder();
+        let path = work_folder.join(LOCK);
+        if let Some(lock) = &self.lock
+            && is_at(lock, &path)
+        {
+            return Ok(());
+        }
+        // Never the folder itself: while its disk is not mounted, the backups would fill another one.
+        match DirBuilder::new().mode(0o700).create(&work_folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(self.io_failure("cannot be written", &error));
+            }
+            _ => {}
+        }
+        self.check_owner(&work_folder)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // In a shared folder another user could direct it elsewhere by a link.
+        let options = options
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let lock = options
+            .open(&path)
+            .map_err(|error| self.io_failure("cannot be written", &error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure {
+                    reason: Reason::InUse,
+                    text: format!(
+                        "{} is in use by another server, which makes backups of the same store {}: one of the two serves a \
+                         copy; give it another --backup-dir",
+                        self.path.display(),
+                        self.store
+                    ),
+                });
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(self.io_failure("cannot be locked", &error));
+            }
+        }
+        let cleaned = remove_unfinished(&work_folder);
+        cleaned.map_err(|error| self.io_failure("cannot be cleaned up", &error))?;
+        self.lock = Some(lock);
+        Ok(())
+    }
+
+    /// Checks that a folder is one, and this user's: files in it are removed.
+    fn check_owner(&self, folder: &Path) -> Result<(), Failure> {
+        let metadata = fs::symlink_metadata(folder);
+        let metadata = metadata.map_err(|error| self.io_failure("cannot be read", &error))?;
+        if metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        Err(Failure {
+            reason: Reason::Folder,
+            text: format!("{} is not a folder of this server's user", folder.display()),
+        })
+    }
+
+    fn failure(&self, data: &Path, error: Error) -> Failure {
+        let reason = match &error {
+            Error::DiskFull { .. } => Reason::DiskFull,
+            Error::StoreFailed { path, .. } if path.starts_with(&self.path) => Reason::Folder,
+            _ => Reason::Store,
+        };
+        let text = match reason {
+            // The library's text is about its own log.
+            Reason::DiskFull => format!("there is no room in {}", self.path.display()),
+            Reason::Folder => error.to_string(),
+            _ => format!("{} cannot be read: {error}", data.display()),
+        };
+        Failure { reason, text }
+    }
+
+    fn io_failure(&self, what: &str, error: &io::Error) -> Failure {
+        let reason = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Reason::DiskFull,
+            _ => Reason::Folder,
+        };
+        Failure {
+            reason,
+            text: format!("{} {what}: {error}", self.path.display()),
+        }
+    }
+}
+
+/// The lock of the folder for unfinished backups, which ends with the process.
+const LOCK: &str = "lock";
+
+/// A complete backup, until it has its name.
+const COMPLETE: &str = "complete";
+
+/// Returns true if this open file is the one at that path: after a disk was mounted or swapped it is another one.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Removes what a server that was killed has left unfinished. The lock proves that no other one writes there.
+fn remove_unfinished(work_folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(work_folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let is_ours =
+            name == COMPLETE || name.starts_with("backup-") && name.ends_with(".unfinished");
+        if is_ours && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_folder_that_cannot_be_written() {
+        let folder = BackupFolder::new("/backups".into(), "id".into(), 1);
+        let full = Error::DiskFull {
+            path: "/backups/.lockkeeper-id".into(),
+        };
+        let failed = |path: &str| Error::StoreFailed {
+            path: path.into(),
+            reason: "cannot be written: Permission denied".into(),
+        };
+        for (error, reason) in [
+            (full, Reason::DiskFull),
+            (failed("/backups/.lockkeeper-id"), Reason::Folder),
+            (failed("/data"), Reason::Store),
+        ] {
+            assert_eq!(folder.failure(Path::new("/data"), error).reason, reason);
+        }
+        for (kind, reason) in [
+            (io::ErrorKind::StorageFull, Reason::DiskFull),
+            (io::ErrorKind::QuotaExceeded, Reason::DiskFull),
+            (io::ErrorKind::PermissionDenied, Reason::Folder),
+        ] {
+            assert_eq!(folder.io_failure("", &kind.into()).reason, reason);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! [`Reloader`]: reads the configuration, the certificates and the token anew while the server runs. A configuration
+//! that is wrong anywhere is refused as a whole, and the former one stays in force.
+
+use std::collections::BTreeMap;
+
+use clap::ArgMatches;
+use lockkeeper_store::{AuditEvent, AuditOutcome, Server};
+use parking_lot::Mutex;
+use prometheus::{IntCounterVec, IntGauge, Opts, Registry};
+use tracing::{error, info, warn};
+
+use super::audit::AuditLog;
+use super::config::{Config, Setting};
+use super::health::ServerHealth;
+use super::plan::Plan;
+use crate::values::Digest;
+
+/// Options that a reload replaces. Those of files are read anew whether or not their names have changed.
+const RELOADED: [&str; 4] = [
+    "user",
+    "super-digest",
+    "four-letter-words",
+    "four-letter-words-from",
+];
+
+pub(super) struct Reloader<'a> {
+    /// The command line, which wins over the file each time.
+    given: &'a ArgMatches,
+    /// The options in force.
+    current: Mutex<Current>,
+    health: ServerHealth,
+    audit: Option<AuditLog>,
+    figures: Figures,
+}
+
+struct Current {
+    settings: Vec<Setting>,
+    users: Vec<Digest>,
+}
+
+struct Figures {
+    reloads: IntCounterVec,
+    is_successful: IntGauge,
+}
+
+impl<'a> Reloader<'a> {
+    pub(super) fn new(
+        given: &'a ArgMatches,
+        config: &Config,
+        health: ServerHealth,
+        audit: Option<AuditLog>,
+    ) -> Self {
+        Self {
+            given,
+            current: Mutex::new(Current {
+                settings: config.settings.clone(),
+                users: config.flags.user.clone(),
+            }),
+            health,
+            audit,
+            figures: Figures::new(),
+        }
+    }
+
+    pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.figures.reloads.clone()))?;
+        registry.register(Box::new(self.figures.is_successful.clone()))
+    }
+
+    /// Reloads, and logs the reason `why`. Returns a list of the changes.
+    ///
+    /// # Errors
+    /// A sentence for the operator, with the place of the error in its file. Then nothing has changed.
+    pub(super) fn reload(
+        &self,
+        server: &Server,
+        why: &str,
+        by: Option<&str>,
+    ) -> Result<String, String> {
+        // Also if the configuration is refused: logrotate may have renamed the file.
+        if let Some(audit) = &self.audit {
+            audit.reopen();
+        }
+        let outcome = self.replace(server);
+        let (label, result) = match &outcome {
+            Ok(changes) => {
+                info!("{why}: reloaded: {changes}");
+                ("success", AuditOutcome::Success)
+            }
+            Err(reason) => {
+                error!("{why}: not reloaded, the former configuration stays in use: {reason}");
+                ("failure", AuditOutcome::Failure)
+            }
+        };
+        self.figures.reloads.with_label_values(&[label]).inc();
+        self.figures.is_successful.set(outcome.is_ok().into());
+        if let Some(audit) = &self.audit {
+            audit.note(AuditEvent::Reload, result, |record| {
+                record.peer = by.map(str::to_owned);
+                let (Ok(detail) | Err(detail)) = &outcome;
+                record.detail = Some(format!("{why}: {detail}"));
+            });
+        }
+        outcome
+    }
+
+    fn replace(&self, server: &Server) -> Result<String, String> {
+        // Everything is read and checked before anything is replaced.
+        let config = Config::read(self.given)?;
+        let plan = Plan::of(&config.flags)?;
+        // An empty list stands for everybody. That is a decision for a start, which warns of it, and no result of a file
+        // that was cut off.
+        if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
+            return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
+        }
+        let mut changes = Vec::new();
+        if let Some(files) = &plan.tls
+            && server.tls_addr().is_some()
+        {
+            let tls = files.read().map_err(|error| error.to_string())?;
+            server.reload_tls(tls).map_err(|error| error.to_string())?;
+            changes.push("the certificates were read".to_owned());
+        }
+        // From here on nothing fails.
+        server.reload_access(plan.access);
+        self.health.set_token(plan.metrics_token);
+        let mut current = self.current.lock();
+        let differing = differing(&current.settings, &config.settings);
+        changes.extend(changed_users(&current.users, &config.flags.user));
+        let (reloaded, others): (Vec<_>, Vec<_>) = differing
+            .into_iter()
+            .partition(|name| RELOADED.contains(&name.as_str()));
+        let named = reloaded.iter().filter(|name| *name != "user");
+        changes.extend(named.map(|name| format!("{name} has changed")));
+        current.users = config.flags.user;
+        // Of the others the former values stay in force, and are compared with again.
+        for setting in config.settings {
+            if RELOADED.contains(&setting.name.as_str()) {
+                current.settings.retain(|it| it.name != setting.name);
+                current.settings.push(setting);
+            }
+        }
+        current
+            .settings
+            .retain(|it| !RELOADED.contains(&it.name.as_str()) || !is_gone(&reloaded, it));
+        if !others.is_empty() {
+            let options = others.join(", ");
+            warn!(options, "changed options need a restart");
+            changes.push(format!("a restart is needed for {options}"));
+        }
+        match changes.is_empty() {
+            true => Ok("nothing has changed".into()),
+            false => Ok(changes.join("; ")),
+        }
+    }
+}
+
+/// Returns true for a setting that has changed, and has no value any more.
+fn is_gone(changed: &[String], setting: &Setting) -> bool {
+    changed.contains(&setting.name) && setting.values.is_empty()
+}
+
+/// Returns the names of the options whose values differ.
+fn differing(before: &[Setting], now: &[Setting]) -> Vec<String> {
+    let values = |of: &[Setting]| -> BTreeMap<String, Vec<String>> {
+        let pairs = of.iter().map(|it| (it.name.clone(), it.values.clone()));
+        pairs.collect()
+    };
+    let (before, now) = (values(before), values(now));
+    let mut names: Vec<_> = before.keys().chain(now.keys()).cloned().collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| before.get(name) != now.get(name));
+    names
+}
+
+/// Describes the difference between two lists of users, by their names alone.
+fn changed_users(before: &[Digest], now: &[Digest]) -> Vec<String> {
+    let named = |of: &[Digest]| -> BTreeMap<String, Vec<String>> {
+        let mut named = BTreeMap::<_, Vec<_>>::new();
+        for Digest(text) in of {
+            let (user, hash) = text.split_once(':').unwrap_or((text, ""));
+            named
+                .entry(user.to_owned())
+                .or_default()
+                .push(hash.to_owned());
+        }
+        named
+    };
+    let (before, now) = (named(before), named(now));
+    let list = |what: &str, names: Vec<&String>| {
+        let names: Vec<_> = names.into_iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| format!("users {what}: {}", names.join(", ")))
+    };
+    let added = now.keys().filter(|user| !before.contains_key(*user));
+    let removed = before.keys().filter(|user| !now.contains_key(*user));
+    let other = now
+        .iter()
+        .filter(|(user, hashes)| before.get(*user).is_some_and(|it| it != *hashes));
+    let other = other.map(|(user, _)| user);
+    [
+        list("added", added.collect()),
+        list("removed", removed.collect()),
+        list("with another password", other.collect()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+impl Figures {
+    fn new() -> Self {
+        let reloads = IntCounterVec::new(
+            Opts::new("lockkeeper_reloads_total", "Reloads of the configuration."),
+            &["outcome"],
+        );
+        let is_successful = IntGauge::new(
+            "lockkeeper_last_reload_successful",
+            "1 unless the last reload was refused, then 0.",
+        );
+        let (Ok(reloads), Ok(is_successful)) = (reloads, is_successful) else {
+            unreachable!("the names are valid")
+        };
+        for outcome in ["success", "failure"] {
+            reloads.with_label_values(&[outcome]).inc_by(0);
+        }
+        is_successful.set(1);
+        Self {
+            reloads,
+            is_successful,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_of_users_is_told_without_their_hashes() {
+        let users = |texts: &[&str]| -> Vec<_> {
+            texts.iter().map(|text| Digest((*text).into())).collect()
+        };
+        let (before, now) = (users(&["a:1", "b:2", "c:3"]), users(&["b:2", "c:4", "d:5"]));
+        assert_eq!(
+            changed_users(&before, &now),
+            [
+                "users added: d",
+                "users removed: a",
+                "users with another password: c"
+            ]
+        );
+        assert_eq!(changed_users(&now, &now), [""; 0]);
+    }
+}

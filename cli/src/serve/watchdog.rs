@@ -1,0 +1,35 @@
+//! Signs of life for systemd's watchdog, which starts a server anew that gives none.
+//!
+//! They come from a task beside those that serve the clients, and follow the check of `/healthz`, which takes the store's
+//! lock: a thread of its own would go on while no client is served.
+
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use tracing::{info, warn};
+
+use super::health::ServerHealth;
+use super::notify;
+use crate::http::Health;
+
+/// Gives signs of life until the runtime ends, where systemd asks for them.
+pub(super) fn start(health: ServerHealth) {
+    let Some(limit) = notify::watchdog_limit() else {
+        return;
+    };
+    info!(seconds = limit.as_secs_f64(), "watched by systemd");
+    tokio::spawn(give_signs(limit, health));
+}
+
+async fn give_signs(limit: Duration, health: ServerHealth) {
+    // Half the limit, as sd_watchdog_enabled(3) recommends.
+    let mut ticks = tokio::time::interval(limit / 2);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match health.check_alive() {
+            Ok(()) => notify::alive(),
+            Err(reason) => warn!(reason, "no sign of life for the watchdog"),
+        }
+    }
+}
