@@ -1,0 +1,3 @@
+module example.com/lockkeeper/contrib/fencing/go
+
+go 1.19
