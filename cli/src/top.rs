@@ -211,16 +211,19 @@ impl Shell {
                 self.screen.take()?;
                 return Ok(false);
             }
+            if signals.end_follows().await {
+                return Ok(true);
+            }
         }
     }
 
     /// Takes the terminal again after this job was continued. Returns true if it is to end.
     async fn resume(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
-        if !self.screen.is_in_foreground() {
-            return self.suspend(signals).await;
+        if self.screen.is_in_foreground() {
+            self.screen.take()?;
+            return Ok(false);
         }
-        self.screen.take()?;
-        Ok(false)
+        Ok(signals.end_follows().await || self.suspend(signals).await?)
     }
 
     fn close(&mut self) {

@@ -9,11 +9,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
 
 use super::screen;
 
 /// Time in which the command ends by itself after a signal, unless the terminal blocks it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time between the handlers of two signals that came together, at most. A job that is stopped again too early is
+/// ended only by the next signal.
+const TOGETHER: Duration = Duration::from_millis(250);
 
 /// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +51,15 @@ impl Signals {
     pub(super) async fn next(&mut self) -> Action {
         tokio::select! {
             biased;
-            () = self.end.first() => return Action::End,
-            _ = self.continued.recv() => {}
-        }
-        // A job that is ended while it is stopped gets both signals: it must not take the terminal again. The other
-        // thread may have noted both between the two lines above.
-        tokio::select! {
-            biased;
             () = self.end.first() => Action::End,
-            () = std::future::ready(()) => Action::Continue,
+            _ = self.continued.recv() => Action::Continue,
         }
+    }
+
+    /// Returns true if a signal that ends the command came with the one that continued it: a job that is ended while it
+    /// is stopped gets both, and any two threads may handle them, in either order.
+    pub(super) async fn end_follows(&mut self) -> bool {
+        timeout(TOGETHER, self.end.first()).await.is_ok()
     }
 }
 
