@@ -8,47 +8,19 @@ mod large;
 mod revoking;
 mod starts;
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lockkeeper::{LockOptions, LockPath, Mutex, Semaphore};
+use lockkeeper::{LockOptions, Mutex, Semaphore};
 use serde_json::Value;
 
 use super::locks::{named, objects};
 use super::stores::*;
 use super::support::*;
+use super::waiter::Waiter;
 use client::*;
 
 /// A label that a page must not take for its own.
 const LABEL: &str = "</pre><script>alert(1)</script>\"\u{2028}\n";
-
-/// A thread that waits for a lock, and holds it until it is told to release it: reading a stream blocks the test's own.
-struct Waiter {
-    release: Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Waiter {
-    fn start(store: &StoreAt, path: LockPath) -> Self {
-        let url = store.url.clone();
-        let (release, released) = channel();
-        let wait = async move {
-            let client = lockkeeper::connect(&url).await.unwrap();
-            let options = LockOptions::new().label("second").backtrace();
-            let guard = Mutex::new(&client, path).unwrap().lock_with(options).await;
-            let _ = released.recv();
-            guard.unwrap().release().await.unwrap();
-        };
-        let thread = std::thread::spawn(|| block_on(wait));
-        Self { release, thread }
-    }
-
-    fn release(self) {
-        drop(self.release);
-        self.thread.join().unwrap();
-    }
-}
 
 fn sum(handovers: &Value) -> u64 {
     let counts = handovers["counts"].as_array().unwrap();

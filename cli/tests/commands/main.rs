@@ -33,6 +33,8 @@ mod tls;
 #[cfg(target_os = "linux")]
 mod top;
 mod unix;
+#[cfg(target_os = "linux")]
+mod waiter;
 mod warden;
 #[cfg(target_os = "linux")]
 mod watchdog;

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 /// Returns a number of this process's own. Not its pid: in containers on one machine many processes have the same.
 pub(crate) fn process_number() -> u64 {
@@ -63,4 +65,14 @@ pub(crate) fn success(output: &Output) -> String {
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(future)
+}
+
+/// Reads a pipe to its end in a thread, line by line: a process that writes more than it takes would stand still.
+pub(crate) fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (tell, lines) = channel();
+    std::thread::spawn(move || {
+        let all = BufReader::new(pipe).lines().map_while(Result::ok);
+        all.for_each(|line| drop(tell.send(line)));
+    });
+    lines
 }

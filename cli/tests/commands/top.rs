@@ -4,8 +4,6 @@ mod screen;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lockkeeper::{LockOptions, LostReason, Mutex, RwLock};
@@ -15,35 +13,8 @@ use super::locks::named;
 use super::server::Server;
 use super::stores::*;
 use super::support::*;
+use super::waiter::Waiter;
 use screen::Top;
-
-/// A thread that waits for a lock, under the label `second`, and holds it until it is told to release it: reading from
-/// a terminal blocks the test's own.
-struct Waiter {
-    release: Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Waiter {
-    fn start(store: &StoreAt, name: &str) -> Self {
-        let (url, path) = (store.url.clone(), named(name));
-        let (release, released) = channel();
-        let wait = async move {
-            let client = lockkeeper::connect(&url).await.unwrap();
-            let options = LockOptions::new().label("second");
-            let guard = Mutex::new(&client, path).unwrap().lock_with(options).await;
-            let _ = released.recv();
-            guard.unwrap().release().await.unwrap();
-        };
-        let thread = std::thread::spawn(|| block_on(wait));
-        Self { release, thread }
-    }
-
-    fn release(self) {
-        drop(self.release);
-        self.thread.join().unwrap();
-    }
-}
 
 /// A server of this data, at this address.
 fn serve_at(data: &Path, address: &str) -> Server {
@@ -62,7 +33,7 @@ on_each_store! {
         let guard = mutex.lock_with(label("first")).await.unwrap();
         top.until(|screen| screen.row(3).starts_with("jobs/a") && screen.row(3).contains("first"));
         assert!(top.row(0).starts_with("1 locks, 0 waiting, by name"), "{}", top.text());
-        let next = Waiter::start(&store, "jobs/a");
+        let next = Waiter::start(&store, named("jobs/a"));
         top.shows("1 locks, 1 waiting");
         guard.release().await.unwrap();
         top.until(|screen| screen.row(3).contains("second") && screen.row(0).contains("0 waiting"));
@@ -132,7 +103,7 @@ on_each_store! {
         let mutex = Mutex::new(&client, named("a")).unwrap();
         let options = LockOptions::new().label("first").reason("rows").backtrace();
         let guard = mutex.lock_with(options).await.unwrap();
-        let _next = Waiter::start(&store, "a");
+        let _next = Waiter::start(&store, named("a"));
         let mut top = Top::start(&store.url, &[]);
         top.shows("1 locks, 1 waiting");
         top.types("\r");

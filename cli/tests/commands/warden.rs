@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use lockkeeper::{Client, Guard, LockOptions, LostReason, Mutex};
@@ -34,12 +34,7 @@ impl Running {
         let mut command = store.command(&arguments);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (tell, log) = channel();
-        std::thread::spawn(move || {
-            let lines = stderr.lines().map_while(Result::ok);
-            lines.for_each(|line| drop(tell.send(line)));
-        });
+        let log = lines_of(child.stderr.take().unwrap());
         Self {
             stdout: child.stdout.take().map(BufReader::new),
             child,

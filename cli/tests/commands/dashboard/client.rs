@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::metrics::http::{Page, answer};
 use super::super::stores::*;
+use super::super::support::lines_of;
 
 /// Time without any event after which a stream counts as stuck: even an idle one says something every 15 s.
 const STUCK: Duration = Duration::from_secs(60);
@@ -41,12 +42,7 @@ impl Dashboard {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (tell, log) = channel();
-        std::thread::spawn(move || {
-            let lines = stderr.lines().map_while(Result::ok);
-            lines.for_each(|line| drop(tell.send(line)));
-        });
+        let log = lines_of(child.stderr.take().unwrap());
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();

@@ -1,0 +1,37 @@
+//! [`Waiter`]: the next holder of a lock, beside a test that blocks.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use lockkeeper::{LockOptions, LockPath, Mutex};
+
+use super::stores::*;
+use super::support::*;
+
+/// A thread that waits for a lock, under the label `second`, and holds it until it is told to release it: reading from
+/// a terminal or a stream blocks the test's own.
+pub(crate) struct Waiter {
+    release: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Waiter {
+    pub(crate) fn start(store: &StoreAt, path: LockPath) -> Self {
+        let url = store.url.clone();
+        let (release, released) = channel();
+        let wait = async move {
+            let client = lockkeeper::connect(&url).await.unwrap();
+            let options = LockOptions::new().label("second").backtrace();
+            let guard = Mutex::new(&client, path).unwrap().lock_with(options).await;
+            let _ = released.recv();
+            guard.unwrap().release().await.unwrap();
+        };
+        let thread = std::thread::spawn(|| block_on(wait));
+        Self { release, thread }
+    }
+
+    pub(crate) fn release(self) {
+        drop(self.release);
+        self.thread.join().unwrap();
+    }
+}
