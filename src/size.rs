@@ -91,8 +91,12 @@ impl Scale {
         FRAMING_BYTES
             + match op {
                 Op::Create(create) => self.create(create),
-                Op::SetData { path, data, .. } => self.path(path) + data.len(),
-                Op::Delete { path, .. } | Op::Check { path, .. } => self.path(path),
+                Op::SetData { path, data, .. } | Op::CheckData { path, data } => {
+                    self.path(path) + data.len()
+                }
+                Op::Delete { path, .. }
+                | Op::Check { path, .. }
+                | Op::CheckChildren { path, .. } => self.path(path),
             }
     }
 

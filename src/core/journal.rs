@@ -304,7 +304,7 @@ impl Core {
             Request::Multi(ops) => ops.iter().any(|op| match op {
                 Op::Create(create) => created(create.mode),
                 Op::Delete { path, .. } | Op::SetData { path, .. } => at(path),
-                Op::Check { .. } => false,
+                Op::Check { .. } | Op::CheckData { .. } | Op::CheckChildren { .. } => false,
             }),
             Request::Enqueue(enqueue) => {
                 kept(self.log_mode_of(session.slot))

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::acl::{check_right, resolved};
 use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
@@ -40,7 +42,7 @@ impl Core {
         for (index, op) in ops.into_iter().enumerate() {
             overlay.at = index;
             let (op, owner) = overlay
-                .resolve(op)
+                .resolve(op, &resolved)
                 .map_err(|source| failed(index, source))?;
             // At each operation, not only at the end: lists that stand for many identities would take much memory
             // before.
@@ -136,8 +138,9 @@ impl<'a> Overlay<'a> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation. Returns the resulting change, and the slot of the session that owns the znode, or `NIL`.
-    fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
+    /// Resolves an operation, of which those before it have become `resolved`. Returns the resulting change, and the slot
+    /// of the session that owns the znode, or `NIL`.
+    fn resolve(&mut self, op: Op, resolved: &[TxnOp]) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
             Op::Delete { path, version } => self.delete(path, version),
@@ -155,6 +158,7 @@ impl<'a> Overlay<'a> {
                 let is_own = node.owner_slot == self.session;
                 self.growth.add(self.at, 0, grown, is_own);
                 node.data_bytes = data.len();
+                node.written = self.at as u32;
                 node.bytes = node.bytes.saturating_add_signed(grown);
                 self.set(path.as_str(), Some(node));
                 let set = TxnOp::SetData {
@@ -170,6 +174,38 @@ impl<'a> Overlay<'a> {
                 check_version(node.version, &path, version)?;
                 Ok((TxnOp::Check, NIL))
             }
+            Op::CheckData { path, data } => {
+                let node = self.expect(&path)?;
+                self.allow(path.as_str(), node, AclEntry::READ, &path)?;
+                match self.data(path.as_str(), node, resolved) == Some(&data) {
+                    true => Ok((TxnOp::Check, NIL)),
+                    false => Err(Error::BadVersion {
+                        path: path.to_string(),
+                        expected: -1,
+                    }),
+                }
+            }
+            Op::CheckChildren { path, limit } => {
+                if let Some(node) = self.view(path.as_str()) {
+                    self.allow(path.as_str(), node, AclEntry::READ, &path)?;
+                    if node.children > limit {
+                        return Err(Error::NotEmpty {
+                            path: path.to_string(),
+                        });
+                    }
+                }
+                Ok((TxnOp::Check, NIL))
+            }
+        }
+    }
+
+    /// Returns the data that the operations so far have left to the znode at `path`.
+    fn data<'b>(&'b self, path: &str, node: NodeView, resolved: &'b [TxnOp]) -> Option<&'b Bytes> {
+        match resolved.get(node.written as usize) {
+            Some(TxnOp::Create(new)) => Some(&new.data),
+            Some(TxnOp::SetData { data, .. }) => Some(data),
+            // None of this multi has written it: `written` is `NIL`, which no index reaches.
+            _ => self.tree.find(path).map(|node| &self.tree.node(node).data),
         }
     }
 
@@ -222,6 +258,7 @@ impl<'a> Overlay<'a> {
             data_bytes: create.data.len(),
             bytes,
             made: self.made.len() as u32,
+            written: self.at as u32,
         };
         self.made.push(acl.clone());
         self.set(path.as_str(), Some(view));

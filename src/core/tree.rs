@@ -118,6 +118,8 @@ pub(super) struct NodeView {
     pub(super) bytes: usize,
     /// Index of its list among those that a multi makes; `NIL`: its own.
     pub(super) made: u32,
+    /// Index of the operation of a multi that gave it its data; `NIL`: its own.
+    pub(super) written: u32,
 }
 
 impl Node {
@@ -132,6 +134,7 @@ impl Node {
             data_bytes: self.data.len(),
             bytes: self.bytes(),
             made: NIL,
+            written: NIL,
         }
     }
 

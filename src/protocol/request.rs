@@ -3,6 +3,8 @@
 use bytes::Bytes;
 
 use crate::acl::Acl;
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+use crate::error::Error;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::types::CreateMode;
@@ -184,6 +186,38 @@ pub enum Op {
         /// The version that it must have.
         version: Option<i32>,
     },
+    /// Fails, with [`Error::BadVersion`](crate::Error::BadVersion), unless the znode exists and has these data.
+    /// [`Unimplemented`](crate::Error::Unimplemented) on ZooKeeper.
+    ///
+    /// Unlike a version, data that were read once still tell the same after the znode was deleted and created anew.
+    CheckData {
+        /// The znode.
+        path: ZnodePath,
+        /// The data that it must have.
+        data: Bytes,
+    },
+    /// Fails, with [`Error::NotEmpty`](crate::Error::NotEmpty), if the znode has more than this many children. A missing
+    /// znode has none. [`Unimplemented`](crate::Error::Unimplemented) on ZooKeeper.
+    CheckChildren {
+        /// The parent.
+        path: ZnodePath,
+        /// Number of children at most.
+        limit: u32,
+    },
+}
+
+impl Op {
+    /// Refuses operations that ZooKeeper does not have.
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    pub(crate) fn check_known_to_zookeeper(ops: &[Self]) -> Result<(), Error> {
+        let is_own = |op: &Self| matches!(op, Self::CheckData { .. } | Self::CheckChildren { .. });
+        match ops.iter().any(is_own) {
+            true => Err(Error::Unimplemented {
+                what: "conditions on data or children in a multi",
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// One operation of a [`Request::MultiRead`].

@@ -232,9 +232,7 @@ impl ProtocolState {
             // shown a sign of life.
             let taken = match Incoming::read(frame) {
                 // As any unknown operation.
-                Ok(Incoming { xid, request })
-                    if request.op().is_extension() && !self.is_extended =>
-                {
+                Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
                     let (code, zxid) = (Code::Unimplemented, UNKNOWN_ZXID);
                     ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
                 }

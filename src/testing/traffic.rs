@@ -190,8 +190,12 @@ fn create_bytes(create: &Create) -> usize {
 fn op_bytes(op: &Op) -> usize {
     match op {
         Op::Create(create) => create_bytes(create),
-        Op::SetData { path, data, .. } => path.as_str().len() + data.len(),
-        Op::Delete { path, .. } | Op::Check { path, .. } => path.as_str().len(),
+        Op::SetData { path, data, .. } | Op::CheckData { path, data } => {
+            path.as_str().len() + data.len()
+        }
+        Op::Delete { path, .. } | Op::Check { path, .. } | Op::CheckChildren { path, .. } => {
+            path.as_str().len()
+        }
     }
 }
 

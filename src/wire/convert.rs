@@ -526,6 +526,14 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
             path: write_path(&it.path.0)?,
             version: version(it.version),
         },
+        MultiOp::CheckData(it) => store::Op::CheckData {
+            path: write_path(&it.path.0)?,
+            data: data::copy(it.data),
+        },
+        MultiOp::CheckChildren(it) => store::Op::CheckChildren {
+            path: write_path(&it.path.0)?,
+            limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
+        },
         // Cannot come from a frame: a multi is read without them.
         MultiOp::GetChildren(_) | MultiOp::GetData(_) => return Err(Code::MarshallingError),
     })

@@ -48,6 +48,20 @@ records! {
         watch: i64,
     }
 
+    /// Of checkData, in a multi.
+    CheckData<'a> {
+        path: Path<'a>,
+        /// The data that the znode must have.
+        data: Data<'a>,
+    }
+
+    /// Of checkChildren, in a multi.
+    CheckChildren<'a> {
+        path: Path<'a>,
+        /// Number of children at most. A missing znode has none.
+        limit: i32,
+    }
+
     /// The departure of a predecessor, after a header with the xid [`xid::DEPARTURE`].
     Departure {
         /// The watch's number. It names the waiting entry, too, which is that of the request that armed it.

@@ -1,6 +1,7 @@
 //! The bodies of multi and multiRead: operations with a header before each, and an empty header after the last.
 
 use super::code::Code;
+use super::extension::{CheckChildren, CheckData};
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records};
 use super::request::Op;
@@ -45,6 +46,8 @@ pub(crate) enum MultiOp<'a> {
     Delete(Versioned<'a>),
     SetData(SetData<'a>),
     Check(Versioned<'a>),
+    CheckData(CheckData<'a>),
+    CheckChildren(CheckChildren<'a>),
     GetChildren(Read<'a>),
     GetData(Read<'a>),
 }
@@ -59,6 +62,8 @@ impl<'a> MultiOp<'a> {
             Some(Op::Delete) => Self::Delete(from.next()?),
             Some(Op::SetData) => Self::SetData(from.next()?),
             Some(Op::Check) => Self::Check(from.next()?),
+            Some(Op::CheckData) => Self::CheckData(from.next()?),
+            Some(Op::CheckChildren) => Self::CheckChildren(from.next()?),
             Some(Op::GetChildren) => Self::GetChildren(from.next()?),
             Some(Op::GetData) => Self::GetData(from.next()?),
             _ => return Err(Malformed("a multi has no such operation")),
@@ -71,6 +76,8 @@ impl<'a> MultiOp<'a> {
             Self::CreateTtl(it) => it.put(to),
             Self::Delete(it) | Self::Check(it) => it.put(to),
             Self::SetData(it) => it.put(to),
+            Self::CheckData(it) => it.put(to),
+            Self::CheckChildren(it) => it.put(to),
             Self::GetChildren(it) | Self::GetData(it) => it.put(to),
         }
     }
@@ -85,6 +92,8 @@ impl<'a> MultiOp<'a> {
             Self::Delete(_) => Op::Delete,
             Self::SetData(_) => Op::SetData,
             Self::Check(_) => Op::Check,
+            Self::CheckData(_) => Op::CheckData,
+            Self::CheckChildren(_) => Op::CheckChildren,
             Self::GetChildren(_) => Op::GetChildren,
             Self::GetData(_) => Op::GetData,
         }

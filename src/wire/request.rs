@@ -3,7 +3,7 @@
 
 use super::code::Code;
 use super::connect::RequestHeader;
-use super::extension::{Enqueue, ForgetWatch, GetPredecessor, GetQueue};
+use super::extension::{CheckChildren, CheckData, Enqueue, ForgetWatch, GetPredecessor, GetQueue};
 use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
 use super::stat::AclRecord;
@@ -83,6 +83,9 @@ ops! {
     GetQueue = 4003 "GETQ",
     Withdraw = 4004 "WITH",
     ForgetWatch = 4005 "FGTW",
+    // Each within a multi alone, as a check.
+    CheckData = 4006 "CHKD",
+    CheckChildren = 4007 "CHKN",
 }
 
 impl Op {
@@ -100,6 +103,8 @@ impl Op {
                 | Self::GetQueue
                 | Self::Withdraw
                 | Self::ForgetWatch
+                | Self::CheckData
+                | Self::CheckChildren
         )
     }
 
@@ -293,6 +298,17 @@ macro_rules! requests {
     };
 }
 
+impl Request<'_> {
+    /// Returns true if the request, or a part of it, is one of Lockkeeper's own.
+    #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
+    pub(crate) fn is_extension(&self) -> bool {
+        match self {
+            Self::Multi(ops) => ops.iter().any(|op| op.op().is_extension()),
+            other => other.op().is_extension(),
+        }
+    }
+}
+
 requests! {
     Create(Create<'a>),
     Delete(Versioned<'a>),
@@ -323,6 +339,8 @@ requests! {
     GetQueue(GetQueue<'a>),
     Withdraw(Named<'a>),
     ForgetWatch(ForgetWatch),
+    CheckData(CheckData<'a>),
+    CheckChildren(CheckChildren<'a>),
     ;
     Ping,
     WhoAmI,

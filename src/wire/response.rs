@@ -100,6 +100,8 @@ impl<'a> Response<'a> {
             | Op::SetWatches2
             | Op::Withdraw
             | Op::ForgetWatch
+            | Op::CheckData
+            | Op::CheckChildren
             | Op::CloseSession => Self::Empty,
         })
     }

@@ -13,12 +13,14 @@ use crate::common::*;
 use crate::support::{Proxy, Served, unique, within_reason, zookeeper};
 use crate::wire::{Conn, Out, Session, code, op};
 
-const VERSION: i32 = 0x4c4b_0001;
+const VERSION: i32 = 0x4c4b_0002;
 const ENQUEUE: i32 = 4001;
 const GET_PREDECESSOR: i32 = 4002;
 const GET_QUEUE: i32 = 4003;
 const WITHDRAW: i32 = 4004;
 const FORGET_WATCH: i32 = 4005;
+const CHECK_DATA: i32 = 4006;
+const CHECK_CHILDREN: i32 = 4007;
 const NO_WATCHER: i32 = -121;
 const DEPARTURE: i32 = -16;
 
@@ -165,12 +167,83 @@ fn a_watch_is_forgotten_by_its_number_and_by_its_own_session_alone() {
 #[test]
 fn nobody_is_answered_a_version_that_was_not_asked_for_and_its_operations_are_unknown() {
     let server = Served::start(Duration::from_secs(60));
-    for version in [0, 1, 10, VERSION + 1, -1] {
+    for version in [0, 1, 10, VERSION - 1, VERSION + 1, -1] {
         let mut conn = Conn::bare(server.address()).unwrap();
         assert_eq!(agreed(&mut conn, version), 0, "{version}");
         let refused = conn.call(GET_QUEUE, &Out::new().text("/").int(0)).unwrap();
         assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
         assert_eq!(conn.rest(), []);
+    }
+    for condition in [check_children("/", 9), check_data("/", b"")] {
+        let mut conn = Conn::bare(server.address()).unwrap();
+        assert_eq!(agreed(&mut conn, 0), 0);
+        let refused = conn.call(op::MULTI, &multi(&[condition])).unwrap();
+        assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
+        assert_eq!(conn.rest(), []);
+    }
+}
+
+fn check_data(path: &str, data: &[u8]) -> (i32, Out) {
+    (CHECK_DATA, Out::new().text(path).bytes(data))
+}
+
+fn check_children(path: &str, limit: i32) -> (i32, Out) {
+    (CHECK_CHILDREN, Out::new().text(path).int(limit))
+}
+
+fn multi(ops: &[(i32, Out)]) -> Out {
+    let mut record = Out::new();
+    for (kind, op) in ops {
+        record = record.int(*kind).bool(false).int(-1);
+        record.0.extend_from_slice(&op.0);
+    }
+    record.int(-1).bool(true).int(-1)
+}
+
+#[test]
+fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_failed() {
+    const CHECK: i32 = 13;
+    let (bad_version, not_empty, bad_arguments) = (-103, -111, -8);
+    let server = Served::start(Duration::from_secs(60));
+    let mut conn = extended(server.address());
+    conn.must(op::CREATE, &crate::wire::create("/a", b"data", 0));
+    let create = || (op::CREATE, crate::wire::create("/a/b", b"", 0));
+    let held = multi(&[
+        check_data("/a", b"data"),
+        check_children("/a", 0),
+        check_children("/x", 0),
+    ]);
+    let checked = |record: Out| record.int(CHECK).bool(false).int(0);
+    let expected = checked(checked(checked(Out::new())))
+        .int(-1)
+        .bool(true)
+        .int(-1);
+    assert_eq!(conn.must(op::MULTI, &held).record, expected.0);
+    for (condition, code) in [
+        (check_data("/a", b"other"), bad_version),
+        (check_data("/x", b""), code::NO_NODE),
+        (check_children("/", 0), not_empty),
+        (check_children("/a", -1), bad_arguments),
+    ] {
+        let refused = conn.must(op::MULTI, &multi(&[create(), condition])).record;
+        let failed = |record: Out, code: i32| record.int(-1).bool(false).int(code).int(code);
+        let expected = failed(failed(Out::new(), 0), code)
+            .int(-1)
+            .bool(true)
+            .int(-1);
+        assert_eq!(refused, expected.0);
+    }
+    assert_eq!(
+        conn.call(op::EXISTS, &crate::wire::read("/a/b", false))
+            .unwrap()
+            .err,
+        code::NO_NODE
+    );
+    // Neither is an operation by itself.
+    for (kind, record) in [check_data("/a", b"data"), check_children("/a", 9)] {
+        let mut conn = extended(server.address());
+        let refused = conn.call(kind, &record).unwrap();
+        assert_eq!(refused.err, code::UNIMPLEMENTED);
     }
 }
 

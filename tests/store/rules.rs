@@ -321,6 +321,60 @@ on_every_backend! {
         assert!(!is_there(&session, "/a/c").await);
     }
 
+    async fn conditions_of_a_multi_are_held_against_what_the_operations_before_them_leave(env: Env) {
+        let session = env.session().await;
+        make(&session, "/a").await;
+        make(&session, "/a/b").await;
+        let data = |name: &str, data: &'static str| Op::CheckData { path: path(name), data: data.into() };
+        let children = |name: &str, limit| Op::CheckChildren { path: path(name), limit };
+        let set = |name: &str, data: &'static str| Op::SetData { path: path(name), data: data.into(), version: None };
+        if env.is_zookeeper() {
+            for condition in [data("/a", ""), children("/a", 9)] {
+                let refused = session.multi([set("/a", "new"), condition]).await.unwrap_err();
+                assert!(matches!(refused, Error::Unimplemented { .. }), "{refused}");
+            }
+            assert_eq!(stat(&session, "/a").await.version, 0);
+            return;
+        }
+        let held = session
+            .multi([
+                data("/a", ""),
+                children("/a", 1),
+                children("/missing", 0),
+                set("/a", "new"),
+                data("/a", "new"),
+                create_op("/a/c", CreateMode::Ephemeral),
+                data("/a/c", ""),
+                children("/a", 2),
+                Op::Delete { path: path("/a/c"), version: None },
+                children("/a", 1),
+            ])
+            .await
+            .unwrap();
+        assert_eq!(held.iter().filter(|it| **it == OpReply::Checked).count(), 7);
+        let not_empty = |name: &str| Error::NotEmpty { path: name.into() };
+        let other = |name: &str| Error::BadVersion { path: name.into(), expected: -1 };
+        let missing = |name: &str| Error::NoNode { path: name.into() };
+        for (first, condition, why) in [
+            (None, children("/a", 0), not_empty("/a")),
+            (None, data("/a", ""), other("/a")),
+            (None, data("/a", "newer"), other("/a")),
+            (None, data("/missing", ""), missing("/missing")),
+            (Some(set("/a", "newest")), data("/a", "new"), other("/a")),
+            (Some(create_op("/a/c", CreateMode::Ephemeral)), children("/a", 1), not_empty("/a")),
+            (Some(create_op("/a/c", CreateMode::Ephemeral)), data("/a/c", "c"), other("/a/c")),
+            (Some(Op::Delete { path: path("/a/b"), version: None }), data("/a/b", ""), missing("/a/b")),
+        ] {
+            let index = usize::from(first.is_some());
+            let ops: Vec<_> = first.into_iter().chain([condition, set("/a", "not reached")]).collect();
+            let failed = session.multi(ops).await.unwrap_err();
+            assert_eq!(failed, Error::MultiFailed { index, source: Box::new(why) });
+        }
+        let (now, _) = session.get_data(&path("/a")).await.unwrap();
+        assert_eq!(&now[..], b"new");
+        assert!(is_there(&session, "/a/b").await && !is_there(&session, "/a/c").await);
+    }
+
     async fn rule_16_a_failed_multi_does_nothing_and_says_which_operation_failed(env: Env) {
         let session = env.session().await;
         let before = make(&session, "/a").await;

@@ -84,7 +84,12 @@ pub(super) fn put_request(
     to: &mut Vec<u8>,
 ) -> Result<Op> {
     let own = match dialect {
-        Dialect::Plain => None,
+        Dialect::Plain => {
+            if let Request::Multi(ops) = request {
+                WriteOp::check_known_to_zookeeper(ops)?;
+            }
+            None
+        }
         Dialect::Extended => own_record(request, chroot),
     };
     let record = own.map_or_else(|| record(request, chroot), Ok)?;
@@ -283,6 +288,14 @@ fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
             version,
         } => MultiOp::SetData(set_data(path, data, *version, chroot)),
         WriteOp::Check { path, version } => MultiOp::Check(versioned(path, *version, chroot)),
+        WriteOp::CheckData { path, data } => MultiOp::CheckData(wire::CheckData {
+            path: chroot.absolute(path),
+            data,
+        }),
+        WriteOp::CheckChildren { path, limit } => MultiOp::CheckChildren(wire::CheckChildren {
+            path: chroot.absolute(path),
+            limit: i32::try_from(*limit).unwrap_or(i32::MAX),
+        }),
     }
 }
 
@@ -339,6 +352,8 @@ fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
         WriteOp::Delete { path, version } => ("delete", path, *version),
         WriteOp::SetData { path, version, .. } => ("setData", path, *version),
         WriteOp::Check { path, version } => ("check", path, *version),
+        WriteOp::CheckData { path, .. } => ("checkData", path, None),
+        WriteOp::CheckChildren { path, .. } => ("checkChildren", path, None),
     };
     About {
         what,

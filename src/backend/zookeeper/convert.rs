@@ -225,6 +225,8 @@ pub(super) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
         Op::Delete { path, version } => ("delete", path, *version),
         Op::SetData { path, version, .. } => ("setData", path, *version),
         Op::Check { path, version } => ("check", path, *version),
+        Op::CheckData { path, .. } => ("checkData", path, None),
+        Op::CheckChildren { path, .. } => ("checkChildren", path, None),
     };
     RequestContext {
         what,
@@ -254,6 +256,8 @@ pub(super) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk
         Op::Check { path, version } => {
             writer.add_check_version(path.as_str(), version.unwrap_or(-1))
         }
+        // Refused before: see `multi`.
+        Op::CheckData { .. } | Op::CheckChildren { .. } => Err(zk::Error::Unimplemented),
     }
 }
 

@@ -297,6 +297,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
 }
 
 async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Reply> {
+    Op::check_known_to_zookeeper(ops)?;
     let session = link.session();
     let failed = |index: usize, error| Error::MultiFailed {
         index,

@@ -108,9 +108,31 @@ impl Random {
         }
     }
 
+    /// An operation of a multi alone.
+    fn condition(&mut self) -> Op {
+        let path = path(self.path());
+        match self.below(2) {
+            0 => Op::CheckData {
+                path,
+                data: "x".into(),
+            },
+            _ => Op::CheckChildren {
+                path,
+                limit: self.below(3) as u32,
+            },
+        }
+    }
+
+    fn part(&mut self) -> Op {
+        match self.below(6) {
+            0 => self.condition(),
+            _ => self.op(),
+        }
+    }
+
     pub(super) fn request(&mut self) -> Request {
         if self.below(4) == 0 {
-            return Request::Multi((0..self.below(4)).map(|_| self.op()).collect());
+            return Request::Multi((0..self.below(4)).map(|_| self.part()).collect());
         }
         match self.op() {
             Op::Create(create) => Request::Create(create),
@@ -124,7 +146,9 @@ impl Random {
                 data,
                 version,
             },
-            Op::Check { path, .. } => Request::Enqueue(Enqueue {
+            Op::Check { path, .. }
+            | Op::CheckData { path, .. }
+            | Op::CheckChildren { path, .. } => Request::Enqueue(Enqueue {
                 parent: path,
                 name: "q-".into(),
                 data: Bytes::new(),

@@ -214,6 +214,14 @@ fn multis() -> Vec<(&'static str, Request<'static>)> {
         MultiOp::CreateTtl(create_ttl()),
         MultiOp::SetData(set_data()),
         MultiOp::Delete(versioned(-1)),
+        MultiOp::CheckData(CheckData {
+            path: "/a/b".into(),
+            data: b"data",
+        }),
+        MultiOp::CheckChildren(CheckChildren {
+            path: "/a".into(),
+            limit: 2,
+        }),
     ];
     let reads = vec![MultiOp::GetData(look()), MultiOp::GetChildren(look())];
     vec![

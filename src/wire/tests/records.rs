@@ -72,6 +72,18 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn check_data()(path in path(), data in data()) -> CheckData<'static> {
+        CheckData { path, data }
+    }
+}
+
+prop_compose! {
+    fn check_children()(path in path(), limit in any::<i32>()) -> CheckChildren<'static> {
+        CheckChildren { path, limit }
+    }
+}
+
+prop_compose! {
     fn look()(path in path(), watch in any::<bool>()) -> Read<'static> {
         Read { path, watch }
     }
@@ -128,6 +140,8 @@ fn writes() -> impl Strategy<Value = Vec<MultiOp<'static>>> {
         versioned().prop_map(MultiOp::Delete),
         set_data().prop_map(MultiOp::SetData),
         versioned().prop_map(MultiOp::Check),
+        check_data().prop_map(MultiOp::CheckData),
+        check_children().prop_map(MultiOp::CheckChildren),
     ])
 }
 
@@ -148,6 +162,8 @@ fn of_one_znode() -> BoxedStrategy<Request<'static>> {
         create_ttl().prop_map(Request::CreateTtl),
         versioned().prop_map(Request::Delete),
         versioned().prop_map(Request::Check),
+        check_data().prop_map(Request::CheckData),
+        check_children().prop_map(Request::CheckChildren),
         look().prop_map(Request::Exists),
         look().prop_map(Request::GetData),
         look().prop_map(Request::GetChildren),

@@ -274,6 +274,20 @@ impl Tree {
                 self.check(path.as_str(), *version)?;
                 OpReply::Checked
             }
+            Op::CheckData { path, data } if self.node(path.as_str())?.data != data => {
+                return Err(Error::BadVersion {
+                    path: path.to_string(),
+                    expected: -1,
+                });
+            }
+            Op::CheckChildren { path, limit }
+                if self.children(path.as_str()).len() > *limit as usize =>
+            {
+                return Err(Error::NotEmpty {
+                    path: path.to_string(),
+                });
+            }
+            Op::CheckData { .. } | Op::CheckChildren { .. } => OpReply::Checked,
         })
     }
 

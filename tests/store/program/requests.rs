@@ -167,8 +167,17 @@ fn guarded_request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Requests that only a store with an index of its queues answers by itself.
-fn queue_request() -> impl Strategy<Value = Request> {
+/// An operation of a multi that may have conditions which ZooKeeper does not know.
+fn conditional_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => op(create()),
+        1 => (path(), data()).prop_map(|(path, data)| Op::CheckData { path, data }),
+        1 => (path(), 0..3u32).prop_map(|(path, limit)| Op::CheckChildren { path, limit }),
+    ]
+}
+
+/// Requests that only a store of ours answers by itself.
+fn own_request() -> impl Strategy<Value = Request> {
     let parent = select(&["/t/a", "/t/b"][..]).prop_map(|path| path.parse::<ZnodePath>().unwrap());
     let blockers = select(&[Blockers::All, Blockers::Exclusive][..]);
     let name = select(vec![
@@ -188,6 +197,7 @@ fn queue_request() -> impl Strategy<Value = Request> {
                 Request::GetPredecessor(GetPredecessor { entry, blockers, count })
             }),
         1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
+        2 => prop::collection::vec(conditional_op(), 1..5).prop_map(Request::Multi),
     ]
 }
 
@@ -216,7 +226,7 @@ pub(crate) fn guarded_programs(sessions: usize, steps: usize) -> impl Strategy<V
 pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         18 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
-        8 => (0..sessions, queue_request())
+        8 => (0..sessions, own_request())
             .prop_map(|(session, request)| Step::Ask { session, request }),
         2 => (0..sessions).prop_map(|session| Step::Reopen { session }),
         1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
