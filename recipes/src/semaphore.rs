@@ -1,6 +1,7 @@
 //! [`Semaphore`]: a number of permits, granted in order of arrival.
 //!
-//! Waiters stand in the common queue. Its head alone takes permits ([`grant`]); [`znodes`] has the stored number.
+//! Waiters stand in the common queue. Its head takes permits, or a request that finds no queue ([`grant`]); [`znodes`] has
+//! the stored number.
 
 mod grant;
 mod leases;
@@ -272,9 +273,9 @@ impl Semaphore {
     /// Acquires a permit if one is free now and the queue is empty; else `None`.
     ///
     /// A failed try costs one read and no write. "Taken" may be as stale as the server that answers (a follower's
-    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the queue. A request that
-    /// does not have to wait also stands in the queue for a moment: a concurrent try may return `None` although several
-    /// permits are free. A try never passes a waiter.
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the store. On ZooKeeper a
+    /// request that does not have to wait also stands in the queue for a moment: a concurrent try may return `None`
+    /// although several permits are free. A try never passes a waiter.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///

@@ -381,13 +381,23 @@ impl<'a> Waiter<'a> {
         &self.claim.nodes()[0]
     }
 
+    /// Returns true if this has entered the queue, and not left it.
+    pub(crate) fn has_entered(&self) -> bool {
+        !self.claim.nodes().is_empty()
+    }
+
     /// Returns the error of a contender with an entry that is gone.
     pub(crate) fn removed(&self) -> LockError {
-        // The end of the session deletes its entries, too: that is the cause to report, not a removal.
+        self.gone(self.path())
+    }
+
+    /// Returns the error of a contender whose znode is gone.
+    pub(crate) fn gone(&self, entry: &ZnodePath) -> LockError {
+        // The end of the session deletes its znodes, too: that is the cause to report, not a removal.
         match self.queue.session.status().end() {
             Some(end) => end.into(),
             None => LockError::EntryDeleted {
-                entry: self.path().clone(),
+                entry: entry.clone(),
             },
         }
     }
@@ -461,7 +471,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Ends the wait with a grant other than the entry: a semaphore's permits, created by the transaction that deleted
-    /// the entry. Returns the lease under which they are held.
+    /// the entry, or without one. Returns the lease under which they are held.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
         // The predecessor left the queue with its permits: that tells nothing of the holders before.
         let previous = match self.previous {
@@ -470,7 +480,9 @@ impl<'a> Waiter<'a> {
         };
         self.tell_acquired(token, previous);
         // The entry is gone: there is nothing left to remove.
-        self.claim.take();
+        if self.has_entered() {
+            self.claim.take();
+        }
         self.lease.clone()
     }
 

@@ -1,7 +1,10 @@
-//! [`PermitWaiter`]: the head of a semaphore's queue, which waits for permits and takes them as it leaves.
+//! [`PermitWaiter`]: a request for permits, which takes them at once, or from the head of the semaphore's queue.
 //!
-//! Only the head takes permits. So the number of free ones can only grow while it looks, and it needs no lock over the
-//! leases. It leaves the queue in the same transaction that creates its leases: at no moment does it stand in the queue
+//! A store that counts leases within a transaction is asked for the permits first, on condition that enough are free and
+//! nobody waits. Where they are not, and on ZooKeeper, the request joins the queue and waits at its head.
+//!
+//! While the queue has an entry, only its head takes permits. So the number of free ones can only grow while it looks, and
+//! it needs no lock over the leases. It leaves the queue in the same transaction that creates its leases: at no moment does it stand in the queue
 //! with permits, where the next waiter would count them and still be blocked by it, or hold neither entry nor permits,
 //! where the next waiter would take them.
 
@@ -16,7 +19,7 @@ use lockkeeper_store::{
 use super::leases::fresh_leases;
 use super::permit::Permit;
 use super::znodes::{Supply, Znodes};
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
@@ -24,7 +27,7 @@ use crate::queue::{Claim, Grant, Names, Queue, WaitOptions, Waiter, create_queue
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// The head of a semaphore's queue, from its turn to the grant. Dropping it leaves neither entry nor leases behind.
+/// A request for permits, up to the grant. Dropping it leaves neither entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
@@ -35,11 +38,15 @@ pub(super) struct PermitWaiter<'a> {
     wanted: u32,
 }
 
-/// Positions of the operations of a grant, by which a refusal is told apart. The marker is optional; without one its
-/// position is that of the first create.
-const CHECK_PERMITS: usize = 0;
-const LEAVE_QUEUE: usize = 1;
-const MARKER: usize = 2;
+/// What a grant is based on, beside the place at the head of the queue.
+#[derive(Clone, Copy)]
+enum Basis {
+    /// Enough permits were free in a read, in which their number had this version. The number of the free ones can only
+    /// have grown since.
+    Read { version: i32 },
+    /// This number of permits in all: the transaction itself counts those that are held.
+    Number(u32),
+}
 
 impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn and for the permits, and takes them. `None` if the terms ask for free
@@ -56,19 +63,56 @@ impl<'a> PermitWaiter<'a> {
             path: &znodes.locks,
             kind: Kind::Acquirer,
         };
-        let mut waiter = Waiter::new(queue, terms, events.clone());
-        // The supply is read in the round trip of the create. It counts only if the same round trip shows that no entry
-        // is ahead: what is read before the turn may be taken by the entries ahead.
+        let names = Names::Exact(fresh_leases(&znodes.leases, wanted)?);
+        let mut head = Self {
+            znodes,
+            terms,
+            waiter: Waiter::new(queue, terms, events.clone()),
+            leases: Claim::new(session, names),
+            wanted,
+        };
+        // A try has just seen free permits, and an empty queue.
+        let mut made = match terms.only_if_free || !znodes.is_contended() {
+            true => head.take_at_once().await?,
+            false => None,
+        };
+        if made.is_none() {
+            znodes.note_contended(true);
+            made = Box::pin(head.take_in_turn()).await?;
+        }
+        znodes.note_contended(head.waiter.has_waited());
+        Ok(made.map(|made| head.into_permit(made, events)))
+    }
+
+    /// Takes the permits without joining the queue, in a transaction that fails unless enough are free and nobody waits.
+    async fn take_at_once(&mut self) -> Result<Option<Zxid>> {
+        match self.try_number().await {
+            Ok(Some(made)) => {
+                self.prove(made).await?;
+                Ok(Some(made))
+            }
+            // It has some bytes more than the grant of the queue's head.
+            Err(LockError::Store(Error::TooLarge { .. })) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Joins the queue, waits for the turn, and takes the permits.
+    async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
+        let (znodes, session) = (self.znodes, self.session());
+        // The supply is read in the round trip of the create, where the grant cannot do without. It counts only if the
+        // same round trip shows that no entry is ahead: what is read before the turn may be taken by the entries ahead.
         let mut early = None;
+        let is_read = !znodes.may_have_conditions();
         let read_early = |is_under_way: bool| {
             // Replaces the read of an earlier attempt, which was refused: that read came before this entry existed.
-            early = is_under_way.then(|| session.multi_read(znodes.reads()));
+            early = (is_under_way && is_read).then(|| session.multi_read(znodes.reads()));
         };
-        let mut step = waiter.enter(read_early).await?;
-        if !waiter.wait_from(&mut step).await? {
+        let mut step = self.waiter.enter(read_early).await?;
+        if !self.waiter.wait_from(&mut step).await? {
             return Ok(None);
         }
-        let early = match early.filter(|_| waiter.is_first_answer()) {
+        let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
                 Ok(replies) => znodes.parse(&replies)?,
                 // The entry has been confirmed by its own reply; only the read is repeated, in `take`.
@@ -77,21 +121,18 @@ impl<'a> PermitWaiter<'a> {
             },
             None => None,
         };
-        let names = Names::Exact(fresh_leases(&znodes.leases, wanted)?);
-        let mut head = Self {
-            znodes,
-            terms,
-            waiter,
-            leases: Claim::new(session, names),
-            wanted,
-        };
-        let made = head.take(early).await?;
-        Ok(made.map(|made| head.into_permit(made, events)))
+        self.take(early).await
     }
 
     /// Waits until enough permits are free, and takes them.
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
+        // Behind others the permits are theirs, as a rule, and a try would be in vain.
+        let mut is_worth_a_try = !self.waiter.has_waited();
         loop {
+            if is_worth_a_try && let Some(made) = self.try_number().await? {
+                self.prove(made).await?;
+                return Ok(Some(made));
+            }
             let supply = match early.take() {
                 Some(supply) => supply,
                 None => self.read().await?,
@@ -99,7 +140,7 @@ impl<'a> PermitWaiter<'a> {
             // No stale view shows too many free permits: the transaction that took the last entry ahead out of the
             // queue also created its leases, and this session has seen that transaction, or it would not be the head.
             if self.wanted <= supply.free() {
-                if let Some(made) = self.try_take(&supply).await? {
+                if let Some(made) = self.try_read(&supply).await? {
                     self.prove(made).await?;
                     return Ok(Some(made));
                 }
@@ -112,7 +153,7 @@ impl<'a> PermitWaiter<'a> {
                 return Ok(None);
             }
             self.waiter.tell_blocked(&self.znodes.leases, Some(0))?;
-            self.until_changed().await?;
+            is_worth_a_try = self.until_changed().await?;
         }
     }
 
@@ -131,8 +172,9 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Sleeps until the leases or the number change. Returns at once if they have changed since the caller read them.
-    async fn until_changed(&mut self) -> Result<()> {
+    /// Sleeps until the leases or the number change. Returns at once if they have changed since the caller read them, and
+    /// false if that is not known.
+    async fn until_changed(&mut self) -> Result<bool> {
         // Both are sent before either is awaited: one round trip.
         let leases = self.session().watch_children(&self.znodes.leases);
         let number = self.session().watch_data(&self.znodes.permits);
@@ -141,7 +183,7 @@ impl<'a> PermitWaiter<'a> {
             (Ok(leases), Ok(number)) => (leases, number),
             // The caller's next read waits for the connection, and stores the number where it is missing.
             (Err(Error::NoNode { .. } | Error::ConnectionLoss), _)
-            | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(()),
+            | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(false),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
         // Decided by the data that came with the watches, not by the earlier read: a permit that came back between
@@ -149,21 +191,44 @@ impl<'a> PermitWaiter<'a> {
         let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
-            return Ok(());
+            return Ok(true);
         }
-        self.waiter.sleep(&mut AnyEvent(leases, number)).await
+        self.waiter.sleep(&mut AnyEvent(leases, number)).await?;
+        Ok(true)
     }
 
-    /// Takes the permits, in one transaction that fails unless the number is the one that was read and this entry
-    /// stands in the queue. `None` if the supply has to be read again.
-    async fn try_take(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
+    /// Takes the permits on the basis of a read. `None` if the supply has to be read again.
+    async fn try_read(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
             create_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
         }
+        let version = supply.version;
+        self.try_take(Basis::Read { version }).await
+    }
+
+    /// Takes the permits if the store itself finds enough of them free, by the number that was last seen. `None` if not,
+    /// or if it cannot do that.
+    async fn try_number(&mut self) -> Result<Option<Zxid>> {
+        let total = self.znodes.last_seen();
+        if self.wanted > total || !self.znodes.may_have_conditions() {
+            return Ok(None);
+        }
+        match self.try_take(Basis::Number(total)).await {
+            Err(LockError::Store(Error::Unimplemented { .. })) => {
+                self.znodes.note_no_conditions();
+                Ok(None)
+            }
+            tried => tried,
+        }
+    }
+
+    /// Takes the permits, in one transaction that fails unless its basis holds, and this entry stands in the queue, or
+    /// none does. `None` if nothing was taken, and may be later.
+    async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
         // Before the grant is sent: a lapse of the session while it is under way ends this lease, and `prove` then
         // confirms the permits under another one.
         self.waiter.renew_lease().await?;
-        let (session, ops) = (self.session(), self.ops(supply.version));
+        let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops).into()).await {
             Ok(replies) => zxid_of(&replies).map(Some),
             // The reply was lost. Not sent again blindly: if the grant was carried out, this entry has left the queue,
@@ -173,29 +238,42 @@ impl<'a> PermitWaiter<'a> {
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
-            Err(Error::MultiFailed { index, source }) => self.refused(index, *source),
+            Err(Error::MultiFailed { index, source }) => self.refused(index, *source, conditions),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn ops(&self, version: i32) -> Vec<Op> {
-        let entry = self.waiter.path();
+    /// Returns the operations of a grant, and how many of them, the first ones, are conditions.
+    fn ops(&self, basis: Basis) -> (usize, Vec<Op>) {
         let data = self.terms.data.to_bytes();
         let marker = self.waiter.move_marker();
         let has_marker = marker.is_some();
         let leases = self.leases.exact_names();
         let first = &leases[0];
-        let mut ops = Vec::with_capacity(leases.len() + 3);
-        ops.push(Op::Check {
-            path: self.znodes.permits.clone(),
-            version: Some(version),
-        });
-        // At any version: others may write a revocation request into the entry.
-        ops.push(Op::Delete {
-            path: entry.clone(),
-            version: None,
-        });
-        ops.extend(marker);
+        let mut ops = Vec::with_capacity(leases.len() + 4);
+        match basis {
+            Basis::Read { version } => ops.push(Op::Check {
+                path: self.znodes.permits.clone(),
+                version: Some(version),
+            }),
+            Basis::Number(total) => ops.extend(self.znodes.conditions(self.wanted, total)),
+        }
+        if !self.waiter.has_entered() {
+            // Nobody is passed.
+            ops.push(Op::CheckChildren {
+                path: self.znodes.locks.clone(),
+                limit: 0,
+            });
+        }
+        let conditions = ops.len();
+        if self.waiter.has_entered() {
+            // At any version: others may write a revocation request into the entry.
+            ops.push(Op::Delete {
+                path: self.waiter.path().clone(),
+                version: None,
+            });
+            ops.extend(marker);
+        }
         for path in leases {
             let is_set_below = !has_marker && path == first;
             ops.push(Op::Create(Create {
@@ -218,48 +296,73 @@ impl<'a> PermitWaiter<'a> {
                 version: None,
             });
         }
-        ops
+        (conditions, ops)
     }
 
     /// Decides what follows from the refusal of one operation. Nothing of the grant was carried out.
-    fn refused(&mut self, index: usize, why: Error) -> Result<Option<Zxid>> {
+    fn refused(&mut self, index: usize, why: Error, conditions: usize) -> Result<Option<Zxid>> {
+        use Error::{BadVersion, NoAuth, NoNode, NotEmpty};
+        if !self.waiter.has_entered() {
+            return match why {
+                // The way through the queue needs other rights, and tells which one is missing.
+                BadVersion { .. } | NoNode { .. } | NotEmpty { .. } | NoAuth { .. } => Ok(None),
+                why => Err(why.into()),
+            };
+        }
+        let (leave_queue, marker) = (conditions, conditions + 1);
         let has_marker = self.waiter.move_marker().is_some();
-        match (index, why) {
-            // The number was changed; or it was deleted, and the next read stores it again.
-            (CHECK_PERMITS, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
-            (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiter.removed()),
+        match why {
+            // The number was changed, too few permits are free, or the number was deleted: the next read stores it again.
+            BadVersion { .. } | NotEmpty { .. } | NoNode { .. } if index < conditions => Ok(None),
+            NoNode { .. } if index == leave_queue => Err(self.waiter.removed()),
             // Another client writes the queue's znode too, or this one may not. The marker only saves the next waiter a
             // list: the grant is tried again without one.
-            (MARKER, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_marker => {
+            BadVersion { .. } | NoAuth { .. } if index == marker && has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)
             }
             // The leases' parent, a container, was reaped since it was read. The next read shows that.
-            (_, Error::NoNode { .. }) => Ok(None),
-            (_, why) => Err(why.into()),
+            NoNode { .. } => Ok(None),
+            why => Err(why.into()),
         }
     }
 
-    /// Finds out whether a grant was carried out whose reply was lost: if so, this entry has left the queue.
+    /// Finds out whether a grant was carried out whose reply was lost: if so, its leases exist, and this entry has left the
+    /// queue.
     ///
     /// It asks by a check, which is a write, and not by a read: it is ordered behind the grant, which a read on the
     /// next connection could overtake.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
-        let (session, entry) = (self.session(), self.waiter.path().clone());
-        match retry(|| session.check(&entry, None)).await {
-            Ok(()) => {
+        let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
+        let asked = match self.waiter.has_entered() {
+            true => self.waiter.path().clone(),
+            false => first.clone(),
+        };
+        let is_there = match retry(|| session.check(&asked, None)).await {
+            Ok(()) => true,
+            Err(Error::MultiFailed { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        match (self.waiter.has_entered(), is_there) {
+            (true, true) => {
                 self.leases.resolve(false);
                 return Ok(None);
             }
-            Err(Error::MultiFailed { .. }) => {}
-            Err(error) => return Err(error.into()),
+            // Not granted, or granted and removed since: then the other leases of the request may still exist.
+            (false, false) => {
+                self.leases.abandon();
+                let names = fresh_leases(&self.znodes.leases, self.wanted)?;
+                self.leases = Claim::new(session, Names::Exact(names));
+                return Ok(None);
+            }
+            (true, false) | (false, true) => {}
         }
         // The entry is gone: by the grant, or removed. All leases were created together, so the first one tells.
-        let created = created_at(session, &self.leases.exact_names()[0]).await?;
+        let created = created_at(session, &first).await?;
         match created {
             Some(_) => self.leases.resolve(true),
             // The claim stays unresolved: its drop deletes whatever leases exist.
-            None => return Err(self.waiter.removed()),
+            None => return Err(self.waiter.gone(&asked)),
         }
         Ok(created)
     }
@@ -272,7 +375,7 @@ impl<'a> PermitWaiter<'a> {
             let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
             match retry(|| session.check(&first, None)).await {
                 Ok(()) => {}
-                Err(Error::MultiFailed { .. }) => return Err(self.waiter.removed()),
+                Err(Error::MultiFailed { .. }) => return Err(self.waiter.gone(&first)),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_store::{CreateMode, Error, ReadOp, ReadReply, Session, Stat, ZnodePath};
+use lockkeeper_store::{CreateMode, Error, Op, ReadOp, ReadReply, Session, Stat, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LockError, Result};
@@ -26,8 +26,12 @@ pub(super) struct Znodes {
     /// True once it has been compared with the stored one. From then on the handle follows changes. Relaxed, as
     /// `last_seen`: two first uses at the same time compare twice, which does no harm.
     is_checked: AtomicBool,
-    /// A hint alone: it decides whether to read, never whether to grant.
+    /// A hint alone: it decides whether to read, or which number the store is asked to confirm, never whether to grant.
     last_seen: AtomicU32,
+    /// True once a store has refused a transaction with [conditions](Self::conditions): each is tried once more at most.
+    lacks_conditions: AtomicBool,
+    /// True if the last permits were not free at once. A hint, too: it decides whether to ask before joining the queue.
+    is_contended: AtomicBool,
 }
 
 /// The data of the znode `permits`.
@@ -75,12 +79,47 @@ impl Znodes {
             stated,
             is_checked: AtomicBool::new(false),
             last_seen: AtomicU32::new(0),
+            lacks_conditions: AtomicBool::new(false),
+            is_contended: AtomicBool::new(false),
         })
     }
 
     /// Returns the number that was stored when this handle last read it; 0 before the first read.
     pub(super) fn last_seen(&self) -> u32 {
         self.last_seen.load(Ordering::Relaxed)
+    }
+
+    /// Returns true unless the store is known to take no [conditions](Self::conditions).
+    pub(super) fn may_have_conditions(&self) -> bool {
+        !self.lacks_conditions.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_no_conditions(&self) {
+        self.lacks_conditions.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_contended(&self) -> bool {
+        self.is_contended.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_contended(&self, is_contended: bool) {
+        self.is_contended.store(is_contended, Ordering::Relaxed);
+    }
+
+    /// Returns the conditions under which `wanted` of `total` permits may be taken without a read before: that this is
+    /// still their number, and that enough of them are free. By the data and not by its version: one that was stored anew
+    /// may have the same version.
+    pub(super) fn conditions(&self, wanted: u32, total: u32) -> [Op; 2] {
+        [
+            Op::CheckData {
+                path: self.permits.clone(),
+                data: PermitsData::to_bytes(total),
+            },
+            Op::CheckChildren {
+                path: self.leases.clone(),
+                limit: total.saturating_sub(wanted),
+            },
+        ]
     }
 
     /// Refuses a request for more than there are.

@@ -69,6 +69,20 @@ on_every_backend! {
         assert_eq!((ground.held().await, small.is_held()), (4, true));
     }
 
+    async fn a_request_that_finds_free_permits_does_not_pass_one_that_waits_for_more(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        let holder = ground.hold(2).await;
+        let large = ground.queue_up(&ground.semaphore().await, 2).await;
+        let semaphore = ground.semaphore().await;
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        // It stands in the queue, although a permit is free.
+        let small = ground.queue_up(&semaphore, 1).await;
+        ground.until_waiting(2).await;
+        holder.release().await.unwrap();
+        let (large, small) = (permitted(large).await, permitted(small).await);
+        assert!(large.is_held() && small.is_held());
+    }
+
     async fn two_that_each_want_all_do_not_wait_for_each_other(env: Env) {
         let ground = Ground::new(env, 2).await;
         let mut uses = Vec::new();

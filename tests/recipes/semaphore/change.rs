@@ -179,6 +179,22 @@ on_every_backend! {
         assert_eq!((permit.count(), semaphore.available().await), (2, Ok(1)));
     }
 
+    // Found here: the new number has the version of the old one.
+    async fn a_number_that_was_stored_anew_counts_for_all(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        let old = ground.semaphore().await;
+        old.acquire().await.unwrap().release().await.unwrap();
+        ground.revoke(&path(PERMITS)).await;
+        let new = Semaphore::new(&ground.client().await, QUOTA, 1).unwrap();
+        assert_eq!(new.permits().await, Ok(1));
+        let _only = old.acquire().await.unwrap();
+        assert!(old.try_acquire().await.unwrap().is_none());
+        assert!(new.try_acquire().await.unwrap().is_none());
+        let waiting = ground.queue_up(&old, 1).await;
+        ground.until_held(1).await;
+        assert!(!waiting.is_finished());
+    }
+
     async fn a_deleted_number_is_stored_again_by_a_client_that_stated_it(env: Env) {
         let ground = Ground::new(env, 2).await;
         let stated = ground.semaphore_of(&ground.client().await);

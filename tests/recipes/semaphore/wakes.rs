@@ -88,6 +88,23 @@ on_every_backend! {
         }
     }
 
+    async fn free_permits_take_one_request_of_a_store_that_counts_them(env: Env) {
+        let counts = !env.is_zookeeper();
+        let ground = Ground::new(env, 3).await;
+        let semaphore = ground.semaphore().await;
+        let client = semaphore.client();
+        // Creates the parents, and shows what the store can do.
+        let _held = semaphore.acquire().await.unwrap();
+        for wanted in [1, 2] {
+            let before = ground.traffic_of(client);
+            let permit = semaphore.acquire_many(wanted).await.unwrap();
+            let cost = ground.traffic_of(client) - before;
+            assert_eq!(cost.requests(RequestKind::Multi), 1);
+            assert_eq!(cost.requests(RequestKind::Any), if counts { 1 } else { 3 });
+            permit.release().await.unwrap();
+        }
+    }
+
     async fn the_head_alone_watches_the_leases(env: Env) {
         let ground = Ground::new(env, 3).await;
         let mut holder = ground.hold(3).await;
