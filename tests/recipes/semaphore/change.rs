@@ -187,6 +187,8 @@ on_every_backend! {
         ground.revoke(&path(PERMITS)).await;
         let new = Semaphore::new(&ground.client().await, QUOTA, 1).unwrap();
         assert_eq!(new.permits().await, Ok(1));
+        let refused = LockError::TooManyPermits { path: path(QUOTA), wanted: 2, total: 1 };
+        assert_eq!(old.acquire_many(2).await.unwrap_err(), refused);
         let _only = old.acquire().await.unwrap();
         assert!(old.try_acquire().await.unwrap().is_none());
         assert!(new.try_acquire().await.unwrap().is_none());
