@@ -67,7 +67,7 @@ on_each_store! {
         assert_eq!((&waiter["position"], &waiter["label"]), (&1.into(), &"second".into()));
         let due = seen["holders"][0]["joined_ms"].as_i64().unwrap() + 1;
         assert_eq!((&seen["holders"][0]["due_ms"], &waiter["due_ms"]), (&due.into(), &Value::Null));
-        assert!(waiter["backtrace"].as_str().is_some_and(|it| it.contains("dashboard")), "{waiter}");
+        assert!(waiter["backtrace"].as_str().is_some_and(|it| it.contains("waiter.rs")), "{waiter}");
         guard.release().await.unwrap();
         list.until("handovers", |it| sum(it) == 1);
         let seen = queue.until("lock", |it| it["holders"][0]["label"] == "second");
