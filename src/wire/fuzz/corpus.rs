@@ -20,7 +20,22 @@ pub(crate) fn requests() -> Inputs {
     let mut cut = frame(&create_of("/a/b", 1));
     cut.truncate(cut.len() - 6);
     inputs.push(("cut", cut));
+    inputs.push(("multi-conditions", frame(&conditions())));
     inputs
+}
+
+/// A multi that only a connection with Lockkeeper's own operations takes.
+fn conditions() -> Request<'static> {
+    Request::Multi(vec![
+        MultiOp::CheckData(CheckData {
+            path: "/a/b".into(),
+            data: b"data",
+        }),
+        MultiOp::CheckChildren(CheckChildren {
+            path: "/a".into(),
+            limit: 2,
+        }),
+    ])
 }
 
 /// Handshakes.
@@ -214,14 +229,6 @@ fn multis() -> Vec<(&'static str, Request<'static>)> {
         MultiOp::CreateTtl(create_ttl()),
         MultiOp::SetData(set_data()),
         MultiOp::Delete(versioned(-1)),
-        MultiOp::CheckData(CheckData {
-            path: "/a/b".into(),
-            data: b"data",
-        }),
-        MultiOp::CheckChildren(CheckChildren {
-            path: "/a".into(),
-            limit: 2,
-        }),
     ];
     let reads = vec![MultiOp::GetData(look()), MultiOp::GetChildren(look())];
     vec![
