@@ -50,7 +50,7 @@ pub enum Error {
     BadVersion {
         /// The znode.
         path: String,
-        /// The version that the request named.
+        /// The version that the request named; -1 where it named data ([`Op::CheckData`](crate::Op::CheckData)).
         expected: i32,
     },
     /// Ephemeral znodes have no children.

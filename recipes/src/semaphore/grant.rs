@@ -4,9 +4,9 @@
 //! nobody waits. Where they are not, and on ZooKeeper, the request joins the queue and waits at its head.
 //!
 //! While the queue has an entry, only its head takes permits. So the number of free ones can only grow while it looks, and
-//! it needs no lock over the leases. It leaves the queue in the same transaction that creates its leases: at no moment does it stand in the queue
-//! with permits, where the next waiter would count them and still be blocked by it, or hold neither entry nor permits,
-//! where the next waiter would take them.
+//! it needs no lock over the leases. It leaves the queue in the same transaction that creates its leases: at no moment
+//! does it stand in the queue with permits, where the next waiter would count them and still be blocked by it, or hold
+//! neither entry nor permits, where the next waiter would take them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -38,7 +38,7 @@ pub(super) struct PermitWaiter<'a> {
     wanted: u32,
 }
 
-/// What a grant is based on, beside the place at the head of the queue.
+/// Evidence that enough permits are free, which the transaction of a grant checks.
 #[derive(Clone, Copy)]
 enum Basis {
     /// Enough permits were free in a read, in which their number had this version. The number of the free ones can only
@@ -49,7 +49,7 @@ enum Basis {
 }
 
 impl<'a> PermitWaiter<'a> {
-    /// Joins the queue, waits for the turn and for the permits, and takes them. `None` if the terms ask for free
+    /// Takes the permits: at once if they are free and nobody waits, else in turn. `None` if the terms ask for free
     /// permits, and they are not.
     pub(super) async fn grant(
         znodes: &'a Znodes,

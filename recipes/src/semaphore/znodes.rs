@@ -28,7 +28,8 @@ pub(super) struct Znodes {
     is_checked: AtomicBool,
     /// A hint alone: it decides whether to read, or which number the store is asked to confirm, never whether to grant.
     last_seen: AtomicU32,
-    /// True once a store has refused a transaction with [conditions](Self::conditions): each is tried once more at most.
+    /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown. They are not tried
+    /// again through this handle.
     lacks_conditions: AtomicBool,
     /// True if the last permits were not free at once. A hint, too: it decides whether to ask before joining the queue.
     is_contended: AtomicBool,
