@@ -135,8 +135,6 @@ pub(crate) struct Core {
     reaper: Reaper,
     /// The last zxid that was given out.
     zxid: i64,
-    /// Buffer in which a new path is assembled.
-    path: String,
     kept: JournalState,
 }
 
@@ -148,7 +146,6 @@ impl Core {
             sessions: Sessions::new(options.tick, options.hash_seed),
             reaper: Reaper::default(),
             zxid: options.last_zxid,
-            path: String::new(),
             kept: JournalState::NONE,
             options,
         }

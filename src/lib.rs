@@ -80,8 +80,8 @@ pub use future::BoxFuture;
 pub use identity::Secret;
 pub use path::ZnodePath;
 pub use protocol::{
-    Blockers, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply,
-    Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
+    Blockers, Create, Enqueue, EntryName, EntryRole, GetPredecessor, Op, OpReply, Predecessor,
+    ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
 };
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;

@@ -64,11 +64,6 @@ impl ZnodePath {
         }
     }
 
-    /// Returns true if both are clones of one, so that they need not be compared.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -81,7 +76,7 @@ impl ZnodePath {
 
     /// Returns the last part; empty for the root.
     pub fn name(&self) -> &str {
-        &self.0[self.0.rfind('/').map_or(0, |slash| slash + 1)..]
+        name_of(&self.0)
     }
 
     /// Returns the path without its last part; `None` for the root.
@@ -116,6 +111,11 @@ pub(crate) fn parent_of(path: &str) -> Option<&str> {
         0 => Some("/"),
         slash => Some(&path[..slash]),
     }
+}
+
+/// Returns the last part of a path; empty for the root.
+pub(crate) fn name_of(path: &str) -> &str {
+    &path[path.rfind('/').map_or(0, |slash| slash + 1)..]
 }
 
 /// Returns the rule that `path` breaks, if it breaks one.

@@ -4,11 +4,13 @@
 //! [`testing`](crate::testing). The same types go from a session's method to the core and back: nothing is translated
 //! on the way, but for the keys of watches ([`Reply`]).
 
+mod entry_name;
 mod proof;
 mod reply;
 mod request;
 mod response;
 
+pub use self::entry_name::{EntryName, EntryRole};
 pub(crate) use self::proof::{Judge, Proof, Sent};
 pub(crate) use self::reply::unexpected;
 pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};

@@ -9,7 +9,6 @@ use super::tree::Node;
 use super::{Core, Effects, Limits, SessionRef};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
-use crate::path::ZnodePath;
 use crate::types::AclEntry;
 
 /// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its entries in tables and
@@ -21,8 +20,8 @@ pub(crate) const ACL_ENTRY_BYTES: usize = 80;
 
 /// Returns the bytes that a znode counts for.
 #[inline]
-pub(super) fn bytes_of(path: &ZnodePath, data_bytes: usize, acl: &Acl) -> usize {
-    ZNODE_BYTES + path.as_str().len() + data_bytes + bytes_of_acl(acl)
+pub(super) fn bytes_of(path_bytes: usize, data_bytes: usize, acl: &Acl) -> usize {
+    ZNODE_BYTES + path_bytes + data_bytes + bytes_of_acl(acl)
 }
 
 /// Returns the bytes that a list counts for.
@@ -42,7 +41,7 @@ impl Node {
     /// Returns the bytes that it counts for.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
-        bytes_of(&self.path, self.data.len(), &self.acl)
+        bytes_of(self.path_bytes as usize, self.data.len(), &self.acl)
     }
 }
 

@@ -116,9 +116,10 @@ impl Core {
         slots: Range<usize>,
         see: &mut dyn FnMut(SessionId, &ZnodePath),
     ) {
-        for node in slots.filter_map(|slot| self.tree.nodes.get(slot)) {
-            if node.kind == NodeKind::Ephemeral {
-                see(node.owner, &node.path);
+        for slot in slots {
+            let node = self.tree.nodes.get(slot);
+            if let Some(node) = node.filter(|node| node.kind == NodeKind::Ephemeral) {
+                see(node.owner, &self.tree.path(slot as u32));
             }
         }
     }
@@ -137,7 +138,7 @@ impl Core {
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {
-                Watched::Node(node) => (&self.tree.node(node).path, Some(node)),
+                Watched::Node(node) => (&self.tree.path(node), Some(node)),
                 Watched::Absent(path) => (path, None),
             };
             see(WatchInfo {

@@ -189,17 +189,22 @@ impl Core {
         for index in owned {
             // A transaction each: together they might be larger than any that a log takes.
             let creates = self.tree.count_create(self.tree.node(index).parent);
-            let node = self.tree.node(index);
-            let new = NewNode {
-                path: node.path.clone(),
-                data: node.data.clone(),
-                acl: node.acl.clone(),
-                kind: node.kind,
-                sequence: node.queue_key.map(|(sequence, _)| sequence),
-                creates,
-            };
+            let new = self.as_new(index, creates);
             let at = self.stamp(now, self.log_mode_of(slot));
             self.log(id, at, || TxnOp::Create(new));
+        }
+    }
+
+    /// Returns a znode as the log has its create, which was its parent's of this number.
+    pub(super) fn as_new(&self, index: u32, creates: i64) -> NewNode {
+        let node = self.tree.node(index);
+        NewNode {
+            path: self.tree.path(index),
+            data: node.data.clone(),
+            acl: node.acl.clone(),
+            kind: node.kind,
+            sequence: node.queue_key.map(|(sequence, _)| sequence),
+            creates,
         }
     }
 
@@ -341,7 +346,7 @@ impl TxnOp {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
             Self::CloseSession(_) => 2,
             Self::Create(new) => new.log_bytes(),
-            Self::Delete { path } => delete_bytes(path),
+            Self::Delete { path } => delete_bytes(path.as_str().len()),
             Self::SetData { path, data, .. } => set_data_bytes(path, data.len()),
             Self::SetAcl { path, acl, .. } => set_acl_bytes(path, acl),
             Self::Check => 1,
@@ -353,16 +358,16 @@ impl TxnOp {
 /// Bytes of a multi beside its operations.
 pub(super) const MULTI_BYTES: usize = 1 + LENGTH_BYTES;
 
-pub(super) fn delete_bytes(path: &ZnodePath) -> usize {
-    1 + LENGTH_BYTES + path.as_str().len()
+pub(super) fn delete_bytes(path_bytes: usize) -> usize {
+    1 + LENGTH_BYTES + path_bytes
 }
 
 pub(super) fn set_data_bytes(path: &ZnodePath, data: usize) -> usize {
-    delete_bytes(path) + LENGTH_BYTES + data + LENGTH_BYTES
+    delete_bytes(path.as_str().len()) + LENGTH_BYTES + data + LENGTH_BYTES
 }
 
 pub(super) fn set_acl_bytes(path: &ZnodePath, acl: &Acl) -> usize {
-    delete_bytes(path) + acl_bytes(acl) + LENGTH_BYTES
+    delete_bytes(path.as_str().len()) + acl_bytes(acl) + LENGTH_BYTES
 }
 
 fn acl_bytes(acl: &Acl) -> usize {
@@ -375,11 +380,16 @@ impl NewNode {
     /// Returns the bytes that this takes in a log ([`TxnOp::log_bytes`]).
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
-        let kind = 1 + NUMBER_BYTES;
-        let sequence = 1 + NUMBER_BYTES;
-        let data = LENGTH_BYTES + self.data.len();
-        delete_bytes(&self.path) + data + acl_bytes(&self.acl) + kind + sequence + NUMBER_BYTES
+        create_bytes(self.path.as_str().len(), self.data.len(), &self.acl)
     }
+}
+
+#[inline]
+pub(super) fn create_bytes(path_bytes: usize, data_bytes: usize, acl: &Acl) -> usize {
+    let kind = 1 + NUMBER_BYTES;
+    let sequence = 1 + NUMBER_BYTES;
+    let data = LENGTH_BYTES + data_bytes;
+    delete_bytes(path_bytes) + data + acl_bytes(acl) + kind + sequence + NUMBER_BYTES
 }
 
 impl Core {

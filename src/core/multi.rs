@@ -241,7 +241,7 @@ impl<'a> Overlay<'a> {
         let (path, sequence) = final_path(&create, parent.creates);
         let exists = self.view(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
-        let bytes = bytes_of(&path, create.data.len(), &acl);
+        let bytes = bytes_of(path.as_str().len(), create.data.len(), &acl);
         let is_own = kind == NodeKind::Ephemeral;
         self.growth.add(self.at, 1, bytes as isize, is_own);
         // The next sequential create of this multi gets the next number.

@@ -1,15 +1,101 @@
-//! Names of znodes, byte by byte: the shared entries of a queue, characters that need a closer look, sequence numbers.
+//! Names of znodes: how they are kept, which of them are shared entries, characters that need a closer look, sequence
+//! numbers.
 
-use crate::path::ZnodePath;
-use crate::protocol::SHARED_MARKER;
+use crate::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
+
+/// Name of a znode under its parent.
+#[derive(Clone, Debug)]
+pub(super) enum NodeName {
+    Text(Box<str>),
+    /// Of a numbered entry with a name of the usual form: written out when somebody asks for it.
+    Entry {
+        name: EntryName,
+        number: i64,
+    },
+}
+
+/// Length of the longest name of an entry: its own, a sign and 19 digits.
+const MAX_ENTRY_BYTES: usize = EntryName::MAX_BYTES + MAX_DIGITS;
+
+impl NodeName {
+    pub(super) fn text(name: &str) -> Self {
+        Self::Text(name.into())
+    }
+
+    /// Returns a name with the number that its queue gives it.
+    pub(super) fn numbered(name: &str, number: i64) -> Self {
+        match EntryName::parse(name) {
+            Some(name) => Self::Entry { name, number },
+            None => {
+                let digits = Digits::of(number);
+                Self::Text([name, digits.as_str()].concat().into())
+            }
+        }
+    }
+
+    /// Calls a function with the name as text.
+    #[inline]
+    pub(super) fn with_text<R>(&self, read: impl FnOnce(&str) -> R) -> R {
+        match self {
+            Self::Text(name) => read(name),
+            Self::Entry { name, number } => {
+                let mut text = [0; MAX_ENTRY_BYTES];
+                let length = name.write(text.first_chunk_mut().expect("it is longer"));
+                let digits = Digits::of(*number);
+                let digits = digits.as_str().as_bytes();
+                let whole = length + digits.len();
+                text[length..whole].copy_from_slice(digits);
+                read(std::str::from_utf8(&text[..whole]).expect("it is ASCII"))
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Text(name) => name.len(),
+            Self::Entry { name, number } => name.len() + Digits::count(*number),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.len() == text.len() && self.with_text(|name| name == text)
+    }
+
+    /// Returns the number that the name tells, as [`sequence_of`].
+    #[inline]
+    pub(super) fn sequence(&self) -> Option<i64> {
+        match self {
+            Self::Text(name) => sequence_of(name),
+            Self::Entry { number, .. } => Some(*number),
+        }
+    }
+
+    /// Returns true for the name of a shared entry.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::Text(name) => is_shared_entry(name),
+            Self::Entry { name, .. } => name.role() == EntryRole::Read,
+        }
+    }
+}
+
+impl std::fmt::Display for NodeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.with_text(|name| f.write_str(name))
+    }
+}
 
 /// Returns true for the name of a shared entry. Most names have none of the marker's letters, and a search for one
 /// byte, without a branch to leave it early, costs far less than the search for a text.
-#[inline] // as each create of an entry calls it
-pub(super) fn is_shared_entry(path: &ZnodePath) -> bool {
+fn is_shared_entry(name: &str) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
-    let bytes = path.as_str().bytes();
-    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
+    let found = name
+        .bytes()
+        .fold(false, |found, byte| found | (byte == b'R'));
+    found && name.contains(SHARED_MARKER)
 }
 
 /// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII, or
@@ -34,15 +120,49 @@ pub(super) fn is_unusual(name: &str) -> bool {
 
 /// Appends a sequence number as ZooKeeper does: `%010d`.
 pub(super) fn push_number(text: &mut String, number: i64) {
-    const TEN_DIGITS: u64 = 10u64.pow(10);
-    let number = number.unsigned_abs();
-    if number >= TEN_DIGITS {
-        text.push_str(&number.to_string());
-        return;
+    text.push_str(Digits::of(number).as_str());
+}
+
+/// A sequence number as ZooKeeper writes it.
+struct Digits {
+    text: [u8; MAX_DIGITS],
+    first: usize,
+}
+
+/// Most digits of a number of 64 bits.
+const MAX_DIGITS: usize = 20;
+
+/// Digits of a small number.
+const USUAL_DIGITS: usize = 10;
+
+impl Digits {
+    fn of(number: i64) -> Self {
+        let mut text = [b'0'; MAX_DIGITS];
+        let mut number = number.unsigned_abs();
+        let mut first = MAX_DIGITS;
+        while first > MAX_DIGITS - USUAL_DIGITS || number > 0 {
+            let pair = 2 * (number % 100) as usize;
+            first -= 2;
+            text[first..first + 2].copy_from_slice(&DIGIT_PAIRS.as_bytes()[pair..pair + 2]);
+            number /= 100;
+        }
+        // A number with an odd count of digits has been written with a zero before it.
+        let is_padded = first < MAX_DIGITS - USUAL_DIGITS && text[first] == b'0';
+        Self {
+            text,
+            first: first + usize::from(is_padded),
+        }
     }
-    for divisor in [10u64.pow(8), 10u64.pow(6), 10u64.pow(4), 100, 1] {
-        let pair = (number / divisor % 100) as usize;
-        text.push_str(&DIGIT_PAIRS[2 * pair..2 * pair + 2]);
+
+    fn count(number: i64) -> usize {
+        match number.unsigned_abs() {
+            0..10_000_000_000 => USUAL_DIGITS,
+            number => number.ilog10() as usize + 1,
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[self.first..]).expect("digits are ASCII")
     }
 }
 
@@ -78,18 +198,49 @@ mod tests {
 
     #[test]
     fn an_entry_is_shared_by_its_name_alone() {
-        for (path, is_shared) in [
-            ("/lock/_c_x-__READ__0000000001", true),
-            ("/lock/_c_x-__WRIT__0000000001", false),
-            ("/lock/_c_x-lock-0000000001", false),
-            ("/__READ__/_c_x-lock-0000000001", false),
-            ("/__READ__/_c_x-__READ__0000000001", true),
+        for (name, is_shared) in [
+            ("_c_x-__READ__0000000001", true),
+            ("_c_x-__WRIT__0000000001", false),
+            ("_c_x-lock-0000000001", false),
+            ("R", false),
         ] {
-            assert_eq!(
-                is_shared_entry(&ZnodePath::trusted(path)),
-                is_shared,
-                "{path}"
-            );
+            assert_eq!(NodeName::text(name).is_shared(), is_shared, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_written_as_zookeeper_does() {
+        for number in [
+            0,
+            7,
+            99,
+            2_147_483_647,
+            9_999_999_999,
+            10_000_000_000,
+            123_456_789_012,
+            i64::MAX,
+        ] {
+            let mut text = String::new();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("{number:010}"));
+            assert_eq!(Digits::count(number), text.len());
+        }
+    }
+
+    #[test]
+    fn an_entry_by_its_parts_is_the_same_as_by_its_text() {
+        for role in [EntryRole::Lock, EntryRole::Read, EntryRole::Write] {
+            for number in [0, 12_345_678_901] {
+                let name = EntryName::new(0x1234, role);
+                let entry = NodeName::Entry { name, number };
+                let text = NodeName::text(&format!("{name}{number:010}"));
+                assert_eq!(entry.to_string(), text.to_string());
+                assert_eq!(entry.len(), text.len());
+                assert_eq!(entry.is_shared(), text.is_shared());
+                assert_eq!(entry.sequence(), text.sequence());
+                assert!(entry.is(&text.to_string()));
+                assert!(!entry.is(&"x".repeat(entry.len())));
+            }
         }
     }
 }

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::budget::bytes_of;
-use super::journal::{NewNode, NodeKind};
-use super::names::{is_unusual, push_number};
+use super::journal::NodeKind;
+use super::names::{NodeName, is_unusual};
 use super::sessions::SessionRef;
-use super::tree::ROOT;
+use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
@@ -60,8 +59,15 @@ impl Entries {
         }
     }
 
+    pub(super) fn get(&self, key: QueueKey) -> Option<u32> {
+        match self.first? {
+            (first, index) if first == key => Some(index),
+            _ => self.rest.get(&key).copied(),
+        }
+    }
+
     pub(super) fn contains(&self, key: QueueKey) -> bool {
-        self.first.is_some_and(|(first, _)| first == key) || self.rest.contains_key(&key)
+        self.get(key).is_some()
     }
 
     #[inline]
@@ -112,9 +118,8 @@ impl Core {
         let acl = self.listed(session, enqueue.acl.clone(), &enqueue.parent)?;
         // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
         self.check_watch_limit(session, &enqueue.parent)?;
-        let parent_path = enqueue.parent.as_str();
         // Mostly the queue that was entered last.
-        let parent = match self.tree.find_parent(parent_path) {
+        let parent = match self.tree.find_parent(&enqueue.parent) {
             Some(parent) => parent,
             None => self.make_queue(session, &enqueue, now, effects)?,
         };
@@ -122,24 +127,19 @@ impl Core {
         self.allow(session, parent, AclEntry::CREATE, asked)?;
         let creates = self.tree.node(parent).creates();
         self.check_number(session, parent, creates)?;
-        let path = self.entry_path(&enqueue.parent, &enqueue.name, creates);
-        let hash = self.tree.hash(path.as_str());
-        let bytes = bytes_of(&path, enqueue.data.len(), &acl);
-        self.check_new(session, parent, &path, hash, (bytes, true), || {
-            asked_for(&enqueue.parent, &enqueue.name)
-        })?;
-        let new = NewNode {
-            path,
+        let new = NewChild {
+            name: NodeName::numbered(&enqueue.name, creates),
             data: enqueue.data,
             acl,
             kind: NodeKind::Ephemeral,
             sequence: Some(creates),
             creates: creates + 1,
         };
-        self.check_txn(new.log_bytes())?;
-        let entry = self.add(session, parent, new, hash, now, effects);
-        let node = self.tree.node(entry);
-        let (path, czxid) = (node.path.clone(), node.czxid);
+        self.check_new(session, parent, &new, || {
+            asked_for(&enqueue.parent, &enqueue.name)
+        })?;
+        let entry = self.add(session, parent, new, now, effects);
+        let (path, czxid) = (self.tree.path(entry), self.tree.node(entry).czxid);
         let ahead = match self.is_queue(parent) {
             true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
             // Only names decide here: the caller asks again for the list (`get_predecessor`).
@@ -178,13 +178,13 @@ impl Core {
         });
         let mut creates: Vec<_> = missing.collect();
         let queue_creates = creates.len();
-        let entry = self.entry_path(queue, &enqueue.name, 0);
+        let entry = queue.join(&NodeName::numbered(&enqueue.name, 0).to_string())?;
         creates.push(create(entry, CreateMode::Ephemeral, enqueue.data.clone()));
         self.check_creates(session, &creates)?;
         for create in creates.into_iter().take(queue_creates) {
             self.create(session, create, now, effects)?;
         }
-        let made = self.tree.find_parent(queue.as_str());
+        let made = self.tree.find_parent(queue);
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
@@ -206,23 +206,12 @@ impl Core {
         Some(missing)
     }
 
-    fn entry_path(&mut self, parent: &ZnodePath, name: &str, creates: i64) -> ZnodePath {
-        self.path.clear();
-        self.path.push_str(parent.as_str());
-        if !parent.is_root() {
-            self.path.push('/');
-        }
-        self.path.push_str(name);
-        push_number(&mut self.path, creates);
-        ZnodePath::trusted(self.path.as_str())
-    }
-
     pub(super) fn get_predecessor(
         &mut self,
         session: SessionRef,
         look: &GetPredecessor,
     ) -> Result<CoreReply> {
-        let entry = self.tree.find(look.entry.as_str());
+        let entry = self.tree.find_entry(&look.entry);
         self.check_look(session, entry, &look.entry)?;
         // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
         // 8).
@@ -252,20 +241,13 @@ impl Core {
     /// Returns false where a child shows that the parent belongs to another recipe, with children that are no entries.
     /// A parent with entries alone needs no look at names.
     #[inline]
-    fn is_queue(&mut self, parent: u32) -> bool {
+    fn is_queue(&self, parent: u32) -> bool {
         !self.tree.has_others(parent) || !self.has_semaphore_part(parent)
     }
 
-    fn has_semaphore_part(&mut self, parent: u32) -> bool {
-        SEMAPHORE_CHILDREN.into_iter().any(|part| {
-            self.path.clear();
-            self.path.push_str(self.tree.node(parent).path.as_str());
-            if parent != ROOT {
-                self.path.push('/');
-            }
-            self.path.push_str(part);
-            self.tree.find(&self.path).is_some()
-        })
+    fn has_semaphore_part(&self, parent: u32) -> bool {
+        let mut parts = SEMAPHORE_CHILDREN.into_iter();
+        parts.any(|part| self.tree.child(parent, part).is_some())
     }
 
     /// Checks that the session may read the queue's parent, since the reply names another's entry.
@@ -292,7 +274,7 @@ impl Core {
         let Some(blocker) = self.tree.ahead_of(entry, blockers) else {
             return Predecessor::Clear;
         };
-        let by = self.tree.node(blocker).path.clone();
+        let by = self.tree.path(blocker);
         let count = count.then(|| self.tree.count_ahead_of(entry));
         // On the nearest blocker alone: its departure wakes this waiter and no other (invariant 4).
         let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
@@ -308,7 +290,7 @@ impl Core {
     ) -> Result<CoreReply> {
         let limit = if limit == 0 { usize::MAX } else { limit };
         let queue = self.tree.queue(self.readable(session, parent)?);
-        let names = queue.take(limit).map(|node| node.path.name().to_owned());
+        let names = queue.take(limit).map(|node| node.name.to_string());
         Ok(Reply::Queue {
             names: names.collect(),
             sorted: true,

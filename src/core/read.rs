@@ -126,9 +126,10 @@ impl Core {
         let mut looked_at = 0;
         while from != NIL && looked_at < most {
             let node = self.tree.node(from);
-            if node.path.as_str().starts_with(prefix.as_str()) {
-                found.room.take_text(node.path.as_str())?;
-                found.paths.push(node.path.clone());
+            let path = self.tree.path(from);
+            if path.as_str().starts_with(prefix.as_str()) {
+                found.room.take_text(path.as_str())?;
+                found.paths.push(path);
             }
             from = node.ephemerals.next;
             looked_at += 1;
@@ -197,15 +198,15 @@ impl Core {
             .add(self.tree.node(index).children() as usize);
         self.tree
             .children(index)
-            .map(|(_, child)| child.path.name().to_owned())
+            .map(|(_, child)| child.name.to_string())
             .collect()
     }
 
     /// Returns the same as [`names`](Self::names), as long as there is room for them in an answer.
     fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
         let names = self.tree.children(index).map(|(_, child)| {
-            let name = child.path.name();
-            room.take_text(name).map(|()| name.to_owned())
+            room.take(LENGTH_BYTES + child.name.len())?;
+            Ok(child.name.to_string())
         });
         names.collect()
     }

@@ -104,7 +104,7 @@ impl Core {
     /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may
     /// not.
     fn may_reap(&self, index: u32, now: Now) -> bool {
-        let is_kept = self.check_txn(delete_bytes(&self.tree.node(index).path));
+        let is_kept = self.check_txn(delete_bytes(self.tree.node(index).path_bytes as usize));
         self.is_due(index, now) && is_kept.is_ok()
     }
 
@@ -121,7 +121,7 @@ impl Core {
     }
 
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
-        let path = self.tree.node(index).path.clone();
+        let path = self.tree.path(index);
         let at = self.stamp(now, self.log_mode_of(NIL));
         self.apply_delete(index, DeleteReason::Removed, at, effects);
         self.resolve_waiters(effects);

@@ -108,8 +108,7 @@ impl Core {
         Ok(())
     }
 
-    /// Creates a znode of a log. Its path is hashed once: a log of a million creates is read while the program waits
-    /// to start.
+    /// Creates a znode of a log.
     fn replay_create(
         &mut self,
         session: SessionId,
@@ -117,20 +116,19 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> Result<(), Damage> {
-        let hash = self.tree.hash(new.path.as_str());
-        let parent = self.check_kept(session, &new, hash)?;
+        let parent = self.check_kept(session, &new)?;
         let slot = match new.kind {
             NodeKind::Ephemeral => self.sessions.find(session).unwrap_or(NIL),
             _ => NIL,
         };
-        self.apply_create((session, slot), parent, new, hash, at, effects);
+        self.apply_create((session, slot), parent, new.into(), at, effects);
         Ok(())
     }
 
     /// Checks that a znode can be created as the log has it, and returns its parent.
-    fn check_kept(&self, session: SessionId, new: &NewNode, hash: u64) -> Result<u32, Damage> {
+    fn check_kept(&self, session: SessionId, new: &NewNode) -> Result<u32, Damage> {
         let path = &new.path;
-        let parent = self.check_place(path, hash)?;
+        let parent = self.check_place(path)?;
         // Counts of creates only grow: otherwise transactions are out of order, or a part of the log is missing.
         let creates = self.tree.node(parent).creates();
         if new.creates <= creates || new.creates > HIGHEST {
@@ -148,15 +146,15 @@ impl Core {
     }
 
     /// Checks that a path is free, and that its parent can have children. Returns the parent.
-    fn check_place(&self, path: &ZnodePath, hash: u64) -> Result<u32, Damage> {
-        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
+    fn check_place(&self, path: &ZnodePath) -> Result<u32, Damage> {
+        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
         let Some(parent) = parent else {
             return Err(Damage(format!("{path}, whose parent is not there")));
         };
         if self.tree.node(parent).kind == NodeKind::Ephemeral {
             return Err(Damage(format!("{path}, whose parent is ephemeral")));
         }
-        if self.tree.find_hashed(path.as_str(), hash).is_some() {
+        if self.tree.child(parent, path.name()).is_some() {
             return Err(Damage(format!("a second {path}")));
         }
         Ok(parent)
@@ -268,7 +266,7 @@ impl Core {
         std::iter::from_fn(move || {
             let index = next?;
             next = self.tree.after(index);
-            Some(image(self.tree.node(index)))
+            Some(image(self.tree.path(index), self.tree.node(index)))
         })
     }
 
@@ -296,8 +294,7 @@ impl Core {
 
     /// Puts back a znode; in the order of [`node_images`](Self::node_images).
     pub(crate) fn restore_node(&mut self, image: NodeImage) -> Result<(), Damage> {
-        let hash = self.tree.hash(image.path.as_str());
-        let parent = self.check_image(&image, hash)?;
+        let parent = self.check_image(&image)?;
         let owner = match image.kind {
             NodeKind::Ephemeral => self.sessions.find(image.owner).ok_or_else(|| {
                 Damage(format!(
@@ -307,17 +304,17 @@ impl Core {
             })?,
             _ => NIL,
         };
-        self.tree.restore(parent, owner, image, hash);
+        self.tree.restore(parent, owner, image);
         Ok(())
     }
 
     /// Checks that an image can be restored, and returns its parent; `NIL` for a znode that every store has.
-    fn check_image(&self, image: &NodeImage, hash: u64) -> Result<u32, Damage> {
+    fn check_image(&self, image: &NodeImage) -> Result<u32, Damage> {
         let path = &image.path;
         if is_system_path(path.as_str()) {
             return Ok(NIL);
         }
-        let parent = self.check_place(path, hash)?;
+        let parent = self.check_place(path)?;
         if image
             .queue_key
             .is_some_and(|queue_key| self.tree.is_taken(parent, queue_key))
@@ -358,16 +355,16 @@ impl Core {
     }
 }
 
-fn image(node: &Node) -> NodeImage {
+fn image(path: ZnodePath, node: &Node) -> NodeImage {
     NodeImage {
-        path: node.path.clone(),
+        path,
         data: node.data.clone(),
         acl: node.acl.clone(),
         kind: node.kind,
         owner: node.owner,
         czxid: node.czxid,
         mzxid: node.mzxid,
-        pzxid: node.pzxid,
+        pzxid: node.pzxid(),
         ctime: node.ctime,
         mtime: node.mtime,
         version: node.version,

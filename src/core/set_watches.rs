@@ -133,7 +133,7 @@ impl Core {
         let node = self.tree.find(path.as_str());
         let times = node.map(|node| {
             let node = self.tree.node(node);
-            (node.mzxid, node.pzxid)
+            (node.mzxid, node.pzxid())
         });
         // As for `exists`, a missing znode needs no right.
         let is_readable = node.is_none_or(|node| {

@@ -1,6 +1,10 @@
-//! [`Tree`]: the znodes. One slab of nodes, one hash table over their full paths, and for each parent the list of its
-//! children and the index of its queue.
+//! [`Tree`]: the znodes. One slab of nodes, and for each parent the list of its children and the index of its queue.
+//!
+//! A child is found by its parent and its name: an entry that was numbered by its queue through the queue's index, by
+//! that number, and every other child through one hash table. No znode keeps its path, which is assembled when it is
+//! asked for.
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
 
 use bytes::Bytes;
@@ -12,21 +16,22 @@ use super::Stamp;
 use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
 use super::journal::{NewNode, NodeKind};
-use super::names::is_shared_entry;
+use super::names::NodeName;
 use super::queue::Entries;
 pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
 use crate::path::ZnodePath;
-use crate::protocol::Blockers;
+use crate::protocol::{Blockers, sequence_of};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// A znode.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) path: ZnodePath,
-    pub(super) hash: u64,
+    pub(super) name: NodeName,
+    /// Length of its path.
+    pub(super) path_bytes: u32,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
@@ -35,14 +40,11 @@ pub(super) struct Node {
     pub(super) owner_slot: u32,
     pub(super) czxid: Zxid,
     pub(super) mzxid: Zxid,
-    pub(super) pzxid: Zxid,
     pub(super) ctime: i64,
     pub(super) mtime: i64,
     pub(super) version: i32,
     pub(super) aversion: i32,
     pub(super) parent: u32,
-    /// Number of its descendants. The root does not count.
-    below: u32,
     pub(super) siblings: Links,
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
@@ -53,6 +55,8 @@ pub(super) struct Node {
     pub(super) kept: i64,
     /// True for a shared entry of a queue.
     is_shared: bool,
+    /// True for an entry that its number leads to, so that the table need not have it.
+    is_found_by_number: bool,
     /// True while the reaper has it among its candidates.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
@@ -63,6 +67,10 @@ pub(super) struct Node {
 struct Family {
     children: List,
     count: u32,
+    /// Number of descendants. The root does not count.
+    below: u32,
+    /// The last transaction that created or deleted a child.
+    pzxid: Zxid,
     /// Number of children ever created; the sequence counter.
     creates: i64,
     exclusive: Entries,
@@ -73,6 +81,8 @@ impl Family {
     const NEW: Self = Self {
         children: List::EMPTY,
         count: 0,
+        below: 0,
+        pzxid: Zxid(0),
         creates: 0,
         exclusive: Entries::NONE,
         shared: Entries::NONE,
@@ -87,11 +97,30 @@ impl Family {
     }
 }
 
-/// The rest of a node that was removed.
-pub(super) struct RemovedNode {
-    pub(super) path: ZnodePath,
-    pub(super) parent: u32,
-    pub(super) watches: List,
+/// A znode to be created under a known parent, with every decision made.
+#[derive(Debug)]
+pub(super) struct NewChild {
+    pub(super) name: NodeName,
+    pub(super) data: Bytes,
+    pub(super) acl: Acl,
+    pub(super) kind: NodeKind,
+    /// Its number, if its name makes it an entry of a queue.
+    pub(super) sequence: Option<i64>,
+    /// The parent's count of child creates, this one included.
+    pub(super) creates: i64,
+}
+
+impl From<NewNode> for NewChild {
+    fn from(new: NewNode) -> Self {
+        Self {
+            name: NodeName::text(new.path.name()),
+            data: new.data,
+            acl: new.acl,
+            kind: new.kind,
+            sequence: new.sequence,
+            creates: new.creates,
+        }
+    }
 }
 
 /// An entry of a queue that waits for the one ahead of it.
@@ -146,12 +175,19 @@ impl Node {
         self.family.as_ref().map_or(0, |family| family.creates)
     }
 
+    /// Returns the last transaction that created or deleted a child; its own create before that, as in ZooKeeper.
+    pub(super) fn pzxid(&self) -> Zxid {
+        self.family
+            .as_ref()
+            .map_or(self.czxid, |family| family.pzxid)
+    }
+
     pub(super) fn stat(&self) -> Stat {
         let children = self.children();
         Stat {
             czxid: self.czxid,
             mzxid: self.mzxid,
-            pzxid: self.pzxid,
+            pzxid: self.pzxid(),
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
@@ -172,16 +208,33 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    by_path: HashTable<u32>,
+    /// By parent and name; without the entries that are found by their numbers.
+    by_name: HashTable<u32>,
     /// Bytes that all nodes count for.
     pub(super) bytes: usize,
     /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// Parent of the last node that was created: a guess at the next look-up, checked each time.
-    last_parent: u32,
+    /// The parent that was looked up last: a guess at the next look-up, checked each time.
+    last_parent: RefCell<KnownPath>,
+    /// Buffer in which a path is assembled.
+    buffer: RefCell<Vec<u8>>,
     /// The meter stands here because all code that touches many things has the tree at hand.
     pub(super) work: Work,
+}
+
+/// A path that was looked up, and the znode that was found.
+#[derive(Debug)]
+struct KnownPath {
+    path: ZnodePath,
+    index: u32,
+    /// Distinguishes it from a later node with the same index. As long as the node exists the path is its own.
+    czxid: Zxid,
+}
+
+/// Returns the key of an entry that was numbered by its queue: its number is the count of creates before it.
+fn numbered(sequence: i64) -> QueueKey {
+    (sequence, sequence.wrapping_add(1))
 }
 
 /// The znodes that every ZooKeeper has from the start.
@@ -210,17 +263,22 @@ impl Tree {
     pub(super) fn new(hash_seed: u64) -> Self {
         let mut tree = Self {
             nodes: Slab::new(),
-            by_path: HashTable::new(),
+            by_name: HashTable::new(),
             bytes: 0,
             list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
-            last_parent: NIL,
+            last_parent: RefCell::new(KnownPath {
+                path: ZnodePath::root(),
+                index: ROOT,
+                czxid: Zxid(0),
+            }),
+            buffer: RefCell::default(),
             work: Work::default(),
         };
         for path in SYSTEM_PATHS {
             let parent = crate::path::parent_of(path).and_then(|parent| tree.find(parent));
-            let new = NewNode {
-                path: ZnodePath::trusted(path),
+            let new = NewChild {
+                name: NodeName::text(crate::path::name_of(path)),
                 data: Bytes::new(),
                 acl: system_acl(path),
                 kind: NodeKind::Persistent,
@@ -228,11 +286,9 @@ impl Tree {
                 // They count as children, but not as creates; so does ZooKeeper.
                 creates: 0,
             };
-            let hash = tree.hash(path);
             tree.insert(
                 parent.unwrap_or(NIL),
                 new,
-                hash,
                 (SessionId(0), NIL),
                 Stamp::restored(Zxid(0)),
             );
@@ -243,8 +299,9 @@ impl Tree {
     /// Reserves space for `nodes` more nodes.
     pub(super) fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
-        let by_hash = |index: &u32| self.nodes[*index as usize].hash;
-        self.by_path.reserve(nodes, by_hash);
+        let (all, hasher) = (&self.nodes, &self.hasher);
+        self.by_name
+            .reserve(nodes, |index| hash_of(hasher, &all[*index as usize]));
     }
 
     #[inline]
@@ -254,14 +311,52 @@ impl Tree {
         hasher.finish()
     }
 
+    /// Finds a node by its path: name by name, from the root down.
     pub(super) fn find(&self, path: &str) -> Option<u32> {
-        self.find_hashed(path, self.hash(path))
+        let (mut at, mut levels) = (ROOT, 0);
+        let below_root = path.strip_prefix('/')?;
+        // No child has an empty name, so that `/a/` finds nothing.
+        let names = (!below_root.is_empty()).then(|| below_root.split('/'));
+        for name in names.into_iter().flatten() {
+            at = self.child(at, name)?;
+            levels += 1;
+        }
+        self.work.add(levels / LEVELS_OF_A_UNIT);
+        Some(at)
     }
 
+    /// Finds a child by its name.
     #[inline]
-    pub(super) fn find_hashed(&self, path: &str, hash: u64) -> Option<u32> {
-        let same = |index: &u32| self.nodes[*index as usize].path.as_str() == path;
-        self.by_path.find(hash, same).copied()
+    pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
+        let entry = self.entry_named(parent, name);
+        entry.or_else(|| {
+            let hash = hash_name(&self.hasher, parent, name);
+            let is_sought = |index: &u32| {
+                let node = &self.nodes[*index as usize];
+                node.parent == parent && node.name.is(name)
+            };
+            self.by_name.find(hash, is_sought).copied()
+        })
+    }
+
+    /// Returns true if a child has this name.
+    #[inline]
+    pub(super) fn has_child(&self, parent: u32, name: &NodeName) -> bool {
+        // Only the root has an empty name.
+        name.with_text(|name| name.is_empty() || self.child(parent, name).is_some())
+    }
+
+    /// Finds an entry by its number.
+    #[inline]
+    fn entry_named(&self, parent: u32, name: &str) -> Option<u32> {
+        let family = self.node(parent).family.as_deref()?;
+        let key = numbered(sequence_of(name)?);
+        let entry = family
+            .exclusive
+            .get(key)
+            .or_else(|| family.shared.get(key))?;
+        let node = self.node(entry);
+        (node.is_found_by_number && node.name.is(name)).then_some(entry)
     }
 
     #[inline]
@@ -279,8 +374,7 @@ impl Tree {
     pub(super) fn insert(
         &mut self,
         parent: u32,
-        new: NewNode,
-        hash: u64,
+        new: NewChild,
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
@@ -290,12 +384,17 @@ impl Tree {
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
-        let is_shared = queue_key.is_some() && is_shared_entry(&new.path);
-        self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);
+        let is_shared = queue_key.is_some() && new.name.is_shared();
+        // Of all children that there ever were, the one that its queue gave this number alone has this key. The name must
+        // tell the number, too: one that ended with digits before it got the number tells another.
+        let is_found_by_number = queue_key
+            .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
+        let path_bytes = self.path_bytes_below(parent, new.name.len());
+        self.bytes += bytes_of(path_bytes, new.data.len(), &new.acl);
         self.list_bytes += bytes_of_acl(&new.acl);
         let index = self.nodes.insert(Node {
-            path: new.path,
-            hash,
+            name: new.name,
+            path_bytes: path_bytes as u32,
             data: new.data,
             acl: new.acl,
             kind: new.kind,
@@ -303,27 +402,27 @@ impl Tree {
             owner_slot,
             czxid: at.zxid,
             mzxid: at.zxid,
-            pzxid: at.zxid,
             ctime: at.unix_ms,
             mtime: at.unix_ms,
             version: 0,
             aversion: 0,
             parent,
-            below: 0,
             siblings: Links::NONE,
             ephemerals: Links::NONE,
             watches: List::EMPTY,
             queue_key,
             kept: 0,
             is_shared,
+            is_found_by_number,
             is_candidate: false,
             family: None,
         }) as u32;
-        let nodes = &self.nodes;
-        self.by_path
-            .insert_unique(hash, index, |other| nodes[*other as usize].hash);
+        if !is_found_by_number {
+            let (nodes, hasher) = (&self.nodes, &self.hasher);
+            let hash = |index: &u32| hash_of(hasher, &nodes[*index as usize]);
+            self.by_name.insert_unique(hash(&index), index, hash);
+        }
         if parent != NIL {
-            self.last_parent = parent;
             self.adopt(parent, index, new.creates, at);
             self.count_below_from(parent, 1);
         }
@@ -337,7 +436,9 @@ impl Tree {
         let mut levels = 0;
         while above != ROOT {
             let node = &mut self.nodes[above as usize];
-            node.below = node.below.wrapping_add_signed(by);
+            if let Some(family) = &mut node.family {
+                family.below = family.below.wrapping_add_signed(by);
+            }
             above = node.parent;
             levels += 1;
         }
@@ -352,13 +453,12 @@ impl Tree {
             .push_back(&mut self.nodes, |node| &mut node.siblings, index);
         family.count += 1;
         family.creates = creates;
+        family.pzxid = at.zxid;
         let node = self.node(index);
         if let Some(queue_key) = node.queue_key {
             family.queue_of(node.is_shared).insert(queue_key, index);
         }
-        let parent = self.node_mut(parent);
-        parent.pzxid = at.zxid;
-        parent.family = Some(family);
+        self.node_mut(parent).family = Some(family);
     }
 
     /// Counts one more create of a child, and returns how many there were.
@@ -373,29 +473,77 @@ impl Tree {
 
     /// Takes the family out while it is changed, so that the children's nodes can be borrowed, too.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
-        let family = self.node_mut(parent).family.take();
-        family.unwrap_or_else(|| Box::new(Family::NEW))
+        let node = self.node_mut(parent);
+        let family = node.family.take();
+        family.unwrap_or_else(|| {
+            Box::new(Family {
+                pzxid: node.czxid,
+                ..Family::NEW
+            })
+        })
     }
 
-    /// Finds a node as [`find`](Self::find), faster if it is the parent of the one created last.
+    /// Finds a node as [`find`](Self::find), faster if it is the queue that was looked up last.
     #[inline]
-    pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
-        match self.nodes.get(self.last_parent as usize) {
-            // The index may be another node's by now: the path decides.
-            Some(parent) if parent.path.as_str() == path => Some(self.last_parent),
-            _ => self.find(path),
+    pub(super) fn find_parent(&self, path: &ZnodePath) -> Option<u32> {
+        let mut last = self.last_parent.borrow_mut();
+        let known = self.nodes.get(last.index as usize);
+        if last.path == *path && known.is_some_and(|node| node.czxid == last.czxid) {
+            return Some(last.index);
+        }
+        let index = self.find(path.as_str())?;
+        *last = KnownPath {
+            path: path.clone(),
+            index,
+            czxid: self.node(index).czxid,
+        };
+        Some(index)
+    }
+
+    /// Finds a node as [`find`](Self::find), faster if it is in the queue that was looked up last.
+    #[inline]
+    pub(super) fn find_entry(&self, path: &ZnodePath) -> Option<u32> {
+        let last = self.last_parent.borrow();
+        let known = self.nodes.get(last.index as usize);
+        let name = path.as_str().strip_prefix(last.path.as_str());
+        match name.and_then(|name| name.strip_prefix('/')) {
+            Some(name)
+                if !name.contains('/') && known.is_some_and(|node| node.czxid == last.czxid) =>
+            {
+                self.child(last.index, name)
+            }
+            _ => self.find(path.as_str()),
         }
     }
 
-    /// Finds a node as [`find`](Self::find), faster if it is at the head of the queue that was entered last,
-    /// by a clone of the path that was handed out for it: then the text is not compared.
+    /// Returns the path of a node.
+    pub(super) fn path(&self, index: u32) -> ZnodePath {
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.resize(self.node(index).path_bytes as usize, b'/');
+        self.write_path(index, &mut buffer);
+        ZnodePath::trusted(std::str::from_utf8(&buffer).expect("names are text"))
+    }
+
+    /// Writes a path from its end to its beginning, into a buffer of its length that has the separators.
+    fn write_path(&self, index: u32, buffer: &mut [u8]) {
+        let (mut at, mut end, mut levels) = (index, buffer.len(), 0);
+        while at != ROOT {
+            let node = self.node(at);
+            let start = end - node.name.len();
+            node.name
+                .with_text(|name| buffer[start..end].copy_from_slice(name.as_bytes()));
+            buffer[start - 1] = b'/';
+            (at, end, levels) = (node.parent, start - 1, levels + 1);
+        }
+        self.work.add(levels / LEVELS_OF_A_UNIT);
+    }
+
+    /// Returns the length of the path of a child (of `NIL`: of the root).
     #[inline]
-    pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {
-        let queue = self.nodes.get(self.last_parent as usize);
-        let family = queue.and_then(|queue| queue.family.as_deref());
-        match family.and_then(|family| family.exclusive.head()) {
-            Some(head) if self.node(head).path.is_same(path) => Some(head),
-            _ => self.find(path.as_str()),
+    pub(super) fn path_bytes_below(&self, parent: u32, name_bytes: usize) -> usize {
+        match parent {
+            NIL | ROOT => 1 + name_bytes,
+            _ => self.node(parent).path_bytes as usize + 1 + name_bytes,
         }
     }
 
@@ -416,14 +564,14 @@ impl Tree {
     }
 
     /// Restores a node from its image, under `parent` (`NIL`: it is one that every store has).
-    pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage, hash: u64) {
+    pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage) {
         let index = match parent {
-            NIL => self.find_hashed(image.path.as_str(), hash),
+            NIL => self.find(image.path.as_str()),
             _ => None,
         };
         let index = index.unwrap_or_else(|| {
-            let new = NewNode {
-                path: image.path,
+            let new = NewChild {
+                name: NodeName::text(image.path.name()),
                 data: Bytes::new(),
                 acl: Acl::open(),
                 kind: image.kind,
@@ -431,8 +579,8 @@ impl Tree {
                 creates: image.queue_key.map_or(0, |(_, creates)| creates),
             };
             let creates = self.node(parent).creates();
-            let at = Stamp::restored(self.node(parent).pzxid);
-            let index = self.insert(parent, new, hash, (image.owner, owner_slot), at);
+            let at = Stamp::restored(self.node(parent).pzxid());
+            let index = self.insert(parent, new, (image.owner, owner_slot), at);
             // `insert` has set the parent's count from the child; the parent's own came with its image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
@@ -443,11 +591,13 @@ impl Tree {
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
         family.creates = image.creates;
+        family.pzxid = image.pzxid;
         let node = self.node_mut(index);
-        node.family = (image.creates != 0 || family.count > 0).then_some(family);
+        let has_had_children = image.creates != 0 || family.count > 0 || image.pzxid != image.czxid;
+        node.family = has_had_children.then_some(family);
         node.data = image.data;
         node.acl = image.acl;
-        (node.czxid, node.mzxid, node.pzxid) = (image.czxid, image.mzxid, image.pzxid);
+        (node.czxid, node.mzxid) = (image.czxid, image.mzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);
         (node.version, node.aversion) = (image.version, image.aversion);
         self.bytes += self.node(index).bytes();
@@ -482,40 +632,32 @@ impl Tree {
 
     /// Removes a node, which must have no children.
     #[inline]
-    pub(super) fn remove(&mut self, index: u32, at: Stamp) -> RemovedNode {
+    pub(super) fn remove(&mut self, index: u32, at: Stamp) {
         let node = self.node(index);
-        let &Node { hash, parent, .. } = node;
+        let parent = node.parent;
         let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
         self.bytes -= bytes;
         self.list_bytes -= list_bytes;
-        // By its index, so that no path is compared.
-        if let Ok(entry) = self.by_path.find_entry(hash, |other| *other == index) {
-            entry.remove();
+        if !self.node(index).is_found_by_number {
+            let hash = hash_of(&self.hasher, self.node(index));
+            // By its index, so that no name is compared.
+            if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == index) {
+                entry.remove();
+            }
         }
         let mut family = self.take_family(parent);
         family
             .children
             .unlink(&mut self.nodes, |node| &mut node.siblings, index);
         family.count -= 1;
-        let Node {
-            path,
-            watches,
-            queue_key,
-            is_shared,
-            ..
-        } = self.nodes.remove(index as usize);
-        if let Some(queue_key) = queue_key {
-            family.queue_of(is_shared).remove(queue_key);
+        family.pzxid = at.zxid;
+        let node = self.node(index);
+        if let Some(queue_key) = node.queue_key {
+            family.queue_of(node.is_shared).remove(queue_key);
         }
-        let above = self.node_mut(parent);
-        above.pzxid = at.zxid;
-        above.family = Some(family);
+        self.node_mut(parent).family = Some(family);
         self.count_below_from(parent, -1);
-        RemovedNode {
-            path,
-            parent,
-            watches,
-        }
+        self.nodes.remove(index as usize);
     }
 
     /// Returns the children of a node, in order of creation.
@@ -529,7 +671,10 @@ impl Tree {
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,
-            index => self.node(index).below as usize,
+            index => {
+                let family = self.node(index).family.as_ref();
+                family.map_or(0, |family| family.below as usize)
+            }
         }
     }
 
@@ -616,4 +761,22 @@ impl Tree {
             next.map(|(_, index)| self.node(index))
         })
     }
+}
+
+/// As many levels of a path are one unit of work: each is a look-up of a name, or a name that is copied.
+const LEVELS_OF_A_UNIT: usize = 4;
+
+#[inline]
+fn hash_name(hasher: &FixedState, parent: u32, name: &str) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write_u32(parent);
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}
+
+/// Returns the hash of a node in the table.
+#[inline]
+fn hash_of(hasher: &FixedState, node: &Node) -> u64 {
+    node.name
+        .with_text(|name| hash_name(hasher, node.parent, name))
 }

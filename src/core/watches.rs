@@ -178,8 +178,8 @@ const REMOTE_KINDS: [WatchKind; 4] = [
 
 /// Returns the hash of a watch in the index. It depends on the path, not the znode: a watch keeps it when a znode is
 /// created or deleted there.
-fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: Option<u32>) -> u64 {
-    let of_path = node.map_or_else(|| tree.hash(path.as_str()), |node| tree.node(node).hash);
+fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 {
+    let of_path = tree.hash(path.as_str());
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -244,7 +244,7 @@ impl Watches {
         let is_shared = !is_local && !matches!(kind, WatchKind::Turn(_));
         let mut hash = 0;
         if is_shared {
-            hash = index_hash(tree, slot, kind, path, node);
+            hash = index_hash(tree, slot, kind, path);
             if let Some(armed) = self.find(hash, slot, kind, path, node) {
                 self.slab[armed as usize].is_muted = false;
                 return self.key(armed);
@@ -305,7 +305,7 @@ impl Watches {
     ) -> Vec<WatchKey> {
         let found = REMOTE_KINDS.into_iter().filter(|kind| wants(*kind));
         let found = found.filter_map(|kind| {
-            let hash = index_hash(tree, slot, kind, path, node);
+            let hash = index_hash(tree, slot, kind, path);
             self.find(hash, slot, kind, path, node)
         });
         found.map(|index| self.key(index)).collect()
@@ -423,18 +423,20 @@ impl Watches {
         if self.absent.is_empty() {
             return;
         }
-        if let Some(list) = self.absent.remove(&tree.node(node).path) {
+        if let Some(list) = self.absent.remove(&tree.path(node)) {
             self.move_spot(list, &WatchLocation::Node(node));
             tree.node_mut(node).watches = list;
         }
     }
 
-    /// Moves the remaining watches of a deleted znode to its path.
+    /// Moves the remaining watches of a znode that is about to be deleted to its path.
     #[inline]
-    pub(super) fn detach(&mut self, list: List, path: &ZnodePath) {
+    pub(super) fn detach(&mut self, tree: &Tree, node: u32) {
+        let list = tree.node(node).watches;
         if !list.is_empty() {
+            let path = tree.path(node);
             self.move_spot(list, &WatchLocation::Absent(path.clone()));
-            self.absent.insert(path.clone(), list);
+            self.absent.insert(path, list);
         }
     }
 
@@ -585,7 +587,7 @@ impl Watches {
         }
         // Beyond the limit the event is dropped, and the session's connection closed. That is no matter of rights, so
         // the watch is treated as fired.
-        let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();
+        let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
         }
@@ -594,7 +596,7 @@ impl Watches {
             slot,
             event: WatchedEvent {
                 kind: what.kind,
-                path: tree.node(what.node).path.clone(),
+                path: tree.path(what.node),
                 zxid: Some(what.zxid),
                 // Resolved at the end of the transaction, which may create or delete other entries (`resolve_waiters`).
                 predecessor_gone: waiter.map(|_| PredecessorGone::new(false, what.reason)),

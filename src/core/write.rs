@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use super::budget::bytes_of;
 use super::intrusive_list::NIL;
-use super::journal::{LogMode, NewNode, NodeKind, TxnOp, delete_bytes, set_data_bytes};
-use super::names::push_number;
+use super::journal::{LogMode, NodeKind, TxnOp, create_bytes, delete_bytes, set_data_bytes};
+use super::names::{NodeName, push_number};
 use super::sessions::SessionRef;
-use super::tree::{NodeView, ROOT, is_system_path};
+use super::tree::{NewChild, NodeView, ROOT, is_system_path};
 use super::watches::Change;
 use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
 use crate::error::{Error, Result};
@@ -44,46 +44,39 @@ impl Core {
         if create.mode.is_sequential() {
             self.check_number(session, parent, creates)?;
         }
-        let (path, sequence) = final_path(&create, creates);
-        let hash = self.tree.hash(path.as_str());
-        let bytes = bytes_of(&path, create.data.len(), &acl);
-        let is_own = kind == NodeKind::Ephemeral;
-        self.check_new(session, parent, &path, hash, (bytes, is_own), || {
-            create.path.to_string()
-        })?;
-        let new = NewNode {
-            path,
+        let (name, sequence) = final_name(&create, creates);
+        let new = NewChild {
+            name,
             data: create.data,
             acl,
             kind,
             sequence,
             creates: creates + 1,
         };
-        // The last check: the write is resolved, and from here on nothing can fail.
-        self.check_txn(new.log_bytes())?;
-        let node = self.add(session, parent, new, hash, now, effects);
-        let node = self.tree.node(node);
+        self.check_new(session, parent, &new, || create.path.to_string())?;
+        let node = self.add(session, parent, new, now, effects);
         Ok(Reply::Created {
-            path: node.path.clone(),
-            stat: node.stat(),
+            path: self.tree.path(node),
+            stat: self.tree.node(node).stat(),
         })
     }
 
-    /// Checks the rules for a new znode under an existing parent. `bytes` are those that it counts for, with true where
-    /// it ends with its session; `asked` is the path for errors.
+    /// Checks the rules for a new znode under an existing parent, and the limits. `asked` is the path for errors. From
+    /// here on nothing can fail.
     #[inline]
     pub(super) fn check_new(
         &self,
         session: SessionRef,
         parent: u32,
-        path: &ZnodePath,
-        hash: u64,
-        (bytes, is_own): (usize, bool),
+        new: &NewChild,
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
-        let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
+        let exists = self.tree.has_child(parent, &new.name);
         check_create(self.tree.node(parent).view(), exists, asked)?;
-        self.check_room(session, bytes, is_own)
+        let path_bytes = self.tree.path_bytes_below(parent, new.name.len());
+        let bytes = bytes_of(path_bytes, new.data.len(), &new.acl);
+        self.check_room(session, bytes, new.kind == NodeKind::Ephemeral)?;
+        self.check_txn(create_bytes(path_bytes, new.data.len(), &new.acl))
     }
 
     /// Checks that the session may have this number. Other clients misread numbers of more than ten digits, so that
@@ -93,7 +86,7 @@ impl Core {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
             return Ok(());
         }
-        Err(used_up(self.tree.node(parent).path.as_str()))
+        Err(used_up(self.tree.path(parent).as_str()))
     }
 
     /// Creates a znode that was checked, in a single transaction.
@@ -102,14 +95,19 @@ impl Core {
         &mut self,
         session: SessionRef,
         parent: u32,
-        new: NewNode,
-        hash: u64,
+        new: NewChild,
         now: Now,
         effects: &mut Effects,
     ) -> u32 {
         let at = self.stamp(now, self.log_mode_of_create(session.slot, new.kind));
-        self.log(session.id, at, || TxnOp::Create(new.clone()));
-        self.apply_create((session.id, session.slot), parent, new, hash, at, effects)
+        let owner = (session.id, session.slot);
+        let creates = new.creates;
+        let node = self.apply_create(owner, parent, new, at, effects);
+        if at.log_mode != LogMode::None {
+            let new = self.as_new(node, creates);
+            self.log(session.id, at, || TxnOp::Create(new));
+        }
+        node
     }
 
     pub(super) fn delete(
@@ -122,11 +120,11 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         // Mostly a release: the entry is the head of its queue.
-        let node = self.tree.find_head(path);
+        let node = self.tree.find_entry(path);
         self.allow_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
-        self.check_txn(delete_bytes(path))?;
+        self.check_txn(delete_bytes(path.as_str().len()))?;
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         // Before the node goes, which knows its owner.
         let reason = self.reason(node, session.id, of_its_own);
@@ -195,14 +193,13 @@ impl Core {
         match op {
             TxnOp::Create(new) => {
                 let parent = parent_of(new.path.as_str()).and_then(|path| self.tree.find(path));
-                let slot = self.sessions.find(session).unwrap_or(NIL);
-                let hash = self.tree.hash(new.path.as_str());
-                let owner = (session, slot);
-                let node = self.apply_create(owner, parent.expect(known), new, hash, at, effects);
-                let node = self.tree.node(node);
+                let owner = (session, self.sessions.find(session).unwrap_or(NIL));
+                let path = new.path.clone();
+                let new = new.into();
+                let node = self.apply_create(owner, parent.expect(known), new, at, effects);
                 OpReply::Created {
-                    path: node.path.clone(),
-                    stat: Some(node.stat()),
+                    path,
+                    stat: Some(self.tree.node(node).stat()),
                 }
             }
             TxnOp::Delete { path } => {
@@ -244,8 +241,7 @@ impl Core {
         &mut self,
         session: (SessionId, u32),
         parent: u32,
-        new: NewNode,
-        hash: u64,
+        new: NewChild,
         at: Stamp,
         effects: &mut Effects,
     ) -> u32 {
@@ -256,7 +252,7 @@ impl Core {
         } else {
             (SessionId(0), NIL)
         };
-        let node = self.tree.insert(parent, new, hash, owner, at);
+        let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
             // The parent's children and counts show the create, too: a read of either waits for it.
             self.tree.node_mut(node).kept = at.zxid.0;
@@ -311,15 +307,16 @@ impl Core {
             let bytes = self.tree.node(node).bytes();
             self.sessions.recharge(slot, bytes, 0);
         }
-        let gone = self.tree.remove(node, at);
         // Persistent watches survive the znode, and wait for the next one at its path.
-        self.watches.detach(gone.watches, &gone.path);
+        self.watches.detach(&self.tree, node);
+        let parent = self.tree.node(node).parent;
+        self.tree.remove(node, at);
         if at.log_mode == LogMode::Sync {
-            self.tree.node_mut(gone.parent).kept = at.zxid.0;
+            self.tree.node_mut(parent).kept = at.zxid.0;
         }
         // It may have lost its last child.
-        self.reaper.consider(&mut self.tree, gone.parent);
-        self.fire(gone.parent, EventKind::NodeChildrenChanged, at, effects);
+        self.reaper.consider(&mut self.tree, parent);
+        self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
     }
 
     pub(super) fn apply_set(
@@ -393,6 +390,16 @@ pub(super) fn used_up(parent: &str) -> Error {
 /// Returns the parent's path. For a sequential create, `/` is a parent with an empty name under it.
 pub(super) fn parent_for(create: &Create) -> &str {
     parent_of(create.path.as_str()).unwrap_or("/")
+}
+
+/// Returns the name with its number, if it has one, and the number as an entry of a queue.
+fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
+    let name = create.path.name();
+    match create.mode.is_sequential() {
+        true => (NodeName::numbered(name, creates), Some(creates)),
+        // A name that brings its number makes an entry, too: the conversion of a read-write lock keeps its position so.
+        false => (NodeName::text(name), sequence_of(name)),
+    }
 }
 
 /// Returns the path with its number, if it has one, and the number as an entry of a queue.

@@ -14,11 +14,13 @@ impl Core {
             let queue: Vec<_> = self
                 .tree
                 .queue(index)
-                .map(|node| node.path.as_str())
+                .map(|node| node.name.to_string())
                 .collect();
+            let path = self.tree.path(index);
+            assert_eq!(self.tree.find(path.as_str()), Some(index), "{path}");
+            assert_eq!(path.as_str().len(), node.path_bytes as usize, "{path}");
             dump.push(format!(
-                "{} {:?} {:?} {:?} {:?} {queue:?}",
-                node.path,
+                "{path} {:?} {:?} {:?} {:?} {queue:?}",
                 node.data,
                 node.acl,
                 node.kind,
@@ -43,13 +45,13 @@ impl Core {
             .tree
             .nodes
             .iter()
-            .map(|(_, node)| node.path.as_str().len() + node.data.len());
+            .map(|(_, node)| node.path_bytes as usize + node.data.len());
         assert_eq!(self.counts().data_bytes, texts.sum::<usize>());
         dump.extend(sessions.iter().map(|session| {
             let owned = session
                 .ephemerals
                 .iter(&self.tree.nodes, |node| &node.ephemerals);
-            let owned: Vec<_> = owned.map(|(_, node)| node.path.as_str()).collect();
+            let owned: Vec<_> = owned.map(|(index, _)| self.tree.path(index)).collect();
             format!(
                 "{:?} {:?} {} {owned:?}",
                 session.id, session.password, session.timeout_ms

@@ -187,7 +187,8 @@ fn a_sweep_looks_at_some_candidates_and_the_next_at_the_others() {
 /// As many as there are on a walk over all of them.
 fn walked(store: &Harness, below: &str) -> usize {
     let below = format!("{below}/");
-    let paths = store.core.tree.nodes.iter().map(|(_, node)| &node.path);
+    let tree = &store.core.tree;
+    let paths = tree.nodes.iter().map(|(index, _)| tree.path(index as u32));
     paths
         .filter(|path| path.as_str().starts_with(&below))
         .count()
