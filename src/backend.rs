@@ -27,11 +27,13 @@ use status::DEFAULT_TICK;
 pub use status::{SessionStatus, pending_cleanups};
 
 use crate::clock::Clock;
+use crate::entry::{Entered, EntryKey, NewEntry, Turn};
 #[cfg(feature = "test-util")]
 use crate::error::Error;
 use crate::error::Result;
 use crate::future::BoxFuture;
 use crate::protocol::{Request, Response};
+use crate::watch::DeleteReason;
 
 /// One session at a store.
 ///
@@ -53,6 +55,27 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the id of the store; `None` where it has none and none may be created.
     fn store_id(&self) -> Option<&str>;
+
+    /// Joins a queue without a request, where the store is in this process. `None`, and nothing was done: send
+    /// [`Request::Enqueue`].
+    fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
+        let _ = entry;
+        None
+    }
+
+    /// Deletes an entry that [`enter`](Self::enter) has created, and disarms its watch, if it still waits for its `turn`.
+    /// Returns false if nothing was done but disarming the watch: send [`Request::Delete`] or [`Request::Withdraw`].
+    fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
+        let _ = (entry, turn, reason);
+        false
+    }
+
+    /// Returns true if an entry that [`enter`](Self::enter) has created exists. False may have other reasons: send
+    /// [`Request::Exists`].
+    fn has_entry(&self, entry: EntryKey) -> bool {
+        let _ = entry;
+        false
+    }
 
     /// Returns the number of bytes before each path on the wire: a chroot's. They count when the size of a request is
     /// checked, so a wrapper around another backend passes its answer on.

@@ -64,6 +64,7 @@ pub(crate) use self::lifecycle::End;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::lifecycle::Kicked;
 pub(crate) use self::options::{CoreOptions, Limits};
+pub(crate) use self::queue::Ahead;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::read::{ANSWER_BYTES, Found};
 pub(crate) use self::replay::{Damage, NodeImage, SessionImage};

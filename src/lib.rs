@@ -31,6 +31,7 @@ mod detached;
 #[cfg(feature = "file")]
 pub mod disk;
 mod engine;
+mod entry;
 mod error;
 mod fork;
 mod future;
@@ -75,6 +76,7 @@ pub use detached::spawn_detached;
 #[cfg(feature = "file")]
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
+pub use entry::{Entered, EntryKey, NewEntry, QueueHandle, Turn};
 pub use error::{Error, Result, TargetError};
 pub use future::BoxFuture;
 pub use identity::Secret;

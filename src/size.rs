@@ -7,6 +7,7 @@
 use bytes::Bytes;
 
 use crate::acl::Acl;
+use crate::entry::NewEntry;
 use crate::error::{Error, Result};
 use crate::identity::AUTH;
 use crate::path::ZnodePath;
@@ -107,6 +108,12 @@ impl Scale {
     /// Returns the bytes of a create of a multi, of which only the lengths are known yet.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
+    }
+
+    /// Returns true if a request to create this entry is within the limit of requests.
+    pub(crate) fn takes_entry(self, entry: &NewEntry<'_>) -> bool {
+        let path = entry.queue.path().as_str().len() + entry.name.len();
+        self.create_op(path, entry.data.len(), entry.acl) <= LARGEST_REQUEST_BYTES / 2
     }
 
     fn path(self, path: &ZnodePath) -> usize {

@@ -6,9 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use atomic_waker::AtomicWaker;
 use futures_core::Stream;
 use parking_lot::Mutex;
 
@@ -92,114 +91,139 @@ pub(crate) trait Unwatch: Send + Sync {
     fn unwatch(&self, watch: u64);
 }
 
-/// The state that a watcher shares with the store that fires it.
+/// News of a watch, for its watcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Event(WatchedEvent),
+    /// Of a waiter's watch: the entry ahead has left. The waiter knows the path of that.
+    Departure {
+        zxid: Zxid,
+        gone: PredecessorGone,
+    },
+}
+
+#[cfg(test)]
+impl News {
+    /// Returns the event of a watch that is no waiter's.
+    pub(crate) fn event(&self) -> &WatchedEvent {
+        match self {
+            Self::Event(event) => event,
+            Self::Departure { .. } => panic!("{self:?}"),
+        }
+    }
+}
+
+/// The state that a watcher shares with the store that fires it. Small: each waiter of a queue has one.
 ///
-/// The store puts the event in while it applies the transaction, before any later reply (invariant 9), and wakes the
+/// The store puts the news in while it applies the transaction, before any later reply (invariant 9), and wakes the
 /// watcher after its own lock is released.
+#[derive(Default)]
 pub(crate) struct WatchCell {
-    events: Mutex<Events>,
-    /// True if there is an event to take: a look alone needs no lock.
+    state: Mutex<CellState>,
+    /// True if there is something to take: a look alone needs no lock.
     has_news: AtomicBool,
-    waker: AtomicWaker,
-    /// Owner of the watch, which takes it back, and its number there.
-    owner: Arc<dyn Unwatch>,
-    watch: u64,
-    /// True while there is a watch to take back: not once a one-shot watch has fired.
-    is_armed: AtomicBool,
+}
+
+#[derive(Default)]
+struct CellState {
+    departure: Option<(Zxid, PredecessorGone)>,
+    /// All else that a watcher can be told.
+    events: Option<Box<Events>>,
+    waker: Option<Waker>,
 }
 
 #[derive(Debug, Default)]
 struct Events {
-    /// The oldest, and for a one-shot watch the only one: it takes no allocation.
-    first: Option<WatchedEvent>,
-    more: VecDeque<WatchedEvent>,
+    unread: VecDeque<WatchedEvent>,
     missed: bool,
     /// True if events may have been lost with a connection.
     is_interrupted: bool,
-    end: Option<Box<Error>>,
+    end: Option<Error>,
 }
 
 impl Events {
     fn push(&mut self, event: WatchedEvent) {
-        if self.first.is_none() {
-            self.first = Some(event);
-        } else if self.more.len() + 1 < MAX_BACKLOG {
-            self.more.push_back(event);
+        if self.unread.len() < MAX_BACKLOG {
+            self.unread.push_back(event);
         } else {
             self.missed = true;
         }
     }
 
-    fn pop(&mut self) -> Option<WatchedEvent> {
-        let next = self.more.pop_front();
-        std::mem::replace(&mut self.first, next)
+    fn pop(&mut self) -> Option<Result<WatchedEvent>> {
+        match self.unread.pop_front() {
+            Some(event) => Some(Ok(event)),
+            // After the events that were kept, and before the end: the reader knows where the gap is.
+            None if std::mem::take(&mut self.missed) => Some(Err(Error::LimitReached {
+                what: "unread watch events (some were dropped: read again)",
+                limit: MAX_BACKLOG,
+            })),
+            None if std::mem::take(&mut self.is_interrupted) => Some(Err(Error::ConnectionLoss)),
+            None => self.end.clone().map(Err),
+        }
     }
 }
 
 impl WatchCell {
-    pub(crate) fn new(owner: Arc<dyn Unwatch>, watch: u64) -> Self {
-        Self {
-            events: Mutex::default(),
-            has_news: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-            owner,
-            watch,
-            is_armed: AtomicBool::new(true),
-        }
-    }
-
-    /// Puts an event in; the caller calls [`wake`](Self::wake) afterwards.
-    pub(crate) fn put(&self, event: WatchedEvent) {
-        self.events.lock().push(event);
-        self.has_news.store(true, Ordering::Release);
+    /// Puts news in; the caller calls [`wake`](Self::wake) afterwards.
+    pub(crate) fn put(&self, news: News) {
+        self.change(|state| match news {
+            News::Event(event) => state.events.get_or_insert_default().push(event),
+            News::Departure { zxid, gone } => state.departure = Some((zxid, gone)),
+        });
     }
 
     /// Reports, behind the events that wait, that some may have been lost with a connection; the caller calls
     /// [`wake`](Self::wake) afterwards.
     #[cfg(feature = "client")]
     pub(crate) fn interrupt(&self) {
-        self.events.lock().is_interrupted = true;
-        self.has_news.store(true, Ordering::Release);
+        self.change(|state| state.events.get_or_insert_default().is_interrupted = true);
     }
 
     /// Ends the events with an error; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn end(&self, error: Error) {
-        self.events.lock().end.get_or_insert(Box::new(error));
+        self.change(|state| {
+            let events = state.events.get_or_insert_default();
+            events.end.get_or_insert(error);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut CellState)) {
+        change(&mut self.state.lock());
         self.has_news.store(true, Ordering::Release);
     }
 
     pub(crate) fn wake(&self) {
-        self.waker.take().into_iter().for_each(wake);
+        // Taken under the lock, and woken outside of it: a waker is the user's code.
+        let waker = self.state.lock().waker.take();
+        waker.into_iter().for_each(wake);
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchedEvent>> {
-        if let Some(next) = self.take() {
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<News>> {
+        // Never reset: a one-shot watch is polled until it fires.
+        let has_news = self.has_news.load(Ordering::Acquire);
+        // Neither cloned nor dropped under the lock: a waker is the user's code.
+        let waker = (!has_news).then(|| context.waker().clone());
+        let mut state = self.state.lock();
+        // Under the lock, so that no news falls between the look and the registration.
+        if let Some(next) = state.take() {
             return Poll::Ready(next);
         }
-        // Again after the registration: an event that was put in between has found no waker.
-        self.waker.register(context.waker());
-        self.take().map_or(Poll::Pending, Poll::Ready)
+        let waker = waker.unwrap_or_else(|| context.waker().clone());
+        let former = state.waker.replace(waker);
+        drop(state);
+        drop(former);
+        Poll::Pending
     }
+}
 
-    fn take(&self) -> Option<Result<WatchedEvent>> {
-        // Never reset: a one-shot watch is polled until it fires, and most polls come before.
-        if !self.has_news.load(Ordering::Acquire) {
-            return None;
+impl CellState {
+    fn take(&mut self) -> Option<Result<News>> {
+        if let Some((zxid, gone)) = self.departure.take() {
+            return Some(Ok(News::Departure { zxid, gone }));
         }
-        let mut events = self.events.lock();
-        match events.pop() {
-            Some(event) => Some(Ok(event)),
-            // After the events that were kept, and before the end: the reader knows where the gap is.
-            None if events.missed => {
-                events.missed = false;
-                Some(Err(Error::LimitReached {
-                    what: "unread watch events (some were dropped: read again)",
-                    limit: MAX_BACKLOG,
-                }))
-            }
-            None if std::mem::take(&mut events.is_interrupted) => Some(Err(Error::ConnectionLoss)),
-            None => events.end.as_deref().cloned().map(Err),
-        }
+        let next = self.events.as_mut()?.pop()?;
+        Some(next.map(News::Event))
     }
 }
 
@@ -223,24 +247,67 @@ pub struct PersistentWatcher(Source<BoxedEvents>);
 type BoxedEvents = Pin<Box<dyn Stream<Item = Result<WatchedEvent>> + Send>>;
 
 enum Source<B> {
-    Cell(Arc<WatchCell>),
+    /// Boxed: each reply is as large as its largest part.
+    Store(Box<ArmedWatch>),
     Boxed(B),
 }
 
-impl<B> Drop for Source<B> {
+/// A watch of a store, which is taken back when this is dropped.
+pub(crate) struct ArmedWatch {
+    cell: Arc<WatchCell>,
+    /// Owner of the watch, which takes it back, and its number there.
+    owner: Arc<dyn Unwatch>,
+    watch: u64,
+    /// True while there is a watch to take back: not once a one-shot watch has fired.
+    is_armed: bool,
+    /// Of a waiter: the entry ahead.
+    ahead: Option<ZnodePath>,
+}
+
+impl ArmedWatch {
+    pub(crate) fn new(cell: Arc<WatchCell>, owner: Arc<dyn Unwatch>, watch: u64) -> Self {
+        Self {
+            cell,
+            owner,
+            watch,
+            is_armed: true,
+            ahead: None,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchedEvent>> {
+        let polled = self.cell.poll(context);
+        polled.map(|news| {
+            Ok(match news? {
+                News::Event(event) => event,
+                News::Departure { zxid, gone } => WatchedEvent {
+                    kind: EventKind::NodeDeleted,
+                    path: self.ahead.clone().unwrap_or_else(ZnodePath::root),
+                    zxid: Some(zxid),
+                    predecessor_gone: Some(gone),
+                },
+            })
+        })
+    }
+}
+
+impl Drop for ArmedWatch {
     fn drop(&mut self) {
-        // `Relaxed`: only this watcher ever writes it.
-        if let Self::Cell(cell) = self
-            && cell.is_armed.load(Ordering::Relaxed)
-        {
-            cell.owner.unwatch(cell.watch);
+        if self.is_armed {
+            self.owner.unwatch(self.watch);
         }
     }
 }
 
 impl Watcher {
-    pub(crate) fn of_cell(cell: Arc<WatchCell>) -> Self {
-        Self(Source::Cell(cell))
+    pub(crate) fn of(watch: ArmedWatch) -> Self {
+        Self(Source::Store(Box::new(watch)))
+    }
+
+    /// Returns the watcher of a waiter behind this entry.
+    pub(crate) fn of_waiter(mut watch: ArmedWatch, ahead: ZnodePath) -> Self {
+        watch.ahead = Some(ahead);
+        Self::of(watch)
     }
 
     /// Wraps any future of an event.
@@ -254,11 +321,11 @@ impl Future for Watcher {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Source::Cell(cell) => {
-                let polled = cell.poll(context);
+            Source::Store(watch) => {
+                let polled = watch.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
                     // It has fired: dropping the watcher need not take the store's lock.
-                    cell.is_armed.store(false, Ordering::Relaxed);
+                    watch.is_armed = false;
                 }
                 polled
             }
@@ -268,8 +335,8 @@ impl Future for Watcher {
 }
 
 impl PersistentWatcher {
-    pub(crate) fn of_cell(cell: Arc<WatchCell>) -> Self {
-        Self(Source::Cell(cell))
+    pub(crate) fn of(watch: ArmedWatch) -> Self {
+        Self(Source::Store(Box::new(watch)))
     }
 
     /// Wraps any stream of events.
@@ -290,7 +357,7 @@ impl Stream for PersistentWatcher {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match &mut self.0 {
-            Source::Cell(cell) => cell.poll(context).map(Some),
+            Source::Store(watch) => watch.poll(context).map(Some),
             Source::Boxed(events) => events.as_mut().poll_next(context),
         }
     }

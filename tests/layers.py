@@ -22,7 +22,7 @@ LAYERS = {
     "src": """
         data detached future histogram platform process random tls types wake
         error fork watch_channel path target identity acl clock watch
-        protocol size wire core
+        protocol entry size wire core
         log backend engine session connect
         disk server testing
     """,

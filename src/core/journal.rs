@@ -154,6 +154,11 @@ impl Core {
         }
     }
 
+    /// Returns true if a log keeps this session and its ephemerals.
+    pub(crate) fn logs_session(&self, slot: u32) -> bool {
+        self.log_mode_of(slot) != LogMode::None
+    }
+
     /// Keeps sessions and their ephemerals asynchronously from now on.
     pub(crate) fn keep_sessions_lightly(&mut self) {
         self.kept.sessions = LogMode::Async;

@@ -72,6 +72,15 @@ impl NodeName {
         }
     }
 
+    /// Returns the role of an entry, if its name is kept by its parts.
+    #[inline]
+    pub(super) fn role(&self) -> Option<EntryRole> {
+        match self {
+            Self::Text(_) => None,
+            Self::Entry { name, .. } => Some(name.role()),
+        }
+    }
+
     /// Returns true for the name of a shared entry.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {

@@ -13,12 +13,15 @@ use super::sessions::SessionRef;
 use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
+use crate::acl::Acl;
+use crate::entry::{EntryKey, NewEntry};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{
-    Blockers, Create, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN,
+    Blockers, Create, Enqueue, EntryRole, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN,
 };
 use crate::types::{AclEntry, CreateMode};
+use crate::watch::DeleteReason;
 
 /// Sort key of an entry in its queue: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
@@ -106,6 +109,25 @@ impl Entries {
     }
 }
 
+/// An entry to be created, before its queue gives it a number.
+struct Unnumbered<'a, N> {
+    queue: &'a ZnodePath,
+    name: N,
+    data: Bytes,
+    acl: Acl,
+}
+
+/// The entry ahead of one that has to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// The waiter's watch on it.
+    pub(crate) watch: WatchKey,
+    /// Its role, if its name has the usual form.
+    pub(crate) role: Option<EntryRole>,
+    /// True if it is of the same session.
+    pub(crate) is_own: bool,
+}
+
 impl Core {
     pub(super) fn enqueue(
         &mut self,
@@ -115,7 +137,6 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        let acl = self.listed(session, enqueue.acl.clone(), &enqueue.parent)?;
         // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
         self.check_watch_limit(session, &enqueue.parent)?;
         // Mostly the queue that was entered last.
@@ -123,22 +144,14 @@ impl Core {
             Some(parent) => parent,
             None => self.make_queue(session, &enqueue, now, effects)?,
         };
-        let asked = || asked_for(&enqueue.parent, &enqueue.name);
-        self.allow(session, parent, AclEntry::CREATE, asked)?;
-        let creates = self.tree.node(parent).creates();
-        self.check_number(session, parent, creates)?;
-        let new = NewChild {
-            name: NodeName::numbered(&enqueue.name, creates),
+        let new = Unnumbered {
+            queue: &enqueue.parent,
+            name: |number| NodeName::numbered(&enqueue.name, number),
             data: enqueue.data,
-            acl,
-            kind: NodeKind::Ephemeral,
-            sequence: Some(creates),
-            creates: creates + 1,
+            acl: enqueue.acl,
         };
-        self.check_new(session, parent, &new, || {
-            asked_for(&enqueue.parent, &enqueue.name)
-        })?;
-        let entry = self.add(session, parent, new, now, effects);
+        let asked = || asked_for(&enqueue.parent, &enqueue.name);
+        let entry = self.join(session, parent, new, asked, now, effects)?;
         let (path, czxid) = (self.tree.path(entry), self.tree.node(entry).czxid);
         let ahead = match self.is_queue(parent) {
             true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
@@ -146,6 +159,107 @@ impl Core {
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
+    }
+
+    /// Puts an entry in a queue by its parts, as [`enqueue`](Self::enqueue) does by a request. Returns its key, and the
+    /// entry ahead that blocks it; `None`, and nothing has changed, where that takes a request: because of a missing
+    /// queue, a list that has to be read, or a refusal.
+    #[inline]
+    pub(crate) fn enter(
+        &mut self,
+        session: SessionRef,
+        new: &NewEntry<'_>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Option<(EntryKey, Option<Ahead>)> {
+        self.admit(session, now, effects).ok()?;
+        let parent = self.tree.find_queue(new.queue)?;
+        let queue = new.queue.path();
+        if !self.is_queue(parent) || self.check_watch_limit(session, queue).is_err() {
+            return None;
+        }
+        let unnumbered = Unnumbered {
+            queue,
+            name: |number| NodeName::Entry {
+                name: new.name,
+                number,
+            },
+            data: new.data.clone(),
+            acl: new.acl.clone(),
+        };
+        let entry = self.join(session, parent, unnumbered, String::new, now, effects);
+        let entry = entry.ok()?;
+        let key = EntryKey {
+            node: self.tree.key(entry),
+            number: self.tree.node(parent).creates() - 1,
+        };
+        let ahead = self.tree.ahead_of(entry, new.blockers).map(|blocker| {
+            let watch = self.arm_turn(session, entry, new.blockers, blocker, queue);
+            let node = self.tree.node(blocker);
+            Ahead {
+                watch,
+                role: node.name.role(),
+                is_own: node.owner_slot == session.slot,
+            }
+        });
+        Some((key, ahead))
+    }
+
+    /// Deletes an entry of this session by its key. Returns true if it did, false if
+    /// that takes a request, which tells why.
+    #[inline]
+    pub(crate) fn leave(
+        &mut self,
+        session: SessionRef,
+        entry: EntryKey,
+        reason: DeleteReason,
+        now: Now,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(node) = self.entry_of(session, entry) else {
+            return false;
+        };
+        let parent = self.tree.node(node).parent;
+        let may_leave = self.admit(session, now, effects).is_ok()
+            && self.allow_delete(session, parent, String::new).is_ok();
+        if may_leave {
+            self.delete_node(session, node, reason, now, effects);
+        }
+        may_leave
+    }
+
+    /// Returns an entry by its key, if it exists and is this session's.
+    #[inline]
+    pub(crate) fn entry_of(&self, session: SessionRef, entry: EntryKey) -> Option<u32> {
+        let node = self.tree.at(entry.node)?;
+        (self.tree.node(node).owner == session.id).then_some(node)
+    }
+
+    /// Creates an entry under a queue that exists. `asked` is the path for errors.
+    #[inline(always)] // so that the new node is not copied on its way
+    fn join(
+        &mut self,
+        session: SessionRef,
+        parent: u32,
+        new: Unnumbered<'_, impl FnOnce(i64) -> NodeName>,
+        asked: impl Fn() -> String,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<u32> {
+        let acl = self.listed(session, new.acl, new.queue)?;
+        self.allow(session, parent, AclEntry::CREATE, &asked)?;
+        let creates = self.tree.node(parent).creates();
+        self.check_number(session, parent, creates)?;
+        let new = NewChild {
+            name: (new.name)(creates),
+            data: new.data,
+            acl,
+            kind: NodeKind::Ephemeral,
+            sequence: Some(creates),
+            creates: creates + 1,
+        };
+        self.check_new(session, parent, &new, asked)?;
+        Ok(self.add(session, parent, new, now, effects))
     }
 
     /// Creates a missing queue, each znode in a separate transaction, if its first entry will be accepted: a refused
@@ -276,10 +390,22 @@ impl Core {
         };
         let by = self.tree.path(blocker);
         let count = count.then(|| self.tree.count_ahead_of(entry));
-        // On the nearest blocker alone: its departure wakes this waiter and no other (invariant 4).
-        let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
-        let watcher = self.arm(session, turn, &by, Some(blocker));
+        let watcher = self.arm_turn(session, entry, blockers, blocker, &by);
         Predecessor::Blocked { by, watcher, count }
+    }
+
+    /// Arms a waiter's watch on the nearest blocker alone: its departure wakes this waiter and no other (invariant 4).
+    /// `charged` is the path that the watch counts for.
+    fn arm_turn(
+        &mut self,
+        session: SessionRef,
+        entry: u32,
+        blockers: Blockers,
+        blocker: u32,
+        charged: &ZnodePath,
+    ) -> WatchKey {
+        let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
+        self.arm(session, turn, charged, Some(blocker))
     }
 
     pub(super) fn get_queue(

@@ -7,7 +7,7 @@ use super::{Core, Effects, Fired, Now};
 use crate::error::Result;
 use crate::path::ZnodePath;
 use crate::types::{AclEntry, Zxid};
-use crate::watch::{EventKind, WatchMode, WatchedEvent};
+use crate::watch::{EventKind, News, WatchMode, WatchedEvent};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -155,12 +155,12 @@ impl Core {
                 // Nothing was armed: the event finds its way by the slot of the session.
                 watch: WatchKey::NONE,
                 slot: session.slot,
-                event: WatchedEvent {
+                news: News::Event(WatchedEvent {
                     kind,
                     path: path.clone(),
                     zxid: None,
                     predecessor_gone: None,
-                },
+                }),
                 waiter: None,
                 is_last: true,
             }),

@@ -27,8 +27,8 @@ use crate::protocol::{
 };
 use crate::types::CreateMode::*;
 use crate::types::{CreateMode, SessionId, Stat};
-use crate::watch::EventKind;
 use crate::watch::EventKind::*;
+use crate::watch::{EventKind, News};
 
 /// A core, a date that stands still, and the effects of its calls.
 struct Harness {
@@ -218,11 +218,14 @@ impl Harness {
         }
     }
 
-    /// The events since the last call: watch, kind, path.
+    /// The events since the last call: watch, kind, path ("ahead" for the entry of a waiter's watch).
     fn fired(&mut self) -> Vec<(WatchKey, EventKind, String)> {
         let fired = self.effects.fired.drain(..);
         fired
-            .map(|fired| (fired.watch, fired.event.kind, fired.event.path.to_string()))
+            .map(|fired| match fired.news {
+                News::Event(event) => (fired.watch, event.kind, event.path.to_string()),
+                News::Departure { .. } => (fired.watch, EventKind::NodeDeleted, "ahead".into()),
+            })
             .collect()
     }
 

@@ -22,6 +22,7 @@ pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
+use crate::entry::{NodeKey, QueueHandle};
 use crate::path::ZnodePath;
 use crate::protocol::{Blockers, sequence_of};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
@@ -126,9 +127,7 @@ impl From<NewNode> for NewChild {
 /// An entry of a queue that waits for the one ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
-    entry: u32,
-    /// Distinguishes it from a later node with the same index.
-    czxid: Zxid,
+    entry: NodeKey,
     blockers: Blockers,
 }
 
@@ -227,9 +226,8 @@ pub(super) struct Tree {
 #[derive(Debug)]
 struct KnownPath {
     path: ZnodePath,
-    index: u32,
-    /// Distinguishes it from a later node with the same index. As long as the node exists the path is its own.
-    czxid: Zxid,
+    /// As long as the node exists the path is its own.
+    key: NodeKey,
 }
 
 /// Returns the key of an entry that was numbered by its queue: its number is the count of creates before it.
@@ -269,8 +267,10 @@ impl Tree {
             hasher: FixedState::with_seed(hash_seed),
             last_parent: RefCell::new(KnownPath {
                 path: ZnodePath::root(),
-                index: ROOT,
-                czxid: Zxid(0),
+                key: NodeKey {
+                    index: ROOT,
+                    czxid: Zxid(0),
+                },
             }),
             buffer: RefCell::default(),
             work: Work::default(),
@@ -483,19 +483,44 @@ impl Tree {
         })
     }
 
+    /// Finds the znode of a queue, where it was found before if it is still there.
+    #[inline]
+    pub(super) fn find_queue(&self, queue: &QueueHandle) -> Option<u32> {
+        let known = queue.known();
+        if let Some(index) = self.at(known) {
+            return Some(index);
+        }
+        let index = self.find(queue.path().as_str())?;
+        queue.remember(self.key(index));
+        Some(index)
+    }
+
+    /// Returns the node that a key refers to, if it exists.
+    #[inline]
+    pub(super) fn at(&self, key: NodeKey) -> Option<u32> {
+        // The index may be another node's by now.
+        let node = self.nodes.get(key.index as usize)?;
+        (node.czxid == key.czxid).then_some(key.index)
+    }
+
+    pub(super) fn key(&self, index: u32) -> NodeKey {
+        let czxid = self.node(index).czxid;
+        NodeKey { index, czxid }
+    }
+
     /// Finds a node as [`find`](Self::find), faster if it is the queue that was looked up last.
     #[inline]
     pub(super) fn find_parent(&self, path: &ZnodePath) -> Option<u32> {
         let mut last = self.last_parent.borrow_mut();
-        let known = self.nodes.get(last.index as usize);
-        if last.path == *path && known.is_some_and(|node| node.czxid == last.czxid) {
-            return Some(last.index);
+        if last.path == *path
+            && let Some(index) = self.at(last.key)
+        {
+            return Some(index);
         }
         let index = self.find(path.as_str())?;
         *last = KnownPath {
             path: path.clone(),
-            index,
-            czxid: self.node(index).czxid,
+            key: self.key(index),
         };
         Some(index)
     }
@@ -504,14 +529,10 @@ impl Tree {
     #[inline]
     pub(super) fn find_entry(&self, path: &ZnodePath) -> Option<u32> {
         let last = self.last_parent.borrow();
-        let known = self.nodes.get(last.index as usize);
         let name = path.as_str().strip_prefix(last.path.as_str());
-        match name.and_then(|name| name.strip_prefix('/')) {
-            Some(name)
-                if !name.contains('/') && known.is_some_and(|node| node.czxid == last.czxid) =>
-            {
-                self.child(last.index, name)
-            }
+        let name = name.and_then(|name| name.strip_prefix('/'));
+        match (name, self.at(last.key)) {
+            (Some(name), Some(queue)) if !name.contains('/') => self.child(queue, name),
             _ => self.find(path.as_str()),
         }
     }
@@ -696,20 +717,14 @@ impl Tree {
 
     /// Returns an entry as a waiter.
     pub(super) fn waiter(&self, entry: u32, blockers: Blockers) -> Waiter {
-        let czxid = self.node(entry).czxid;
-        Waiter {
-            entry,
-            czxid,
-            blockers,
-        }
+        let entry = self.key(entry);
+        Waiter { entry, blockers }
     }
 
     /// Returns true if the waiter exists and nothing blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
-        // The index may be another node's by now.
-        let node = self.nodes.get(waiter.entry as usize);
-        node.is_some_and(|node| node.czxid == waiter.czxid)
-            && self.ahead_of(waiter.entry, waiter.blockers).is_none()
+        let entry = self.at(waiter.entry);
+        entry.is_some_and(|entry| self.ahead_of(entry, waiter.blockers).is_none())
     }
 
     /// Returns the number of entries of the same queue ahead of `index`. O(n).

@@ -16,7 +16,7 @@ use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
 use crate::types::{AclEntry, Zxid};
-use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchedEvent};
+use crate::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
 #[cfg(any(test, feature = "server"))]
 use crate::wire::WatchNumber;
 
@@ -62,7 +62,7 @@ pub(crate) struct Fired {
     pub(crate) watch: WatchKey,
     /// The slot of the watcher's session.
     pub(crate) slot: u32,
-    pub(crate) event: WatchedEvent,
+    pub(crate) news: News,
     /// The waiter that this may leave without a predecessor; resolved at the end of the transaction.
     pub(super) waiter: Option<Waiter>,
     /// True if this was the watch's only event.
@@ -594,12 +594,18 @@ impl Watches {
         effects.fired.push(Fired {
             watch: self.key(index),
             slot,
-            event: WatchedEvent {
-                kind: what.kind,
-                path: tree.path(what.node),
-                zxid: Some(what.zxid),
+            news: match waiter {
                 // Resolved at the end of the transaction, which may create or delete other entries (`resolve_waiters`).
-                predecessor_gone: waiter.map(|_| PredecessorGone::new(false, what.reason)),
+                Some(_) => News::Departure {
+                    zxid: what.zxid,
+                    gone: PredecessorGone::new(false, what.reason),
+                },
+                None => News::Event(WatchedEvent {
+                    kind: what.kind,
+                    path: tree.path(what.node),
+                    zxid: Some(what.zxid),
+                    predecessor_gone: None,
+                }),
             },
             waiter,
             is_last: kind.is_one_shot(),

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{Create, OpReply, Reply, sequence_of};
 use crate::types::{AclEntry, CreateMode, SessionId};
-use crate::watch::{DeleteReason, EventKind};
+use crate::watch::{DeleteReason, EventKind, News};
 
 impl Core {
     pub(super) fn create(
@@ -121,31 +121,58 @@ impl Core {
     ) -> Result<CoreReply> {
         // Mostly a release: the entry is the head of its queue.
         let node = self.tree.find_entry(path);
-        self.allow_delete(session, node, path)?;
+        self.may_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         self.check_txn(delete_bytes(path.as_str().len()))?;
-        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
-        // Before the node goes, which knows its owner.
-        let reason = self.reason(node, session.id, of_its_own);
-        self.apply_delete(node, reason, at, effects);
-        // After the delete, when the waiter's predecessor is out of the index.
-        self.resolve_waiters(effects);
-        self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
+        self.delete_node(session, node, of_its_own, now, effects);
         Ok(Reply::Done)
     }
 
-    /// Checks the right to delete, which the parent gives; as in ZooKeeper, before the znode itself is looked at.
+    /// Deletes a znode that was checked, in a single transaction.
     #[inline]
-    fn allow_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
+    pub(super) fn delete_node(
+        &mut self,
+        session: SessionRef,
+        node: u32,
+        of_its_own: DeleteReason,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
+        // Before the node goes, which knows its owner and its path.
+        let reason = self.reason(node, session.id, of_its_own);
+        let path = (at.log_mode != LogMode::None).then(|| self.tree.path(node));
+        self.apply_delete(node, reason, at, effects);
+        // After the delete, when the waiter's predecessor is out of the index.
+        self.resolve_waiters(effects);
+        if let Some(path) = path {
+            self.log(session.id, at, || TxnOp::Delete { path });
+        }
+    }
+
+    /// Checks the right to delete what is at a path; as in ZooKeeper, before the znode itself is looked at.
+    #[inline]
+    fn may_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
             Some(ROOT) => None,
             Some(node) => Some(self.tree.node(node).parent),
             None => parent_of(path.as_str()).and_then(|parent| self.tree.find(parent)),
         };
         parent.map_or(Ok(()), |parent| {
-            self.allow(session, parent, AclEntry::DELETE, || path.to_string())
+            self.allow_delete(session, parent, || path.to_string())
         })
+    }
+
+    /// Checks the right to delete children, which the parent gives.
+    #[inline]
+    pub(super) fn allow_delete(
+        &self,
+        session: SessionRef,
+        parent: u32,
+        asked: impl FnOnce() -> String,
+    ) -> Result<()> {
+        self.allow(session, parent, AclEntry::DELETE, asked)
     }
 
     pub(super) fn set_data(
@@ -368,10 +395,10 @@ impl Core {
     /// place.
     pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
-            if let (Some(waiter), Some(departure)) =
-                (fired.waiter.take(), &mut fired.event.predecessor_gone)
+            if let (Some(waiter), News::Departure { gone, .. }) =
+                (fired.waiter.take(), &mut fired.news)
             {
-                departure.clear = self.tree.is_clear(waiter);
+                gone.clear = self.tree.is_clear(waiter);
             }
         }
     }

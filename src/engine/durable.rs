@@ -36,7 +36,7 @@ pub(super) use crate::log::{DurabilityBarrier, Passage};
 use crate::log::{EPOCH_BITS, Record, WriteQueue};
 use crate::protocol::Request;
 use crate::types::{SessionState, Zxid};
-use crate::watch::{WatchCell, WatchedEvent};
+use crate::watch::{News, WatchCell};
 
 /// The store's end of its log.
 pub(super) struct Durable {
@@ -165,20 +165,15 @@ impl Durable {
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
-    /// Puts an event in its cell, now or when it may be seen. Returns true if that is now.
-    pub(super) fn deliver(
-        &self,
-        bound: &mut Zxid,
-        cell: &Arc<WatchCell>,
-        event: WatchedEvent,
-    ) -> bool {
+    /// Puts news in their cell, now or when it may be seen. Returns true if that is now.
+    pub(super) fn deliver(&self, bound: &mut Zxid, cell: &Arc<WatchCell>, news: News) -> bool {
         let shown = self.shown.max(*bound);
         if self.queue.barrier.is_open_to(shown) {
-            cell.put(event);
+            cell.put(news);
             return true;
         }
         // The barrier may open before it is asked: then it puts the event in its cell itself, and returns `None`.
-        match self.queue.barrier.hold(shown, cell, event) {
+        match self.queue.barrier.hold(shown, cell, news) {
             None => true,
             Some(held_to) => {
                 // Held events keep one order over all sessions, so this one may wait for more than it shows. The

@@ -13,7 +13,8 @@ use super::state::State;
 use super::{Engine, Store};
 use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
 use crate::clock::Clock;
-use crate::core::{SessionRef, WatchKey};
+use crate::core::{Core, Effects, Now, SessionRef, WatchKey};
+use crate::entry::{Entered, EntryKey, NewEntry, Turn};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::future::BoxFuture;
@@ -21,7 +22,7 @@ use crate::identity::{Identities, Identity};
 use crate::protocol::{Request, Response};
 use crate::random::random;
 use crate::types::{SessionId, Zxid};
-use crate::watch::{Unwatch, WatchCell};
+use crate::watch::{ArmedWatch, DeleteReason, Unwatch, WatchCell};
 
 impl Connector for Store {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
@@ -152,10 +153,10 @@ impl Embedded {
             shown = state.core.last_kept();
         }
         // Events before the reply (invariant 9). Besides, the request's own watch may have the index of one that the
-        // request has fired: that one's cell must be gone before `cell` puts the new one there.
+        // request has fired: that one's cell must be gone before `armed` puts the new one there.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
-            Ok(reply) => Ok(reply.with_watchers(|watch| self.cell(watch, state))),
+            Ok(reply) => Ok(reply.with_watchers(|watch| self.armed(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
         // Still under the lock, so that the bound includes this request and nothing later.
@@ -168,6 +169,36 @@ impl Embedded {
             None => response,
             Some(passage) => held(response, passage),
         }
+    }
+
+    /// Makes a change without a request, and without an answer that could have to wait. `None`, and nothing was done,
+    /// where an answer would have to.
+    #[inline]
+    fn change<T, R>(
+        &self,
+        is_dated: bool,
+        change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
+        finish: impl FnOnce(&mut State, T) -> R,
+    ) -> Option<R> {
+        // Each answer to a session with a timeout renews its lease: it has requests alone.
+        if self.has_timeout {
+            return None;
+        }
+        let now = self.engine.now(false, is_dated);
+        let mut guard = self.engine.state.lock();
+        if !guard.answers_at_once(self.session.slot) {
+            return None;
+        }
+        let changed = guard.apply(|core, effects| change(core, effects, now));
+        // Events before what is returned, and before new watches take the indices of those that have fired, as in
+        // `carry_out`.
+        let wakeups = guard.gather(&self.engine.clock);
+        let outcome = finish(&mut guard, changed);
+        drop(guard);
+        if let Some(wakeups) = wakeups {
+            wakeups.carry_out(&self.engine);
+        }
+        Some(outcome)
     }
 
     /// Answers a request that was not carried out, behind the answers to earlier requests: replies keep the order of
@@ -189,10 +220,10 @@ impl Embedded {
         }
     }
 
-    fn cell(&self, watch: WatchKey, state: &mut State) -> Arc<WatchCell> {
-        let cell = Arc::new(WatchCell::new(self.unwatch_handle.clone(), watch.to_u64()));
+    fn armed(&self, watch: WatchKey, state: &mut State) -> ArmedWatch {
+        let cell = Arc::<WatchCell>::default();
         state.keep_cell(watch, cell.clone());
-        cell
+        ArmedWatch::new(cell, self.unwatch_handle.clone(), watch.to_u64())
     }
 }
 
@@ -232,6 +263,38 @@ fn is_dated(request: &Request) -> bool {
 impl Backend for Embedded {
     fn submit(&self, request: Request) -> Response {
         self.carry_out(request)
+    }
+
+    fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
+        let session = self.session;
+        let entered = self.change(
+            true,
+            |core, effects, now| core.enter(session, entry, now, effects),
+            |state, entered| {
+                let (entry, ahead) = entered?;
+                let turn = ahead.map(|ahead| state.turn_behind(ahead));
+                Some(Entered { entry, turn })
+            },
+        );
+        entered?
+    }
+
+    fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
+        if let Some(turn) = turn {
+            self.unwatch_handle.unwatch(turn.watch);
+        }
+        let session = self.session;
+        let left = self.change(
+            false,
+            |core, effects, now| core.leave(session, entry, reason, now, effects),
+            |_, left| left,
+        );
+        left == Some(true)
+    }
+
+    fn has_entry(&self, entry: EntryKey) -> bool {
+        let state = self.engine.state.lock();
+        state.core.entry_of(self.session, entry).is_some()
     }
 
     fn status(&self) -> &Arc<SessionStatus> {

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::protocol::{OpReply, Predecessor, ReadReply, Reply};
 use crate::types::Zxid;
 use crate::wake::wake;
-use crate::watch::WatchedEvent;
+use crate::watch::News;
 
 /// Queue of the messages to a served session. The connection takes them out, encodes them and sends them.
 pub(crate) struct Outbox {
@@ -55,10 +55,10 @@ pub(crate) struct Item {
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    Event {
+    News {
         /// Meaningless where the event answers a setWatches.
         watch: WatchKey,
-        event: WatchedEvent,
+        news: News,
     },
     /// The answer to the oldest request that has none yet; the zxid is the last one applied.
     Answer {
@@ -115,13 +115,13 @@ impl Outbox {
         self.is_asked.swap(false, Ordering::AcqRel)
     }
 
-    /// Adds an event. Returns true if the connection must be woken.
-    pub(super) fn put_event(&self, bound: Zxid, watch: WatchKey, event: WatchedEvent) -> bool {
+    /// Adds the news of a watch. Returns true if the connection must be woken.
+    pub(super) fn put_news(&self, bound: Zxid, watch: WatchKey, news: News) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
             return false;
         }
-        let item = Item::new(bound, Message::Event { watch, event });
+        let item = Item::new(bound, Message::News { watch, news });
         // Events arrive unasked, so only closing the connection bounds them. The session lives on: its client comes
         // back and asks which watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
@@ -297,7 +297,10 @@ pub(crate) enum Taken {
 impl Item {
     fn new(bound: Zxid, what: Message) -> Self {
         let more = match &what {
-            Message::Event { event, .. } => event.path.as_str().len(),
+            Message::News { news, .. } => match news {
+                News::Event(event) => event.path.as_str().len(),
+                News::Departure { .. } => 0,
+            },
             Message::Answer { answer, .. } => match answer {
                 Ok(reply) => bytes_of(reply),
                 Err(error) => bytes_of_error(error),

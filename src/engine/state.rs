@@ -14,7 +14,8 @@ use super::sessions::{Peer, SessionTable};
 use super::stalls::StallMeter;
 use crate::backend::SessionStatus;
 use crate::clock::{BootInstant, Clock};
-use crate::core::{Core, Effects, End, Fired, SessionRef, WatchKey};
+use crate::core::{Ahead, Core, Effects, End, Fired, SessionRef, WatchKey};
+use crate::entry::Turn;
 use crate::error::Result;
 use crate::protocol::Request;
 use crate::types::{SessionState, Zxid};
@@ -99,6 +100,21 @@ impl State {
         match &self.durable {
             Some(durable) => durable.admit(&self.core, session, request),
             None => Ok(Zxid(0)),
+        }
+    }
+
+    /// Returns true if an answer to a session of this process about its own entries need not wait for the log: there is
+    /// none, or it keeps nothing of such a session, and holds nothing back from this one.
+    #[inline]
+    pub(super) fn answers_at_once(&mut self, slot: u32) -> bool {
+        match &self.durable {
+            None => true,
+            Some(durable) => {
+                let bound = *self.sessions.bound(slot);
+                durable.check().is_ok()
+                    && !self.core.logs_session(slot)
+                    && durable.passage(bound).is_none()
+            }
         }
     }
 
@@ -218,7 +234,7 @@ impl State {
             let outbox = outbox.clone();
             // An event shows the transaction of the call that fired it, which `bind` knows.
             let bound = self.bind(fired.slot, Zxid(0));
-            if outbox.put_event(bound, fired.watch, fired.event) {
+            if outbox.put_news(bound, fired.watch, fired.news) {
                 wakeups.outboxes.push(outbox);
             }
             return;
@@ -235,12 +251,12 @@ impl State {
         };
         let Some(cell) = cell else { return };
         if let Some(durable) = &self.durable {
-            if durable.deliver(self.sessions.bound(fired.slot), &cell, fired.event) {
+            if durable.deliver(self.sessions.bound(fired.slot), &cell, fired.news) {
                 wakeups.wake(cell);
             }
             return;
         }
-        cell.put(fired.event);
+        cell.put(fired.news);
         wakeups.wake(cell);
     }
 
@@ -253,6 +269,18 @@ impl State {
         }
         self.alarm = Some(due);
         self.alarm
+    }
+
+    /// Returns the turn of an entry behind another.
+    pub(super) fn turn_behind(&mut self, ahead: Ahead) -> Turn {
+        let cell = Arc::<WatchCell>::default();
+        self.keep_cell(ahead.watch, cell.clone());
+        Turn {
+            cell,
+            watch: ahead.watch.to_u64(),
+            ahead: ahead.role,
+            is_own: ahead.is_own,
+        }
     }
 
     /// Keeps the cell of a watch.

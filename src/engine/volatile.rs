@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::future::BoxFuture;
 use crate::protocol::Request;
 use crate::types::Zxid;
-use crate::watch::{WatchCell, WatchedEvent};
+use crate::watch::{News, WatchCell};
 
 pub(super) enum Durable {}
 
@@ -49,7 +49,7 @@ impl Durable {
         match *self {}
     }
 
-    pub(super) fn deliver(&self, _: &mut Zxid, _: &Arc<WatchCell>, _: WatchedEvent) -> bool {
+    pub(super) fn deliver(&self, _: &mut Zxid, _: &Arc<WatchCell>, _: News) -> bool {
         match *self {}
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 use crate::wake::wake_all;
-use crate::watch::{WatchCell, WatchedEvent};
+use crate::watch::{News, WatchCell};
 
 /// Barrier between the store and its clients: events, in one order, and replies wait behind it until the log has the
 /// transactions that they reveal.
@@ -49,7 +49,7 @@ struct Inner {
 struct HeldEvents {
     zxid: Zxid,
     cell: Arc<WatchCell>,
-    event: WatchedEvent,
+    news: News,
 }
 
 /// A reply that waits.
@@ -108,24 +108,19 @@ impl DurabilityBarrier {
 
     /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that
     /// it waits for, or `None` if it is not held: then it is in its cell, or the cell has ended.
-    pub(crate) fn hold(
-        &self,
-        zxid: Zxid,
-        cell: &Arc<WatchCell>,
-        event: WatchedEvent,
-    ) -> Option<Zxid> {
+    pub(crate) fn hold(&self, zxid: Zxid, cell: &Arc<WatchCell>, news: News) -> Option<Zxid> {
         let mut inner = self.inner.lock();
         // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
         // Checked again under the lock: `open` may have run since the caller checked, and would not come back for an
         // event that is queued now.
         if self.is_open_to(zxid) {
-            cell.put(event);
+            cell.put(news);
             return None;
         }
         let cell = cell.clone();
         match inner.failure.clone() {
-            None => inner.events.push_back(HeldEvents { zxid, cell, event }),
+            None => inner.events.push_back(HeldEvents { zxid, cell, news }),
             Some(failure) => {
                 cell.end(failure);
                 return None;
@@ -144,7 +139,7 @@ impl DurabilityBarrier {
             return;
         }
         while let Some(held) = inner.events.pop_front_if(|held| held.zxid <= zxid) {
-            held.cell.put(held.event);
+            held.cell.put(held.news);
             woken.push(held.cell);
         }
         // After the events are in their cells: a reply that sees the new value without the lock is behind them. The

@@ -4,15 +4,13 @@
 //! watchers for users. So there is one type from the core to the user, and one place that puts watchers for keys
 //! ([`Reply::with_watchers`]).
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::{Stat, Zxid};
-use crate::watch::{PersistentWatcher, WatchCell, Watcher};
+use crate::watch::{ArmedWatch, PersistentWatcher, Watcher};
 
 /// A store's answer to a request. `W` stands for a watch that fires once, `P` for one that stays.
 #[derive(Debug)]
@@ -96,10 +94,9 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces the key of the watch that was armed, if there is one, by a watcher of the cell that `cell` makes for
-    /// it.
+    /// Replaces the key of the watch that was armed, if there is one, by a watcher of what `armed` makes of it.
     #[inline]
-    pub(crate) fn with_watchers(self, cell: impl FnOnce(K) -> Arc<WatchCell>) -> Reply {
+    pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
             // The replies to a free lock and to its release, field by field: the others are copied as a whole.
             Self::Enqueued {
@@ -121,23 +118,23 @@ impl<K> Reply<K, K> {
                 path,
                 czxid,
                 ahead: Predecessor::Blocked {
+                    watcher: Watcher::of_waiter(armed(watcher), by.clone()),
                     by,
-                    watcher: Watcher::of_cell(cell(watcher)),
                     count,
                 },
             },
-            other => other.map_watchers(cell),
+            other => other.map_watchers(armed),
         }
     }
 
     #[inline(never)]
-    fn map_watchers(self, cell: impl FnOnce(K) -> Arc<WatchCell>) -> Reply {
+    fn map_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
             Self::Created { path, stat } => Reply::Created { path, stat },
             Self::Done => Reply::Done,
             Self::Exists { stat, watcher } => Reply::Exists {
                 stat,
-                watcher: watcher.map(cell).map(Watcher::of_cell),
+                watcher: watcher.map(armed).map(Watcher::of),
             },
             Self::Data {
                 data,
@@ -146,7 +143,7 @@ impl<K> Reply<K, K> {
             } => Reply::Data {
                 data,
                 stat,
-                watcher: watcher.map(cell).map(Watcher::of_cell),
+                watcher: watcher.map(armed).map(Watcher::of),
             },
             Self::Stat(stat) => Reply::Stat(stat),
             Self::Acl { acl, stat } => Reply::Acl { acl, stat },
@@ -157,33 +154,31 @@ impl<K> Reply<K, K> {
             } => Reply::Children {
                 names,
                 stat,
-                watcher: watcher.map(cell).map(Watcher::of_cell),
+                watcher: watcher.map(armed).map(Watcher::of),
             },
             Self::Multi(replies) => Reply::Multi(replies),
             Self::MultiRead(replies) => Reply::MultiRead(replies),
             Self::Paths(paths) => Reply::Paths(paths),
             Self::Count(count) => Reply::Count(count),
-            Self::Watching(watch) => Reply::Watching(PersistentWatcher::of_cell(cell(watch))),
+            Self::Watching(watch) => Reply::Watching(PersistentWatcher::of(armed(watch))),
             Self::Enqueued { path, czxid, ahead } => Reply::Enqueued {
                 path,
                 czxid,
-                ahead: ahead.map(|watch| Watcher::of_cell(cell(watch))),
+                ahead: ahead.map(armed),
             },
-            Self::Predecessor(predecessor) => {
-                Reply::Predecessor(predecessor.map(|watch| Watcher::of_cell(cell(watch))))
-            }
+            Self::Predecessor(predecessor) => Reply::Predecessor(predecessor.map(armed)),
             Self::Queue { names, sorted } => Reply::Queue { names, sorted },
         }
     }
 }
 
-impl<W> Predecessor<W> {
-    fn map<X>(self, watcher_of: impl FnOnce(W) -> X) -> Predecessor<X> {
+impl<K> Predecessor<K> {
+    fn map(self, armed: impl FnOnce(K) -> ArmedWatch) -> Predecessor {
         match self {
             Self::Clear => Predecessor::Clear,
             Self::Blocked { by, watcher, count } => Predecessor::Blocked {
+                watcher: Watcher::of_waiter(armed(watcher), by.clone()),
                 by,
-                watcher: watcher_of(watcher),
                 count,
             },
             Self::Gone => Predecessor::Gone,

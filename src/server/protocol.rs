@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::protocol::Reply;
 use crate::types::Zxid;
-use crate::watch::{WatchMode, WatchedEvent};
+use crate::watch::{News, WatchMode};
 use crate::wire::{
     self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refusal, Refused,
     ReplyHeader, Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,
@@ -314,18 +314,22 @@ impl ProtocolState {
     pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            Message::Event { watch, event } => self.encode_event(watch, &event),
+            Message::News { watch, news } => self.encode_news(watch, &news),
             Message::Answer { zxid, answer } => self.encode_response(zxid, &answer, now),
         }
         self.delta.sent_bytes += (self.out.len() - start) as u64;
     }
 
-    fn encode_event(&mut self, watch: WatchKey, event: &WatchedEvent) {
+    fn encode_news(&mut self, watch: WatchKey, news: &News) {
         self.delta.events += 1;
-        let zxid = event.zxid.map(|zxid| zxid.0);
-        put_frame(&mut self.out, |to| match event.predecessor_gone {
-            Some(gone) => put_departure(&wire::departure(&watch, gone), zxid.unwrap_or(-1), to),
-            None => put_event(&wire::event(event), zxid, to),
+        put_frame(&mut self.out, |to| match news {
+            News::Departure { zxid, gone } => {
+                put_departure(&wire::departure(&watch, *gone), zxid.0, to)
+            }
+            News::Event(event) => {
+                let zxid = event.zxid.map(|zxid| zxid.0);
+                put_event(&wire::event(event), zxid, to)
+            }
         });
     }
 

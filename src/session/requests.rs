@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use super::Session;
 use crate::acl::Acl;
+use crate::entry::{Entered, EntryKey, NewEntry, Turn};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::protocol::{
@@ -17,7 +19,7 @@ use crate::protocol::{
     Response, unexpected,
 };
 use crate::types::{CreateMode, Stat, Zxid};
-use crate::watch::{PersistentWatcher, WatchMode, Watcher};
+use crate::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
 
 impl Session {
     /// Creates a znode with the session's access control list, and returns its path, sequence number included, and
@@ -343,6 +345,34 @@ impl Session {
             Reply::Enqueued { path, czxid, ahead } => Ok((path, czxid, ahead)),
             reply => unexpected("enqueue", reply),
         })
+    }
+
+    /// Joins a queue as [`enqueue`](Self::enqueue) does, where the store is in this process: at once, without a request
+    /// and without a path. `None`, and nothing was done, on any other store, and where only a request can do it (a
+    /// missing queue, a refusal, a session with a timeout): then send that.
+    ///
+    /// The caller is responsible for the entry, and has it [leave](Self::leave).
+    #[inline]
+    pub fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
+        match fork::is_forked() || !self.0.scale.takes_entry(entry) {
+            true => None,
+            false => self.0.backend.enter(entry),
+        }
+    }
+
+    /// Deletes an entry that [`enter`](Self::enter) has created, with its `turn` if it still waits for that. `reason` is
+    /// told to the entry behind. Returns false if only a request can do it: then send [`delete`](Self::delete) or
+    /// [`withdraw`](Self::withdraw).
+    #[inline]
+    pub fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
+        !fork::is_forked() && self.0.backend.leave(entry, turn, reason)
+    }
+
+    /// Returns true if an entry that [`enter`](Self::enter) has created exists. If not, [`exists`](Self::exists) tells
+    /// why.
+    #[inline]
+    pub fn has_entry(&self, entry: EntryKey) -> bool {
+        !fork::is_forked() && self.0.backend.has_entry(entry)
     }
 
     /// Returns an entry's present predecessor.

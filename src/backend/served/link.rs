@@ -31,7 +31,7 @@ use crate::fork;
 use crate::path::ZnodePath;
 use crate::protocol::{Request, Response};
 use crate::tls::TlsError;
-use crate::watch::{Unwatch, WatchCell};
+use crate::watch::{ArmedWatch, Unwatch, WatchCell};
 
 /// One session at a server.
 pub(super) struct Link {
@@ -262,9 +262,9 @@ impl Link {
                     let cells = &mut inner.cells;
                     let with_cells = reply.map(|reply| {
                         reply.with_watchers(|key| {
-                            let cell = Arc::new(WatchCell::new(self.clone(), key));
+                            let cell = Arc::<WatchCell>::default();
                             cells.insert(key, cell.clone());
-                            cell
+                            ArmedWatch::new(cell, self.clone(), key)
                         })
                     });
                     Delivery::Reply(cell, with_cells)

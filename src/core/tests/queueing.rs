@@ -111,10 +111,7 @@ fn a_departure_wakes_its_watcher_alone() {
     let Predecessor::Blocked { watcher: watch, .. } = entries[5].1 else {
         panic!()
     };
-    assert_eq!(
-        store.fired(),
-        [(watch, NodeDeleted, entries[4].0.to_string())]
-    );
+    assert_eq!(store.fired(), [(watch, NodeDeleted, "ahead".into())]);
 }
 
 /// The departures since the last call: the watch, true if its waiter is clear, and the reason.
@@ -122,8 +119,10 @@ fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
         .filter_map(|fired| {
-            let departure = fired.event.predecessor_gone?;
-            Some((fired.watch, departure.clear, departure.reason))
+            let News::Departure { gone, .. } = fired.news else {
+                return None;
+            };
+            Some((fired.watch, gone.clear, gone.reason))
         })
         .collect()
 }

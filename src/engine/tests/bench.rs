@@ -32,7 +32,7 @@ pub(super) fn told(connection: &Connection) -> (Vec<Message>, Taken) {
 pub(super) fn answer(connection: &Connection) -> Option<Result<CoreReply>> {
     match told(connection).0.pop()? {
         Message::Answer { answer, .. } => Some(answer),
-        Message::Event { event, .. } => panic!("{event:?}"),
+        Message::News { news, .. } => panic!("{news:?}"),
     }
 }
 

@@ -514,7 +514,7 @@ impl Burst {
         while self.client.outbox().take(1 << 20, may_leave, &mut said) == Taken::Some {}
         let answers = said.into_iter().filter_map(|what| match what {
             Message::Answer { answer, .. } => Some(answer),
-            Message::Event { .. } => None,
+            Message::News { .. } => None,
         });
         let before = self.answers.len();
         self.answers.extend(answers);

@@ -148,7 +148,10 @@ fn messages_leave_in_the_order_of_their_events() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::Event { event, .. } => format!("{:?} {}", event.kind, event.path),
+            Message::News { news, .. } => {
+                let event = news.event();
+                format!("{:?} {}", event.kind, event.path)
+            }
             Message::Answer { answer, .. } => answer.as_ref().map_or_else(
                 |error| format!("{error}"),
                 |reply| {
@@ -333,7 +336,8 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::Event { event, .. } => {
+            Message::News { news, .. } => {
+                let event = news.event();
                 format!("{:?} {} {:?}", event.kind, event.path, event.zxid)
             }
             Message::Answer { .. } => "answer".to_owned(),

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::protocol::{Reply, SharedReply};
 use crate::types::SessionState;
 use crate::wake::wake;
-use crate::watch::{WatchCell, WatchedEvent};
+use crate::watch::{News, WatchCell, WatchedEvent};
 
 /// Deliveries of one session, oldest first.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Link {
                 cell.waker.take().into_iter().for_each(wake);
             }
             Delivery::Event(cell, event) => {
-                cell.put(event);
+                cell.put(News::Event(event));
                 cell.wake();
             }
             Delivery::Interrupted(cell) => {
