@@ -63,11 +63,16 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Deletes an entry that [`enter`](Self::enter) has created, and disarms its watch, if it still waits for its `turn`.
-    /// Returns false if nothing was done but disarming the watch: send [`Request::Delete`] or [`Request::Withdraw`].
-    fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
-        let _ = (entry, turn, reason);
+    /// Deletes an entry that [`enter`](Self::enter) has created. Returns false if nothing was done: send
+    /// [`Request::Delete`] or [`Request::Withdraw`].
+    fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
+        let _ = (entry, reason);
         false
+    }
+
+    /// Disarms the watch by which an entry waits for its turn.
+    fn forget(&self, turn: &Turn) {
+        let _ = turn;
     }
 
     /// Returns true if an entry that [`enter`](Self::enter) has created exists. False may have other reasons: send

@@ -120,9 +120,8 @@ pub struct Entered {
 
 /// The wait of an entry for the one ahead of it: a future of the departure of that.
 ///
-/// Dropping it disarms nothing: the watch goes with the entry ([`Session::leave`](crate::Session::leave)), or when it
-/// fires.
-#[must_use = "await it, or leave the queue"]
+/// Dropping it leaves its watch armed until the entry ahead goes: see [`Session::forget`](crate::Session::forget).
+#[must_use = "await it, or forget it"]
 pub struct Turn {
     pub(crate) cell: Arc<WatchCell>,
     pub(crate) watch: u64,

@@ -13,12 +13,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, ZnodePath};
+use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
 
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::{IntoLockPath, LockPath};
+use crate::path::IntoLockPath;
 use crate::queue_lock::QueueLock;
 
 pub use leader::Leader;
@@ -62,7 +62,7 @@ const DATA: &str = "data";
 #[derive(Clone)]
 pub struct Election {
     client: Client,
-    path: LockPath,
+    queue: Arc<QueueHandle>,
     role_state: Arc<RoleState>,
 }
 
@@ -74,14 +74,14 @@ impl Election {
     pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.into_lock_path()?,
+            queue: path.into_lock_path()?.into_queue(),
             role_state: Arc::default(),
         })
     }
 
     /// Returns the znode under which the candidates stand.
     pub fn path(&self) -> &ZnodePath {
-        self.path.as_znode()
+        self.queue.path()
     }
 
     /// Returns the client that the election speaks through.
@@ -217,7 +217,7 @@ impl Election {
     fn queue_lock(&self) -> QueueLock<'_> {
         QueueLock {
             client: &self.client,
-            path: self.path(),
+            queue: &self.queue,
             kind: Kind::Candidate,
         }
     }
@@ -226,7 +226,7 @@ impl Election {
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election")
-            .field("path", &self.path)
+            .field("path", self.path())
             .field("client", &self.client)
             .finish()
     }

@@ -124,7 +124,12 @@ impl Guard {
 
     /// Returns true if the znode exists, in a store that answers at once.
     fn stands(&self) -> bool {
-        match self.session.exists(&self.held.path).now_or_never() {
+        if let Some(entry) = self.held.node.key()
+            && self.session.has_entry(entry)
+        {
+            return self.reason().is_none();
+        }
+        match self.session.exists(self.held.node.path()).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
                 if self.lost.set(LostReason::Revoked).is_ok() {
                     self.holder().report_lost(LostReason::Revoked);
@@ -163,7 +168,7 @@ impl Guard {
         }
         let reason = loss(
             &self.session,
-            &self.held.path,
+            self.held.node.path(),
             &self.held.lease,
             WatchScope::Removal,
             None,
@@ -188,7 +193,13 @@ impl Guard {
         }
         let listener = self.listener();
         let look = WatchScope::Requests(&listener);
-        let loss = loss(&self.session, &self.held.path, &self.held.lease, look, None);
+        let loss = loss(
+            &self.session,
+            self.held.node.path(),
+            &self.held.lease,
+            look,
+            None,
+        );
         // Needs no waker of its own: the future polled before it fills the listener.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
@@ -219,7 +230,7 @@ impl Guard {
 
     /// Returns the holder's znode.
     pub fn path(&self) -> &ZnodePath {
-        &self.held.path
+        self.held.node.path()
     }
 
     /// Returns the session that holds.
@@ -275,7 +286,7 @@ impl Drop for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("path", &self.held.path)
+            .field("path", self.held.node.path())
             .field("fencing_token", &self.held.token)
             .field("held", &self.reason().is_none())
             .finish()

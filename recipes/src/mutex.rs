@@ -1,9 +1,10 @@
 //! [`Mutex`]: the fair lock, one queue in which every entry blocks those behind it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, ZnodePath};
+use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
 
 #[cfg(doc)]
 use crate::error::LockError;
@@ -11,7 +12,7 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::{IntoLockPath, LockPath};
+use crate::path::IntoLockPath;
 use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
@@ -42,7 +43,7 @@ use crate::queue_lock::QueueLock;
 #[derive(Clone)]
 pub struct Mutex {
     client: Client,
-    path: LockPath,
+    queue: Arc<QueueHandle>,
 }
 
 impl Mutex {
@@ -53,13 +54,13 @@ impl Mutex {
     pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.into_lock_path()?,
+            queue: path.into_lock_path()?.into_queue(),
         })
     }
 
     /// Returns the parent znode of the queue.
     pub fn path(&self) -> &ZnodePath {
-        self.path.as_znode()
+        self.queue.path()
     }
 
     /// Returns the client of the mutex.
@@ -130,7 +131,7 @@ impl Mutex {
     fn queue_lock(&self) -> QueueLock<'_> {
         QueueLock {
             client: &self.client,
-            path: self.path(),
+            queue: &self.queue,
             kind: Kind::Mutex,
         }
     }
@@ -139,7 +140,7 @@ impl Mutex {
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex")
-            .field("path", &self.path)
+            .field("path", self.path())
             .field("client", &self.client)
             .finish()
     }

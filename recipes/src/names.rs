@@ -1,8 +1,8 @@
 //! Names of queue entries: Curator's, so that clients of several libraries share a path.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
-use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
+use lockkeeper_store::{Blockers, EntryName, EntryRole, SEMAPHORE_CHILDREN, Session, sequence_of};
 
 /// Kind of an entry. Its name tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Kind {
     pub(crate) const COUNT: usize = 6;
 
     /// Longest name of an entry without its number, with the slash before it.
-    pub(crate) const NAME_BYTES: usize = 1 + PREFIX.len() + UUID_CHARS + "-__READ__".len();
+    pub(crate) const NAME_BYTES: usize = 1 + EntryName::MAX_BYTES;
 
     /// Returns the recipe's name, as users know it.
     pub(crate) fn title(self) -> &'static str {
@@ -61,14 +61,22 @@ impl Kind {
         }
     }
 
-    /// Returns the end of an entry's name before its number.
-    fn suffix(self) -> &'static str {
+    /// Returns the role of its entries, which the end of their names tells.
+    fn entry_role(self) -> EntryRole {
         match self {
-            Self::Mutex | Self::Acquirer => "-lock-",
-            Self::Read => "-__READ__",
-            Self::Write => "-__WRIT__",
-            Self::Lease => "-lease-",
-            Self::Candidate => "-latch-",
+            Self::Mutex | Self::Acquirer => EntryRole::Lock,
+            Self::Read => EntryRole::Read,
+            Self::Write => EntryRole::Write,
+            Self::Lease => EntryRole::Lease,
+            Self::Candidate => EntryRole::Latch,
+        }
+    }
+
+    /// Returns true if an entry of this role, ahead of one of this kind, is a contender of the same recipe.
+    pub(crate) fn waits_for(self, ahead: EntryRole) -> bool {
+        match self {
+            Self::Read | Self::Write => matches!(ahead, EntryRole::Read | EntryRole::Write),
+            _ => ahead == self.entry_role(),
         }
     }
 
@@ -89,7 +97,7 @@ impl Kind {
     pub(crate) fn is_own(self, child: &str) -> bool {
         // On bytes: cutting a text could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
-        child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
+        child.as_bytes()[..child.len() - digits].ends_with(self.entry_role().suffix().as_bytes())
     }
 
     /// Returns the other recipe to which a child belongs, if its name tells: an entry's name, or that of a part of a
@@ -107,11 +115,12 @@ impl Kind {
 
     /// Writes out an entry's name, without its number: `_c_<uuid>-lock-`.
     pub(crate) fn name(self, id: EntryId) -> String {
-        let head = std::str::from_utf8(&id.head).expect("hexadecimal digits are ASCII");
-        let mut name = String::with_capacity(head.len() + self.suffix().len());
-        name.push_str(head);
-        name.push_str(self.suffix());
-        name
+        self.entry_name(id).to_string()
+    }
+
+    /// Returns the same by its parts.
+    pub(crate) fn entry_name(self, id: EntryId) -> EntryName {
+        EntryName::new(id.0, self.entry_role())
     }
 }
 
@@ -263,63 +272,38 @@ pub(crate) fn is_writer(name: &str) -> bool {
     name.contains("__WRIT__")
 }
 
+/// Prefix of names with an id that their library has drawn for one attempt.
 const PREFIX: &str = "_c_";
-const UUID_CHARS: usize = 36;
 
-/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode again after a lost reply to its create.
+/// Unique id of an entry: a UUID, a part of its name. It finds the znode again after a lost reply to its create.
 ///
 /// Each thread draws a version 4 UUID at random, and counts up from it in the last twelve digits: the ranges of two threads
-/// meet only if the 74 random bits before these are equal. A UUID drawn and formatted for each entry would cost more than
-/// all other bookkeeping of an uncontended lock.
+/// meet only if the 74 random bits before these are equal. A UUID drawn for each entry would cost more than all other
+/// bookkeeping of an uncontended lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(align(8))] // so that a check of the text takes a word at a time
-pub(crate) struct EntryId {
-    head: [u8; HEAD_BYTES],
-}
+pub(crate) struct EntryId(u128);
 
-const HEAD_BYTES: usize = PREFIX.len() + UUID_CHARS;
-
-/// Number of digits at the end of a UUID that are counted on.
-const COUNTED_DIGITS: usize = 12;
+/// The bits of a UUID that are counted on: its last twelve digits.
+const COUNTED: u128 = (1 << 48) - 1;
 
 impl EntryId {
     /// Returns the next id of this thread.
     pub(crate) fn fresh() -> Self {
         thread_local! {
-            static NEXT: RefCell<EntryId> = RefCell::new(EntryId::random());
+            static NEXT: Cell<EntryId> = Cell::new(EntryId::random());
         }
-        NEXT.with_borrow_mut(|next| {
-            let id = *next;
-            next.count_on();
-            id
-        })
+        NEXT.with(|next| next.replace(next.get().next()))
     }
 
     fn random() -> Self {
         let mut bytes = seed();
         bytes[6] = bytes[6] & 0x0f | 0x40; // version 4
         bytes[8] = bytes[8] & 0x3f | 0x80; // variant 1
-        let mut head = [b'-'; HEAD_BYTES];
-        head[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        let places = (0..UUID_CHARS).filter(|at| ![8, 13, 18, 23].contains(at));
-        for (at, digit) in places.zip(digits) {
-            head[PREFIX.len() + at] = b"0123456789abcdef"[usize::from(digit)];
-        }
-        Self { head }
+        Self(u128::from_be_bytes(bytes))
     }
 
-    fn count_on(&mut self) {
-        for digit in self.head[HEAD_BYTES - COUNTED_DIGITS..].iter_mut().rev() {
-            *digit = match *digit {
-                b'f' => b'0',
-                b'9' => b'a',
-                digit => digit + 1,
-            };
-            if *digit != b'0' {
-                break;
-            }
-        }
+    fn next(self) -> Self {
+        Self(self.0 & !COUNTED | self.0.wrapping_add(1) & COUNTED)
     }
 }
 
@@ -348,22 +332,13 @@ mod tests {
 
     #[test]
     fn an_id_is_followed_by_the_next_number() {
-        let id = |uuid: &str| {
-            let mut head = [0; HEAD_BYTES];
-            head.copy_from_slice(format!("_c_{uuid}").as_bytes());
-            EntryId { head }
-        };
+        let id = |end: u128| EntryId(0x0123_4567_89ab_4def_8fff << 48 | end);
         for (one, next) in [
-            ("000000000000", "000000000001"),
-            ("00000000000f", "000000000010"),
-            ("0000000000a9", "0000000000aa"),
-            ("0000000fffff", "000000100000"),
-            ("ffffffffffff", "000000000000"),
+            (0, 1),
+            (0x0000_000f_ffff, 0x0000_0010_0000),
+            (0xffff_ffff_ffff, 0),
         ] {
-            let [mut one, next] =
-                [one, next].map(|end| id(&format!("01234567-89ab-4def-8fff-{end}")));
-            one.count_on();
-            assert_eq!(one, next);
+            assert_eq!(id(one).next(), id(next));
         }
     }
 

@@ -1,8 +1,9 @@
 //! [`LockPath`]: the parent znode of a lock's queue.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
-use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
+use lockkeeper_store::{Error, QueueHandle, SEMAPHORE_CHILDREN, ZnodePath};
 
 /// The path of a lock: the parent znode of its queue.
 ///
@@ -32,6 +33,11 @@ impl LockPath {
     /// [`Error::InvalidPath`] for anything but an absolute znode path, and for the root.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         Self::try_from(ZnodePath::new(path)?)
+    }
+
+    /// Returns the handle of its queue.
+    pub(crate) fn into_queue(self) -> Arc<QueueHandle> {
+        Arc::new(QueueHandle::new(self.0))
     }
 
     /// Returns the lock of this name below this path. Different texts give different paths.

@@ -9,6 +9,7 @@ mod cleanup;
 mod contenders;
 mod grant;
 mod list;
+mod local;
 mod order;
 mod self_deadlock;
 mod sleep;
@@ -24,6 +25,7 @@ pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
 };
 pub(crate) use grant::Grant;
+pub(crate) use local::LocalEntry;
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
 pub(crate) use wait::{WaitOptions, Waiter};
 

@@ -1,7 +1,9 @@
 //! [`QueueLock`]: acquiring the lock of one queue by waiting, under a deadline, or by trying. Shared by all recipes with
 //! one entry for each holder.
 
-use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
+use std::sync::Arc;
+
+use lockkeeper_store::{Client, Error, Lease, Predecessor, QueueHandle, Session, ZnodePath, Zxid};
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -9,17 +11,17 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind, contenders,
-    enqueue, list_queue,
+    Grant, LocalEntry, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind,
+    contenders, enqueue, list_queue,
 };
-use crate::reporter::{is_always_reported, is_traced};
+use crate::reporter::is_always_reported;
 use crate::token::FencingToken;
 
 /// The lock of one queue, as one kind of contender of a client takes it.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) path: &'a ZnodePath,
+    pub(crate) queue: &'a Arc<QueueHandle>,
     pub(crate) kind: Kind,
 }
 
@@ -29,45 +31,74 @@ impl QueueLock<'_> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
-        // A free lock of a store in this process takes no more than this request. Nothing is awaited between it and the
-        // guard, so no drop can come in between, and no claim is needed (invariant 7). The lease is read before: a lapse
-        // during the request then shows.
+        // The lease is read before the entry is created: a lapse meanwhile then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
+        let enter = || LocalEntry::enter(&session, self.queue, self.kind, id, &data);
+        let Some(mut entry) = (!is_always_reported()).then(enter).flatten() else {
+            return Box::pin(self.acquire_by_requests(session.clone(), data, lease, id)).await;
+        };
+        if entry.wait().await && lease.may_grant() {
+            let token = FencingToken::new(entry.key().czxid());
+            let grant = Grant::new(entry.hold(), token, lease);
+            return Ok(Guard::new(session, grant, self.kind, data, None));
+        }
+        let entered = (entry.key().czxid(), entry.into_path());
+        Box::pin(self.acquire_entered(session.clone(), data, id, entered)).await
+    }
+
+    /// Acquires the lock by requests, as every store takes them.
+    async fn acquire_by_requests(
+        self,
+        session: Session,
+        data: EntryData,
+        lease: Lease,
+        id: EntryId,
+    ) -> Result<Guard> {
+        // A free lock of a store in this process takes no more than this request. Nothing is awaited between it and the
+        // guard, so no drop can come in between, and no claim is needed (invariant 7).
+        let create = match enqueue(&session, self.path(), self.kind, id, &data, false) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear)))
                 if lease.may_grant() && !is_always_reported() =>
             {
-                let grant = Grant::new(path, FencingToken::new(czxid), lease);
+                let grant = Grant::new(path.into(), FencingToken::new(czxid), lease);
                 return Ok(Guard::new(session, grant, self.kind, data, None));
             }
             create => create,
         };
-        let wait_options = WaitOptions {
-            data,
-            count: is_traced(),
-            queue_limit: None,
-            only_if_free: false,
-            progress: None,
-        };
+        let wait_options = WaitOptions::new(data);
         let queue = self.queue(&session);
-        let mut waiter = Waiter::submitted(queue, &wait_options, None, lease, (id, create));
-        let grant = waiter.acquire().await?;
-        drop(waiter);
-        let grant = grant.expect("only a try comes back without the lock");
-        Ok(Guard::new(
-            session,
-            grant,
-            self.kind,
-            wait_options.data,
-            None,
-        ))
+        let waiter = Waiter::submitted(queue, &wait_options, None, lease, (id, create));
+        let grant = waiter.granted().await?;
+        Ok(self.guard(session, grant, wait_options.data))
+    }
+
+    /// Acquires the lock for an entry that has joined the queue and waits.
+    async fn acquire_entered(
+        self,
+        session: Session,
+        data: EntryData,
+        id: EntryId,
+        entered: (Zxid, ZnodePath),
+    ) -> Result<Guard> {
+        let wait_options = WaitOptions::new(data);
+        let waiter = Waiter::entered_before(self.queue(&session), &wait_options, id, entered);
+        let grant = waiter.granted().await?;
+        Ok(self.guard(session, grant, wait_options.data))
+    }
+
+    fn guard(self, session: Session, grant: Grant, data: EntryData) -> Guard {
+        Guard::new(session, grant, self.kind, data, None)
+    }
+
+    fn path(&self) -> &ZnodePath {
+        self.queue.path()
     }
 
     /// Acquires the lock with the caller's options, under one deadline.
     pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
         let deadline = options.start(self.client);
         let wait = self.contend(options, false);
-        let guard = deadline.run(self.path, self.path, wait).await?;
+        let guard = deadline.run(self.path(), self.path(), wait).await?;
         Ok(guard.expect("only a try comes back without the lock"))
     }
 
@@ -81,7 +112,7 @@ impl QueueLock<'_> {
             }
             self.contend(options, true).await
         };
-        deadline.run(self.path, self.path, attempt).await
+        deadline.run(self.path(), self.path(), attempt).await
     }
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
@@ -98,7 +129,7 @@ impl QueueLock<'_> {
     fn queue<'a>(&'a self, session: &'a Session) -> Queue<'a> {
         Queue {
             session,
-            path: self.path,
+            path: self.queue.path(),
             kind: self.kind,
         }
     }
@@ -106,7 +137,7 @@ impl QueueLock<'_> {
     /// Returns true if one of these children of the queue would block. `is_index`: they are from the store's index, which
     /// has ephemeral znodes only.
     async fn is_taken(self, session: &Session, names: Vec<String>, is_index: bool) -> Result<bool> {
-        check_kind(session, self.path, self.kind, &names).await?;
+        check_kind(session, self.path(), self.kind, &names).await?;
         let contenders = contenders(session, &names).into_iter();
         let blocking: Vec<_> = contenders
             .map(|(_, name)| name)
@@ -115,7 +146,7 @@ impl QueueLock<'_> {
         if is_index {
             return Ok(!blocking.is_empty());
         }
-        Ok(any_contends(session, self.path, &blocking).await?)
+        Ok(any_contends(session, self.path(), &blocking).await?)
     }
 
     /// Returns true if a list of the queue shows a contender that would block.
@@ -123,7 +154,7 @@ impl QueueLock<'_> {
         let session = self.client.session().await?;
         // For an exclusive contender the head alone tells; ahead of the first writer may be any number of readers. 0: all.
         let limit = usize::from(self.kind.is_exclusive());
-        match list_queue(&session, self.path, limit, synced).await {
+        match list_queue(&session, self.path(), limit, synced).await {
             Ok((names, is_index)) => self.is_taken(&session, names, is_index).await,
             // Never used, or reaped.
             Err(Error::NoNode { .. }) => Ok(false),

@@ -180,11 +180,11 @@ fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> S
     debug_span!(
         target: TARGET,
         "hold",
-        path = lock_of(held.path.parent(), kind).map(display),
+        path = lock_of(held.node.path().parent(), kind).map(display),
         kind = kind.role(),
         label = label(data),
         session = %session.id(),
-        entry = held.path.name(),
+        entry = held.node.path().name(),
         token = %held.token,
     )
 }

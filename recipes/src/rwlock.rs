@@ -6,14 +6,15 @@ mod convert;
 mod guards;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, ZnodePath};
+use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
 
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::{IntoLockPath, LockPath};
+use crate::path::IntoLockPath;
 use crate::queue_lock::QueueLock;
 
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
@@ -53,7 +54,7 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 #[derive(Clone)]
 pub struct RwLock {
     client: Client,
-    path: LockPath,
+    queue: Arc<QueueHandle>,
 }
 
 impl RwLock {
@@ -64,13 +65,13 @@ impl RwLock {
     pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.into_lock_path()?,
+            queue: path.into_lock_path()?.into_queue(),
         })
     }
 
     /// Returns the znode under which the queue stands.
     pub fn path(&self) -> &ZnodePath {
-        self.path.as_znode()
+        self.queue.path()
     }
 
     /// Returns the client that the lock speaks through.
@@ -269,7 +270,7 @@ impl RwLock {
     fn queue_lock(&self, kind: Kind) -> QueueLock<'_> {
         QueueLock {
             client: &self.client,
-            path: self.path(),
+            queue: &self.queue,
             kind,
         }
     }
@@ -278,7 +279,7 @@ impl RwLock {
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RwLock")
-            .field("path", &self.path)
+            .field("path", self.path())
             .field("client", &self.client)
             .finish()
     }

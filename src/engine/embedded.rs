@@ -279,10 +279,11 @@ impl Backend for Embedded {
         entered?
     }
 
-    fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
-        if let Some(turn) = turn {
-            self.unwatch_handle.unwatch(turn.watch);
-        }
+    fn forget(&self, turn: &Turn) {
+        self.unwatch_handle.unwatch(turn.watch);
+    }
+
+    fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
         let session = self.session;
         let left = self.change(
             false,

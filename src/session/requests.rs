@@ -351,7 +351,8 @@ impl Session {
     /// and without a path. `None`, and nothing was done, on any other store, and where only a request can do it (a
     /// missing queue, a refusal, a session with a timeout): then send that.
     ///
-    /// The caller is responsible for the entry, and has it [leave](Self::leave).
+    /// The caller is responsible for the entry: it [leaves](Self::leave), and a turn that is not awaited is
+    /// [forgotten](Self::forget).
     #[inline]
     pub fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
         match fork::is_forked() || !self.0.scale.takes_entry(entry) {
@@ -360,12 +361,18 @@ impl Session {
         }
     }
 
-    /// Deletes an entry that [`enter`](Self::enter) has created, with its `turn` if it still waits for that. `reason` is
-    /// told to the entry behind. Returns false if only a request can do it: then send [`delete`](Self::delete) or
+    /// Deletes an entry that [`enter`](Self::enter) has created. `reason` is told to the entry behind. Returns false if only a request can do it: then send [`delete`](Self::delete) or
     /// [`withdraw`](Self::withdraw).
     #[inline]
-    pub fn leave(&self, entry: EntryKey, turn: Option<&Turn>, reason: DeleteReason) -> bool {
-        !fork::is_forked() && self.0.backend.leave(entry, turn, reason)
+    pub fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
+        !fork::is_forked() && self.0.backend.leave(entry, reason)
+    }
+
+    /// Disarms the watch by which an entry waits for its turn, before the entry leaves, or waits in another way.
+    pub fn forget(&self, turn: &Turn) {
+        if !fork::is_forked() {
+            self.0.backend.forget(turn);
+        }
     }
 
     /// Returns true if an entry that [`enter`](Self::enter) has created exists. If not, [`exists`](Self::exists) tells

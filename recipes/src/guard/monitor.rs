@@ -160,7 +160,7 @@ impl Guard {
 
     pub(super) fn holder(&self) -> Holder {
         Holder {
-            path: self.held.path.clone(),
+            path: self.held.node.path().clone(),
             kind: self.kind,
             token: self.held.token,
             data: self.data.lock().clone(),

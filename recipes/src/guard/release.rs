@@ -4,7 +4,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use lockkeeper_store::{Call, Cleanup, Error, Op, OpReply, Session, ZnodePath, spawn_detached};
+use lockkeeper_store::{
+    Call, Cleanup, DeleteReason, Error, Op, OpReply, Session, ZnodePath, spawn_detached,
+};
 use tokio::sync::oneshot;
 
 use super::{Guard, lost_with};
@@ -55,28 +57,42 @@ impl Guard {
             .held
             .marker
             .filter(|_| self.kind.is_exclusive())
-            .and_then(|marker| marker.release(self.session.store_id(), self.kind, &self.held.path));
+            .and_then(|marker| {
+                marker.release(self.session.store_id(), self.kind, self.held.node.path())
+            });
         match marker {
             Some(marker) => {
-                let (session, path) = (self.session.clone(), self.held.path.clone());
+                let (session, path) = (self.session.clone(), self.held.node.path().clone());
                 let marked = self.marked_delete(marker);
                 self.in_background(after_marked_delete(session, path, marked))
             }
-            None => match self.session.delete(&self.held.path, None).now_or_never() {
+            None if self.leaves_by_reference() => self.left(Ok(true)),
+            None => match self
+                .session
+                .delete(self.held.node.path(), None)
+                .now_or_never()
+            {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
                 Ok(refused) => {
-                    let (session, path) = (self.session.clone(), self.held.path.clone());
+                    let (session, path) = (self.session.clone(), self.held.node.path().clone());
                     self.in_background(delete_until_gone(session, path, Ok(refused)))
                 }
                 Err(call) => Release::Sent(SentDelete {
                     session: self.session.clone(),
-                    path: self.held.path.clone(),
+                    path: self.held.node.path().clone(),
                     reporter: self.reporter.clone(),
                     call: Some(call),
                 }),
             },
         }
+    }
+
+    /// Deletes the entry by its reference. Returns false where that takes a request.
+    #[inline]
+    fn leaves_by_reference(&self) -> bool {
+        let entry = self.held.node.key();
+        entry.is_some_and(|entry| self.session.leave(entry, DeleteReason::Released))
     }
 
     fn left(&self, answer: Result<bool, Error>) -> Release {
@@ -92,7 +108,7 @@ impl Guard {
     }
 
     fn marked_delete(&self, marker: Op) -> Call<Vec<OpReply>> {
-        let path = self.held.path.clone();
+        let path = self.held.node.path().clone();
         let version = None;
         self.session.multi([Op::Delete { path, version }, marker])
     }

@@ -88,7 +88,7 @@ impl Guard {
             let version = own.version.load(Ordering::Relaxed);
             let writing = self
                 .session
-                .set_data(&self.held.path, data.clone(), Some(version));
+                .set_data(self.held.node.path(), data.clone(), Some(version));
             let ambiguous = match writing.await {
                 Ok(stat) => {
                     own.version.store(stat.version, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Guard {
 
     /// Reads the holder's own znode, delivers a request found there, and merges the writes of others into the metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
-        let reading = retry(|| self.session.get_data(&self.held.path)).await;
+        let reading = retry(|| self.session.get_data(self.held.node.path())).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
         own.version.store(stat.version, Ordering::Relaxed);
         self.listener().hear(&there, &stat);

@@ -150,6 +150,15 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
+    /// Creates a claim of znodes that exist.
+    pub(crate) fn owned(session: &'a Session, names: Names<'a>, nodes: R::Nodes) -> Self {
+        Self {
+            session,
+            names,
+            state: State::Owned(nodes),
+        }
+    }
+
     /// Returns the znodes that are known to exist.
     pub(crate) fn nodes(&self) -> &[ZnodePath] {
         match &self.state {

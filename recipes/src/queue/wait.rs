@@ -33,7 +33,7 @@ use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
 use crate::meter::Outcome;
 use crate::names::{EntryId, contender_number};
-use crate::reporter::Reporter;
+use crate::reporter::{Reporter, is_traced};
 use crate::retry::retry;
 use crate::token::FencingToken;
 
@@ -47,6 +47,19 @@ pub(crate) struct WaitOptions {
     /// Give up at once if an entry ahead blocks.
     pub(crate) only_if_free: bool,
     pub(crate) progress: Option<Progress>,
+}
+
+impl WaitOptions {
+    /// Returns the options of a plain wait.
+    pub(crate) fn new(data: EntryData) -> Self {
+        Self {
+            data,
+            count: is_traced(),
+            queue_limit: None,
+            only_if_free: false,
+            progress: None,
+        }
+    }
 }
 
 /// A contender for a lock, from the create of its entry to the grant. Dropping it leaves the queue.
@@ -100,6 +113,20 @@ impl<'a> Waiter<'a> {
         Self::with(queue, options, events, id, claim, lease)
     }
 
+    /// Creates a contender for an entry that has joined the queue already.
+    pub(crate) fn entered_before(
+        queue: Queue<'a>,
+        options: &'a WaitOptions,
+        id: EntryId,
+        (czxid, path): (Zxid, ZnodePath),
+    ) -> Self {
+        let claim = Claim::owned(queue.session, names(queue, id), [path]);
+        let lease = queue.session.lease();
+        let mut waiter = Self::with(queue, options, None, id, claim, lease);
+        waiter.czxid = czxid;
+        waiter
+    }
+
     #[inline]
     fn with(
         queue: Queue<'a>,
@@ -135,6 +162,12 @@ impl<'a> Waiter<'a> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
+    /// Works as [`acquire`](Self::acquire), for a contender that waits however long it takes.
+    pub(crate) async fn granted(mut self) -> Result<Grant> {
+        let grant = self.acquire().await?;
+        Ok(grant.expect("only a try comes back without the lock"))
+    }
+
     /// Enters the queue and waits for the turn, but takes nothing: dropping the waiter still leaves the queue. For a
     /// batch, which holds nothing before it can hold all.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
@@ -151,6 +184,7 @@ impl<'a> Waiter<'a> {
         // A reply that is ready is taken here: passing it through the future below would copy it.
         let mut step = match self.claim.replied() {
             Some(reply) => self.entered(reply)?,
+            None if self.has_entered() => Step::Recheck,
             None => self.enter(|_| ()).await?,
         };
         self.wait_from(&mut step).await
@@ -466,7 +500,7 @@ impl<'a> Waiter<'a> {
         let marker = self.list.as_ref().and_then(|list| list.marker);
         Grant {
             marker,
-            ..Grant::new(path, token, self.lease.clone())
+            ..Grant::new(path.into(), token, self.lease.clone())
         }
     }
 

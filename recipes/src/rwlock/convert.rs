@@ -112,7 +112,7 @@ impl Conversion {
 
     /// Replaces the znode by that of the other side.
     async fn convert(&mut self) -> Result<()> {
-        let from = self.parts().held.path.clone();
+        let from = self.parts().held.node.path().clone();
         let to = other_side(&from)?;
         let parts = self.parts();
         // Not if Curator's revocation request has replaced the data: the metadata that the holder knows is kept.
@@ -121,7 +121,7 @@ impl Conversion {
         {
             parts.data = EntryData::Written(data);
         }
-        parts.held.path = to;
+        parts.held.node = to.into();
         parts.kind = match parts.kind {
             Kind::Read => Kind::Write,
             _ => Kind::Read,
@@ -134,15 +134,15 @@ impl Conversion {
         let GuardParts { session, held, .. } = self.parts();
         // All names: behind this znode any contender may be the one that came before the conversion. No barrier: this
         // session has seen its own conversion, and so everything committed before it.
-        let others = others(session, &held.path, 0, false).await?;
-        let Some(mine) = created_at(session, &held.path).await.map_err(ended)? else {
+        let others = others(session, held.node.path(), 0, false).await?;
+        let Some(mine) = created_at(session, held.node.path()).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
         // By transaction, not by number: the number was drawn with the first create of this holder. A contender that is
         // gone by now has left: it cannot have been converted, since its own upgrade would have been refused at the
         // first look.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
-        let before = first_such(session, &parent_of(&held.path), &others, came_before).await;
+        let before = first_such(session, &parent_of(held.node.path()), &others, came_before).await;
         Ok(before.map_err(ended)?.is_none().then_some(mine))
     }
 
@@ -156,7 +156,7 @@ impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(GuardParts { session, held, .. }) = &self.parts {
             // The name that the last successful step left. After a failed step its claim removes the other one.
-            remove_all(session, [&held.path]);
+            remove_all(session, [held.node.path()]);
         }
     }
 }

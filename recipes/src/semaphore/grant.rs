@@ -391,7 +391,7 @@ impl<'a> PermitWaiter<'a> {
         // One guard sends the events of all: they are lost and released together.
         let mut events = events;
         let guards = self.leases.take().into_iter().map(|path| {
-            let grant = Grant::new(path, token, lease.clone());
+            let grant = Grant::new(path.into(), token, lease.clone());
             let data = self.terms.data.clone();
             Guard::new(session.clone(), grant, Kind::Lease, data, events.take())
         });
