@@ -58,7 +58,7 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 
     /// Joins a queue without a request, where the store is in this process. `None`, and nothing was done: send
     /// [`Request::Enqueue`].
-    fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
+    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
         let _ = entry;
         None
     }

@@ -249,7 +249,11 @@ impl Client {
         Ok(session)
     }
 
-    fn live_session(&self) -> Result<Option<Session>> {
+    /// Returns the client's session, if it is alive: as [`session`](Self::session), without opening another.
+    ///
+    /// # Errors
+    /// [`Error::SessionClosed`] after [`close`](Self::close), [`Error::Forked`].
+    pub fn live_session(&self) -> Result<Option<Session>> {
         fork::check()?;
         if self.0.first.status().is_alive() {
             return Ok(Some(self.0.first.clone()));

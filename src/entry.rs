@@ -71,14 +71,14 @@ pub(crate) struct NodeKey {
 }
 
 /// An entry to be put in a queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewEntry<'a> {
     /// The queue.
     pub queue: &'a QueueHandle,
     /// The entry's name, which no other entry has.
     pub name: EntryName,
     /// The entry's data.
-    pub data: &'a Bytes,
+    pub data: Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
     /// The entries that block it.

@@ -52,7 +52,10 @@ use self_node::SelfNode;
 /// removal; what makes a lock safe is the [`fencing_token`](Self::fencing_token), checked by the
 /// resource itself.
 #[must_use = "dropping a guard releases the lock"]
-pub struct Guard {
+pub struct Guard(Box<GuardState>);
+
+/// State of a guard. Boxed: a guard is moved several times on its way to its holder.
+struct GuardState {
     session: Session,
     held: Grant,
     kind: Kind,
@@ -87,7 +90,7 @@ impl Guard {
 
     /// Returns the token that the resource must check. It is greater than that of every earlier holder.
     pub fn fencing_token(&self) -> FencingToken {
-        self.held.token
+        self.0.held.token
     }
 
     /// Returns the deadline until which no other client can hold the lock, as far as clocks and the server allow. It moves
@@ -95,7 +98,7 @@ impl Guard {
     ///
     /// This is the session's deadline, and tells nothing of a forced removal: see [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
-        self.session.held_until()
+        self.0.session.held_until()
     }
 
     /// Returns true while the lock can be believed to be held; false from the first doubt on.
@@ -113,7 +116,7 @@ impl Guard {
         if self.reason().is_some() {
             return false;
         }
-        match &self.monitor {
+        match &self.0.monitor {
             Some(monitor) => {
                 monitor.watch_removal();
                 true
@@ -124,14 +127,19 @@ impl Guard {
 
     /// Returns true if the znode exists, in a store that answers at once.
     fn stands(&self) -> bool {
-        if let Some(entry) = self.held.node.key()
-            && self.session.has_entry(entry)
+        if let Some(entry) = self.0.held.node.key()
+            && self.0.session.has_entry(entry)
         {
             return self.reason().is_none();
         }
-        match self.session.exists(self.held.node.path()).now_or_never() {
+        match self
+            .0
+            .session
+            .exists(self.0.held.node.path())
+            .now_or_never()
+        {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
-                if self.lost.set(LostReason::Revoked).is_ok() {
+                if self.0.lost.set(LostReason::Revoked).is_ok() {
                     self.holder().report_lost(LostReason::Revoked);
                 }
                 false
@@ -142,20 +150,21 @@ impl Guard {
     }
 
     fn is_mine(&self, stat: Option<Stat>) -> bool {
-        stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id())
+        stat.is_some_and(|stat| stat.ephemeral_owner == self.0.session.id())
     }
 
     /// Returns the reason of the loss, if the lock is known to be lost. The first reason noted stays, so that all callers
     /// see the same.
     pub(crate) fn reason(&self) -> Option<LostReason> {
-        if let Some(reason) = self.lost.get() {
+        if let Some(reason) = self.0.lost.get() {
             return Some(*reason);
         }
         let told = self
+            .0
             .monitor
             .as_ref()
             .and_then(|monitor| monitor.lost().get().copied());
-        let reason = told.or_else(|| reason_of(&self.held.lease))?;
+        let reason = told.or_else(|| reason_of(&self.0.held.lease))?;
         Some(self.note(reason))
     }
 
@@ -167,9 +176,9 @@ impl Guard {
             return reason;
         }
         let reason = loss(
-            &self.session,
-            self.held.node.path(),
-            &self.held.lease,
+            &self.0.session,
+            self.0.held.node.path(),
+            &self.0.held.lease,
             WatchScope::Removal,
             None,
         )
@@ -194,9 +203,9 @@ impl Guard {
         let listener = self.listener();
         let look = WatchScope::Requests(&listener);
         let loss = loss(
-            &self.session,
-            self.held.node.path(),
-            &self.held.lease,
+            &self.0.session,
+            self.0.held.node.path(),
+            &self.0.held.lease,
             look,
             None,
         );
@@ -225,17 +234,17 @@ impl Guard {
 
     /// Returns the holder's metadata, as written to its znode.
     pub fn metadata(&self) -> LockMetadata {
-        LockMetadata::parse(&self.data.lock().to_bytes()).unwrap_or_default()
+        LockMetadata::parse(&self.0.data.lock().to_bytes()).unwrap_or_default()
     }
 
     /// Returns the holder's znode.
     pub fn path(&self) -> &ZnodePath {
-        self.held.node.path()
+        self.0.held.node.path()
     }
 
     /// Returns the session that holds.
     pub fn session(&self) -> &Session {
-        &self.session
+        &self.0.session
     }
 
     /// Releases the lock and waits until the store has confirmed it.
@@ -253,7 +262,7 @@ impl Guard {
 
     fn note(&self, reason: LostReason) -> LostReason {
         // The monitor's cell is shared with views of this guard: the first reason in it counts for all.
-        let reason = match &self.monitor {
+        let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {
                     // It reports the loss, and would look for a removal much later.
@@ -263,7 +272,7 @@ impl Guard {
             }
             None => reason,
         };
-        *self.lost.get_or_init(|| reason)
+        *self.0.lost.get_or_init(|| reason)
     }
 
     fn note_end(&self, error: Error) -> LockError {
@@ -276,9 +285,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !*self.released.get_mut() && self.send_release().is_under_way() {
+        if !*self.0.released.get_mut() && self.send_release().is_under_way() {
             // The process may end with the next instruction: the delete must be on the connection before (invariant 7).
-            self.session.flush();
+            self.0.session.flush();
         }
     }
 }
@@ -286,8 +295,8 @@ impl Drop for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("path", self.held.node.path())
-            .field("fencing_token", &self.held.token)
+            .field("path", self.0.held.node.path())
+            .field("fencing_token", &self.0.held.token)
             .field("held", &self.reason().is_none())
             .finish()
     }

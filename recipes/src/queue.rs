@@ -24,8 +24,8 @@ pub(crate) use cleanup::{PendingDelete, delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
 };
-pub(crate) use grant::Grant;
-pub(crate) use local::LocalEntry;
+pub(crate) use grant::{Grant, HeldEntry, HeldNode};
+pub(crate) use local::{LocalEntry, enter_locally};
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
 pub(crate) use wait::{WaitOptions, Waiter};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper_store::{Client, Error, Lease, Predecessor, QueueHandle, Session, ZnodePath, Zxid};
+use lockkeeper_store::{Client, Error, Lease, Predecessor, QueueHandle, Session, ZnodePath};
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -11,8 +11,8 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, LocalEntry, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind,
-    contenders, enqueue, list_queue,
+    Grant, HeldEntry, HeldNode, LocalEntry, Queue, Submitted, WaitOptions, Waiter, any_contends,
+    blocks, check_kind, contenders, enqueue, enter_locally, list_queue,
 };
 use crate::reporter::is_always_reported;
 use crate::token::FencingToken;
@@ -25,37 +25,91 @@ pub(crate) struct QueueLock<'a> {
     pub(crate) kind: Kind,
 }
 
+/// Beginning of a wait, as far as it needs no request.
+enum Start {
+    Held(Guard),
+    Entered(Entered),
+    /// Nothing was done.
+    Unsent,
+}
+
+/// A contender that waits in a store of this process.
+struct Entered {
+    entry: LocalEntry,
+    lease: Lease,
+    data: EntryData,
+    id: EntryId,
+}
+
 impl QueueLock<'_> {
     /// Acquires the lock with default options.
     pub(crate) async fn acquire(self) -> Result<Guard> {
-        let session = self.client.session().await?;
+        match self.enter()? {
+            Start::Held(guard) => Ok(guard),
+            Start::Entered(entered) => self.wait(entered).await,
+            Start::Unsent => Box::pin(self.acquire_by_requests()).await,
+        }
+    }
+
+    /// Joins the queue of a store in this process, and takes a free lock. A function of its own, with nothing awaited
+    /// between the entry and the guard: so no drop can come in between (invariant 7), and little is moved.
+    #[inline(never)]
+    fn enter(self) -> Result<Start> {
+        let session = match self.client.live_session()? {
+            Some(session) if !is_always_reported() => session,
+            _ => return Ok(Start::Unsent),
+        };
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
         // The lease is read before the entry is created: a lapse meanwhile then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let enter = || LocalEntry::enter(&session, self.queue, self.kind, id, &data);
-        let Some(mut entry) = (!is_always_reported()).then(enter).flatten() else {
-            return Box::pin(self.acquire_by_requests(session.clone(), data, lease, id)).await;
+        let Some(entered) = enter_locally(&session, self.queue, self.kind, id, &data) else {
+            return Ok(Start::Unsent);
         };
-        if entry.wait().await && lease.may_grant() {
-            let token = FencingToken::new(entry.key().czxid());
-            let grant = Grant::new(entry.hold(), token, lease);
-            return Ok(Guard::new(session, grant, self.kind, data, None));
+        let entry = HeldEntry {
+            queue: self.queue.clone(),
+            name: self.kind.entry_name(id),
+            key: entered.entry,
+        };
+        if entered.turn.is_none() && lease.may_grant() {
+            return Ok(Start::Held(self.guard(session, entry, lease, data)));
         }
-        let entered = (entry.key().czxid(), entry.into_path());
-        Box::pin(self.acquire_entered(session.clone(), data, id, entered)).await
+        let entry = LocalEntry::new(session, entry, entered.turn, self.kind);
+        Ok(Start::Entered(Entered {
+            entry,
+            lease,
+            data,
+            id,
+        }))
+    }
+
+    /// Waits for the turn of an entry in a store of this process.
+    async fn wait(self, mut entered: Entered) -> Result<Guard> {
+        if entered.entry.wait().await && entered.lease.may_grant() {
+            let (session, entry) = entered.entry.hold();
+            return Ok(self.guard(session, entry, entered.lease, entered.data));
+        }
+        let Entered {
+            entry, data, id, ..
+        } = entered;
+        Box::pin(self.acquire_entered(entry, data, id)).await
+    }
+
+    fn guard(self, session: Session, entry: HeldEntry, lease: Lease, data: EntryData) -> Guard {
+        let token = FencingToken::new(entry.key.czxid());
+        let grant = Grant::new(HeldNode::entry(entry), token, lease);
+        Guard::new(session, grant, self.kind, data, None)
     }
 
     /// Acquires the lock by requests, as every store takes them.
-    async fn acquire_by_requests(
-        self,
-        session: Session,
-        data: EntryData,
-        lease: Lease,
-        id: EntryId,
-    ) -> Result<Guard> {
+    async fn acquire_by_requests(self) -> Result<Guard> {
+        let session = self.client.session().await?;
+        let queued_at_ms = session.clock().unix_ms();
+        let data = EntryData::Default { queued_at_ms };
         // A free lock of a store in this process takes no more than this request. Nothing is awaited between it and the
-        // guard, so no drop can come in between, and no claim is needed (invariant 7).
+        // guard, so no drop can come in between, and no claim is needed (invariant 7). The lease is read before: a lapse
+        // during the request then shows.
+        let (id, lease) = (EntryId::fresh(), session.lease());
         let create = match enqueue(&session, self.path(), self.kind, id, &data, false) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear)))
                 if lease.may_grant() && !is_always_reported() =>
@@ -66,28 +120,28 @@ impl QueueLock<'_> {
             create => create,
         };
         let wait_options = WaitOptions::new(data);
-        let queue = self.queue(&session);
+        let queue = self.queue_of(&session);
         let waiter = Waiter::submitted(queue, &wait_options, None, lease, (id, create));
         let grant = waiter.granted().await?;
-        Ok(self.guard(session, grant, wait_options.data))
+        let data = wait_options.data;
+        Ok(Guard::new(session, grant, self.kind, data, None))
     }
 
-    /// Acquires the lock for an entry that has joined the queue and waits.
+    /// Acquires the lock for an entry that waits in the queue.
     async fn acquire_entered(
         self,
-        session: Session,
+        entry: LocalEntry,
         data: EntryData,
         id: EntryId,
-        entered: (Zxid, ZnodePath),
     ) -> Result<Guard> {
+        let czxid = entry.key().czxid();
+        let (session, path) = entry.into_path();
         let wait_options = WaitOptions::new(data);
-        let waiter = Waiter::entered_before(self.queue(&session), &wait_options, id, entered);
+        let queue = self.queue_of(&session);
+        let waiter = Waiter::entered_before(queue, &wait_options, id, (czxid, path));
         let grant = waiter.granted().await?;
-        Ok(self.guard(session, grant, wait_options.data))
-    }
-
-    fn guard(self, session: Session, grant: Grant, data: EntryData) -> Guard {
-        Guard::new(session, grant, self.kind, data, None)
+        let data = wait_options.data;
+        Ok(Guard::new(session, grant, self.kind, data, None))
     }
 
     fn path(&self) -> &ZnodePath {
@@ -120,13 +174,13 @@ impl QueueLock<'_> {
         let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
         let wait_options = options.wait_options(data, only_if_free);
-        let mut waiter = Waiter::new(self.queue(&session), &wait_options, events.clone());
+        let mut waiter = Waiter::new(self.queue_of(&session), &wait_options, events.clone());
         let grant = waiter.acquire().await?;
         drop(waiter);
         Ok(grant.map(|grant| Guard::new(session, grant, self.kind, wait_options.data, events)))
     }
 
-    fn queue<'a>(&'a self, session: &'a Session) -> Queue<'a> {
+    fn queue_of<'a>(&'a self, session: &'a Session) -> Queue<'a> {
         Queue {
             session,
             path: self.queue.path(),

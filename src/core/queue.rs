@@ -168,7 +168,7 @@ impl Core {
     pub(crate) fn enter(
         &mut self,
         session: SessionRef,
-        new: &NewEntry<'_>,
+        new: NewEntry<'_>,
         now: Now,
         effects: &mut Effects,
     ) -> Option<(EntryKey, Option<Ahead>)> {
@@ -184,7 +184,7 @@ impl Core {
                 name: new.name,
                 number,
             },
-            data: new.data.clone(),
+            data: new.data,
             acl: new.acl.clone(),
         };
         let entry = self.join(session, parent, unnumbered, String::new, now, effects);

@@ -68,6 +68,8 @@ pub(super) struct Node {
 struct Family {
     children: List,
     count: u32,
+    /// Number of the children that are found by their names, in the table.
+    named: u32,
     /// Number of descendants. The root does not count.
     below: u32,
     /// The last transaction that created or deleted a child.
@@ -82,6 +84,7 @@ impl Family {
     const NEW: Self = Self {
         children: List::EMPTY,
         count: 0,
+        named: 0,
         below: 0,
         pzxid: Zxid(0),
         creates: 0,
@@ -328,28 +331,41 @@ impl Tree {
     /// Finds a child by its name.
     #[inline]
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
-        let entry = self.entry_named(parent, name);
-        entry.or_else(|| {
-            let hash = hash_name(&self.hasher, parent, name);
-            let is_sought = |index: &u32| {
-                let node = &self.nodes[*index as usize];
-                node.parent == parent && node.name.is(name)
-            };
-            self.by_name.find(hash, is_sought).copied()
-        })
+        let family = self.node(parent).family.as_deref()?;
+        let entry = self.entry_named(family, name);
+        if entry.is_some() || family.named == 0 {
+            return entry;
+        }
+        self.named_child(parent, name)
     }
 
-    /// Returns true if a child has this name.
+    /// Finds a child in the table.
+    fn named_child(&self, parent: u32, name: &str) -> Option<u32> {
+        let hash = hash_name(&self.hasher, parent, name);
+        let is_sought = |index: &u32| {
+            let node = &self.nodes[*index as usize];
+            node.parent == parent && node.name.is(name)
+        };
+        self.by_name.find(hash, is_sought).copied()
+    }
+
+    /// Returns true if a child has the name of this new one.
     #[inline]
-    pub(super) fn has_child(&self, parent: u32, name: &NodeName) -> bool {
+    pub(super) fn has_child(&self, parent: u32, new: &NewChild) -> bool {
+        // A number that is given just now leads to no other.
+        let is_numbered = new.sequence == Some(new.creates - 1);
+        let family = self.node(parent).family.as_deref();
+        if is_numbered && family.is_none_or(|family| family.named == 0) {
+            return false;
+        }
         // Only the root has an empty name.
-        name.with_text(|name| name.is_empty() || self.child(parent, name).is_some())
+        let is_taken = |name: &str| name.is_empty() || self.child(parent, name).is_some();
+        new.name.with_text(is_taken)
     }
 
     /// Finds an entry by its number.
     #[inline]
-    fn entry_named(&self, parent: u32, name: &str) -> Option<u32> {
-        let family = self.node(parent).family.as_deref()?;
+    fn entry_named(&self, family: &Family, name: &str) -> Option<u32> {
         let key = numbered(sequence_of(name)?);
         let entry = family
             .exclusive
@@ -455,6 +471,7 @@ impl Tree {
         family.creates = creates;
         family.pzxid = at.zxid;
         let node = self.node(index);
+        family.named += u32::from(!node.is_found_by_number);
         if let Some(queue_key) = node.queue_key {
             family.queue_of(node.is_shared).insert(queue_key, index);
         }
@@ -673,6 +690,7 @@ impl Tree {
         family.count -= 1;
         family.pzxid = at.zxid;
         let node = self.node(index);
+        family.named -= u32::from(!node.is_found_by_number);
         if let Some(queue_key) = node.queue_key {
             family.queue_of(node.is_shared).remove(queue_key);
         }

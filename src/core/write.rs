@@ -71,7 +71,7 @@ impl Core {
         new: &NewChild,
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
-        let exists = self.tree.has_child(parent, &new.name);
+        let exists = self.tree.has_child(parent, new);
         check_create(self.tree.node(parent).view(), exists, asked)?;
         let path_bytes = self.tree.path_bytes_below(parent, new.name.len());
         let bytes = bytes_of(path_bytes, new.data.len(), &new.acl);

@@ -265,7 +265,7 @@ impl Backend for Embedded {
         self.carry_out(request)
     }
 
-    fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
+    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
         let session = self.session;
         let entered = self.change(
             true,

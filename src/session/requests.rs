@@ -354,8 +354,8 @@ impl Session {
     /// The caller is responsible for the entry: it [leaves](Self::leave), and a turn that is not awaited is
     /// [forgotten](Self::forget).
     #[inline]
-    pub fn enter(&self, entry: &NewEntry<'_>) -> Option<Entered> {
-        match fork::is_forked() || !self.0.scale.takes_entry(entry) {
+    pub fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
+        match fork::is_forked() || !self.0.scale.takes_entry(&entry) {
             true => None,
             false => self.0.backend.enter(entry),
         }

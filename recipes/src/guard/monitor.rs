@@ -133,10 +133,10 @@ impl Guard {
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let monitor = Monitor::new(&self);
         let view = GuardView {
-            lease: self.held.lease.clone(),
+            lease: self.0.held.lease.clone(),
             watched: monitor.0.clone(),
         };
-        let start = match self.reporter.sink() {
+        let start = match self.0.reporter.sink() {
             Some(_) => Start::Events(self.listener()),
             None => Start::Asked,
         };
@@ -146,25 +146,25 @@ impl Guard {
             start,
             Some(on_loss(view)),
         );
-        self.monitor = Some(monitor);
+        self.0.monitor = Some(monitor);
         self
     }
 
     fn subject(&self) -> Subject {
         Subject {
-            session: self.session.clone(),
-            lease: self.held.lease.clone(),
+            session: self.0.session.clone(),
+            lease: self.0.held.lease.clone(),
             holder: self.holder(),
         }
     }
 
     pub(super) fn holder(&self) -> Holder {
         Holder {
-            path: self.held.node.path().clone(),
-            kind: self.kind,
-            token: self.held.token,
-            data: self.data.lock().clone(),
-            reporter: self.reporter.clone(),
+            path: self.0.held.node.path().clone(),
+            kind: self.0.kind,
+            token: self.0.held.token,
+            data: self.0.data.lock().clone(),
+            reporter: self.0.reporter.clone(),
         }
     }
 }
@@ -173,7 +173,7 @@ impl Monitor {
     /// Creates the monitor of a guard without views. It watches at once only where there are events to put.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
-        match guard.reporter.sink() {
+        match guard.0.reporter.sink() {
             Some(_) => {
                 let start = Start::Events(guard.listener());
                 watch(monitor.0.clone(), guard.subject(), start, None);
@@ -185,7 +185,7 @@ impl Monitor {
 
     fn new(guard: &Guard) -> Self {
         let hold = Hold {
-            _heartbeat: guard.session.heartbeat(),
+            _heartbeat: guard.0.session.heartbeat(),
             postponed: None,
         };
         Self(Arc::new(Watched {
@@ -195,7 +195,7 @@ impl Monitor {
     }
 
     fn postpone(&self, guard: &Guard) {
-        let clock = guard.session.clock();
+        let clock = guard.0.session.clock();
         // Under the lock: a tick that comes at once finds the subject.
         if let Some(hold) = &mut *self.0.hold.lock() {
             let tick = clock.wake_at_next_tick(self.0.clone().into());
@@ -218,7 +218,7 @@ impl Monitor {
 
     /// Ends the monitor of a guard. Reports a loss that it has not reported yet.
     pub(super) fn end(&self, guard: &Guard) {
-        let known = guard.lost.get().copied();
+        let known = guard.0.lost.get().copied();
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
             && self.0.is_first_to_report()
         {

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use lockkeeper_store::Session;
 use parking_lot::Mutex;
 
-use super::Guard;
 use super::monitor::{Monitor, reason_of};
 use super::self_node::SelfNode;
+use super::{Guard, GuardState};
 use crate::error::LostReason;
 use crate::metadata::EntryData;
 use crate::names::Kind;
@@ -31,7 +31,7 @@ impl Guard {
         // reads it: only events need a monitor then.
         let has_sink = reporter.sink().is_some();
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
-        let guard = Self {
+        let guard = Self(Box::new(GuardState {
             session,
             held,
             kind,
@@ -41,14 +41,12 @@ impl Guard {
             monitor: None,
             reporter,
             released: AtomicBool::new(false),
-        };
+        }));
         if watched { guard.watched() } else { guard }
     }
 
-    /// A function of its own: inlined, it would have each unmonitored guard moved, too.
-    #[inline(never)]
     fn watched(mut self) -> Self {
-        self.monitor = Some(Monitor::of(&self));
+        self.0.monitor = Some(Monitor::of(&self));
         self
     }
 
@@ -61,15 +59,15 @@ impl Guard {
         if let Some(reason) = self.reason() {
             return Err(reason);
         }
-        *self.released.get_mut() = true;
-        self.monitor = None;
+        *self.0.released.get_mut() = true;
+        self.0.monitor = None;
         Ok(GuardParts {
-            session: self.session.clone(),
-            held: self.held.clone(),
-            kind: self.kind,
-            data: self.data.lock().clone(),
-            reporter: self.reporter.clone(),
-            own: self.own.take(),
+            session: self.0.session.clone(),
+            held: self.0.held.clone(),
+            kind: self.0.kind,
+            data: self.0.data.lock().clone(),
+            reporter: self.0.reporter.clone(),
+            own: self.0.own.take(),
         })
     }
 }

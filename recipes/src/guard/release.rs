@@ -24,7 +24,7 @@ impl Guard {
         // Noted before the delete is sent: from then on another client may hold.
         let known = self.reason();
         self.note(LostReason::Released);
-        let first = !self.released.swap(true, Ordering::AcqRel);
+        let first = !self.0.released.swap(true, Ordering::AcqRel);
         let release = first.then(|| self.send_release());
         async move {
             match release {
@@ -39,49 +39,55 @@ impl Guard {
         mut self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let known = self.reason();
-        if self.monitor.is_some() {
+        if self.0.monitor.is_some() {
             self.note(LostReason::Released);
         }
-        *self.released.get_mut() = true;
+        *self.0.released.get_mut() = true;
         self.send_release().confirmed(known)
     }
 
     /// Sends the delete, with the queue's release marker if this holder has read one.
     pub(super) fn send_release(&self) -> Release {
         // The monitor ends before the delete is sent: it would take the deletion for a removal by another client.
-        if let Some(monitor) = &self.monitor {
+        if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }
         // Ahead of a shared holder others may still hold: the marker would declare them released.
         let marker = self
+            .0
             .held
             .marker
-            .filter(|_| self.kind.is_exclusive())
+            .filter(|_| self.0.kind.is_exclusive())
             .and_then(|marker| {
-                marker.release(self.session.store_id(), self.kind, self.held.node.path())
+                marker.release(
+                    self.0.session.store_id(),
+                    self.0.kind,
+                    self.0.held.node.path(),
+                )
             });
         match marker {
             Some(marker) => {
-                let (session, path) = (self.session.clone(), self.held.node.path().clone());
+                let (session, path) = (self.0.session.clone(), self.0.held.node.path().clone());
                 let marked = self.marked_delete(marker);
                 self.in_background(after_marked_delete(session, path, marked))
             }
             None if self.leaves_by_reference() => self.left(Ok(true)),
             None => match self
+                .0
                 .session
-                .delete(self.held.node.path(), None)
+                .delete(self.0.held.node.path(), None)
                 .now_or_never()
             {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
                 Ok(refused) => {
-                    let (session, path) = (self.session.clone(), self.held.node.path().clone());
+                    let (session, path) = (self.0.session.clone(), self.0.held.node.path().clone());
                     self.in_background(delete_until_gone(session, path, Ok(refused)))
                 }
                 Err(call) => Release::Sent(SentDelete {
-                    session: self.session.clone(),
-                    path: self.held.node.path().clone(),
-                    reporter: self.reporter.clone(),
+                    session: self.0.session.clone(),
+                    path: self.0.held.node.path().clone(),
+                    reporter: self.0.reporter.clone(),
                     call: Some(call),
                 }),
             },
@@ -91,12 +97,12 @@ impl Guard {
     /// Deletes the entry by its reference. Returns false where that takes a request.
     #[inline]
     fn leaves_by_reference(&self) -> bool {
-        let entry = self.held.node.key();
-        entry.is_some_and(|entry| self.session.leave(entry, DeleteReason::Released))
+        let entry = self.0.held.node.key();
+        entry.is_some_and(|entry| self.0.session.leave(entry, DeleteReason::Released))
     }
 
     fn left(&self, answer: Result<bool, Error>) -> Release {
-        report_released(&self.reporter, &answer);
+        report_released(&self.0.reporter, &answer);
         Release::Done(answer)
     }
 
@@ -104,13 +110,13 @@ impl Guard {
         &self,
         work: impl Future<Output = Result<bool, Error>> + Send + 'static,
     ) -> Release {
-        Release::InBackground(finish_in_background(work, self.reporter.clone()))
+        Release::InBackground(finish_in_background(work, self.0.reporter.clone()))
     }
 
     fn marked_delete(&self, marker: Op) -> Call<Vec<OpReply>> {
-        let path = self.held.node.path().clone();
+        let path = self.0.held.node.path().clone();
         let version = None;
-        self.session.multi([Op::Delete { path, version }, marker])
+        self.0.session.multi([Op::Delete { path, version }, marker])
     }
 }
 
@@ -242,9 +248,10 @@ async fn after_marked_delete(
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
-        if !std::mem::replace(guard.released.get_mut(), true) && guard.send_release().is_under_way()
+        if !std::mem::replace(guard.0.released.get_mut(), true)
+            && guard.send_release().is_under_way()
         {
-            under_way = Some(guard.session.clone());
+            under_way = Some(guard.0.session.clone());
         }
     }
     if let Some(session) = under_way {

@@ -55,7 +55,7 @@ impl Guard {
     /// concurrent changes the later one stays.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
-            let mut data = self.data.lock();
+            let mut data = self.0.data.lock();
             let before = data.to_bytes();
             let mut metadata = LockMetadata::parse(&before).unwrap_or_default();
             change(&mut metadata);
@@ -66,7 +66,7 @@ impl Guard {
         let written = self.write_data().await;
         if written.is_err() {
             // Taken back, unless another change has been built on it.
-            let mut data = self.data.lock();
+            let mut data = self.0.data.lock();
             if data.to_bytes() == after {
                 *data = EntryData::Written(before);
             }
@@ -84,11 +84,12 @@ impl Guard {
                 return Err(reason.into());
             }
             // Read in each round: `read_own` merges the writes of others, and another call may have changed it.
-            let data = self.data.lock().to_bytes();
+            let data = self.0.data.lock().to_bytes();
             let version = own.version.load(Ordering::Relaxed);
-            let writing = self
-                .session
-                .set_data(self.held.node.path(), data.clone(), Some(version));
+            let writing =
+                self.0
+                    .session
+                    .set_data(self.0.held.node.path(), data.clone(), Some(version));
             let ambiguous = match writing.await {
                 Ok(stat) => {
                     own.version.store(stat.version, Ordering::Relaxed);
@@ -114,12 +115,12 @@ impl Guard {
 
     /// Reads the holder's own znode, delivers a request found there, and merges the writes of others into the metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
-        let reading = retry(|| self.session.get_data(self.held.node.path())).await;
+        let reading = retry(|| self.0.session.get_data(self.0.held.node.path())).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
         own.version.store(stat.version, Ordering::Relaxed);
         self.listener().hear(&there, &stat);
         let there = LockMetadata::parse(&there);
-        let mut data = self.data.lock();
+        let mut data = self.0.data.lock();
         let mut metadata = LockMetadata::parse(&data.to_bytes()).unwrap_or_default();
         match &there {
             Some(there) => {
@@ -145,13 +146,13 @@ impl Guard {
     }
 
     fn own(&self) -> &SelfNode {
-        self.own.get_or_init(Box::default)
+        self.0.own.get_or_init(Box::default)
     }
 
     pub(super) fn listener(&self) -> Listener {
         Listener {
             hearing: self.own().hearing.clone(),
-            reporter: self.reporter.clone(),
+            reporter: self.0.reporter.clone(),
         }
     }
 }

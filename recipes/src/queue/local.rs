@@ -1,78 +1,76 @@
-//! [`LocalEntry`]: a contender in a store of this process, known to the store by reference, from its creation to its turn.
+//! [`LocalEntry`]: a contender that waits in a store of this process, known to the store by reference.
 //!
-//! It takes the usual way of [`Waiter`](super::Waiter), entering, sleeping behind the nearest entry and holding once the
-//! event states that nothing blocks, without a request and without a path. Wherever that is not the whole story, the entry
-//! goes on as a [`Waiter`](super::Waiter): behind an entry of another recipe or library, after a turn that did not leave
-//! the way clear, at the end of the session, and when it has waited long for its own session.
+//! It goes the way of a [`Waiter`](super::Waiter), sleeping behind the nearest entry and holding once the event states
+//! that nothing blocks, without a request and without a path. Wherever that is not the whole story, the entry goes on as a
+//! [`Waiter`](super::Waiter): behind an entry of another recipe or library, after a turn that did not leave the way clear,
+//! at the end of the session, and when it has waited long for its own session.
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use lockkeeper_store::{
-    DeleteReason, EntryKey, EntryName, NewEntry, QueueHandle, Session, Turn, ZnodePath,
+    DeleteReason, Entered, EntryKey, NewEntry, QueueHandle, Session, Turn, ZnodePath,
 };
 
 use super::cleanup::remove;
-use super::grant::{HeldEntry, HeldNode};
+use super::grant::HeldEntry;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 
-/// An entry that waits for its turn, or has it. Dropping it leaves the queue.
-pub(crate) struct LocalEntry<'a> {
-    session: &'a Session,
-    queue: &'a Arc<QueueHandle>,
-    name: EntryName,
+/// Joins the queue of a store in this process. `None`, and nothing was done, where that takes a request.
+#[inline]
+pub(crate) fn enter_locally(
+    session: &Session,
+    queue: &Arc<QueueHandle>,
     kind: Kind,
-    key: EntryKey,
-    /// `None` once the turn has come.
-    turn: Option<Turn>,
-    /// False once another is responsible for the entry.
-    is_owned: bool,
+    id: EntryId,
+    data: &EntryData,
+) -> Option<Entered> {
+    session.enter(NewEntry {
+        queue,
+        name: kind.entry_name(id),
+        data: data.to_bytes(),
+        acl: session.acl(),
+        blockers: kind.blockers(),
+    })
 }
 
-impl<'a> LocalEntry<'a> {
-    /// Joins a queue. `None`, and nothing was done, where that takes a request.
-    #[inline]
-    pub(crate) fn enter(
-        session: &'a Session,
-        queue: &'a Arc<QueueHandle>,
-        kind: Kind,
-        id: EntryId,
-        data: &EntryData,
-    ) -> Option<Self> {
-        let name = kind.entry_name(id);
-        let entered = session.enter(&NewEntry {
-            queue,
-            name,
-            data: &data.to_bytes(),
-            acl: session.acl(),
-            blockers: kind.blockers(),
-        })?;
-        Some(Self {
+/// An entry that waits for its turn. Dropping it leaves the queue.
+pub(crate) struct LocalEntry(Option<Waiting>);
+
+struct Waiting {
+    session: Session,
+    entry: HeldEntry,
+    /// `None` once the turn has come.
+    turn: Option<Turn>,
+    kind: Kind,
+}
+
+impl LocalEntry {
+    pub(crate) fn new(session: Session, entry: HeldEntry, turn: Option<Turn>, kind: Kind) -> Self {
+        Self(Some(Waiting {
             session,
-            queue,
-            name,
+            entry,
+            turn,
             kind,
-            key: entered.entry,
-            turn: entered.turn,
-            is_owned: true,
-        })
+        }))
     }
 
     /// Waits for the turn. Returns true once it has come, false where the store has to be asked.
-    #[inline]
     pub(crate) async fn wait(&mut self) -> bool {
-        let Some(turn) = &mut self.turn else {
+        let waiting = self.0.as_mut().expect("it has not been handed over");
+        let Some(turn) = &mut waiting.turn else {
             return true;
         };
-        if !turn.ahead().is_some_and(|ahead| self.kind.waits_for(ahead)) {
+        let kind = waiting.kind;
+        if !turn.ahead().is_some_and(|ahead| kind.waits_for(ahead)) {
             return false;
         }
         // Tasks of one client may wait for themselves, which a `Waiter` warns of.
-        let gone = match turn.is_own() && self.kind != Kind::Candidate {
+        let gone = match turn.is_own() && kind != Kind::Candidate {
             false => turn.await,
-            true => match select(pin!(turn), self.session.clock().next_tick()).await {
+            true => match select(pin!(turn), waiting.session.clock().next_tick()).await {
                 Either::Left(gone) => gone,
                 Either::Right(_) => return false,
             },
@@ -81,52 +79,50 @@ impl<'a> LocalEntry<'a> {
         // (invariant 8).
         let is_clear = gone.is_ok_and(|gone| gone.clear);
         if is_clear {
-            self.turn = None;
+            waiting.turn = None;
         }
         is_clear
     }
 
+    /// Returns the entry's reference.
+    pub(crate) fn key(&self) -> EntryKey {
+        self.0
+            .as_ref()
+            .expect("it has not been handed over")
+            .entry
+            .key
+    }
+
     /// Hands the entry over to a guard. The caller makes sure that the turn has come.
-    #[inline]
-    pub(crate) fn hold(mut self) -> HeldNode {
-        self.is_owned = false;
-        HeldNode::entry(self.entry())
+    pub(crate) fn hold(mut self) -> (Session, HeldEntry) {
+        let waiting = self.0.take().expect("it has not been handed over");
+        (waiting.session, waiting.entry)
     }
 
     /// Hands the entry over to a [`Waiter`](super::Waiter), by its path.
-    pub(crate) fn into_path(mut self) -> ZnodePath {
-        self.is_owned = false;
-        if let Some(turn) = self.turn.take() {
-            self.session.forget(&turn);
+    pub(crate) fn into_path(mut self) -> (Session, ZnodePath) {
+        let waiting = self.0.take().expect("it has not been handed over");
+        if let Some(turn) = &waiting.turn {
+            waiting.session.forget(turn);
         }
-        self.entry().path()
-    }
-
-    /// Returns the entry's reference.
-    pub(crate) fn key(&self) -> EntryKey {
-        self.key
-    }
-
-    fn entry(&self) -> HeldEntry {
-        HeldEntry {
-            queue: self.queue.clone(),
-            name: self.name,
-            key: self.key,
-        }
+        (waiting.session, waiting.entry.path())
     }
 }
 
-impl Drop for LocalEntry<'_> {
+impl Drop for LocalEntry {
     fn drop(&mut self) {
-        if !self.is_owned {
+        let Some(waiting) = &self.0 else {
             return;
-        }
-        if let Some(turn) = &self.turn {
-            self.session.forget(turn);
+        };
+        if let Some(turn) = &waiting.turn {
+            waiting.session.forget(turn);
         }
         // The waiters behind must not take it for a release: perhaps the turn has come unnoticed.
-        if !self.session.leave(self.key, DeleteReason::Unknown) {
-            remove(self.session, &self.entry().path());
+        if !waiting
+            .session
+            .leave(waiting.entry.key, DeleteReason::Unknown)
+        {
+            remove(&waiting.session, &waiting.entry.path());
         }
     }
 }
