@@ -83,6 +83,8 @@ pub struct NewEntry<'a> {
     pub acl: &'a Acl,
     /// The entries that block it.
     pub blockers: Blockers,
+    /// The time of its creation by the session's clock, for its [`Stat`](crate::Stat), in milliseconds since the epoch.
+    pub unix_ms: i64,
 }
 
 /// An entry that was put in a queue, by reference.

@@ -69,7 +69,7 @@ struct GuardState {
 }
 
 impl Guard {
-    #[inline]
+    #[inline(always)] // as `of`
     pub(crate) fn new(
         session: Session,
         held: Grant,

@@ -60,12 +60,12 @@ impl QueueLock<'_> {
             _ => return Ok(Start::Unsent),
         };
         let queued_at_ms = session.clock().unix_ms();
-        let data = EntryData::Default { queued_at_ms };
         // The lease is read before the entry is created: a lapse meanwhile then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let Some(entered) = enter_locally(&session, self.queue, self.kind, id, &data) else {
+        let Some(entered) = enter_locally(&session, self.queue, self.kind, id, queued_at_ms) else {
             return Ok(Start::Unsent);
         };
+        let data = EntryData::Default { queued_at_ms };
         let entry = HeldEntry {
             queue: self.queue.clone(),
             name: self.kind.entry_name(id),

@@ -176,7 +176,7 @@ impl Embedded {
     #[inline]
     fn change<T, R>(
         &self,
-        is_dated: bool,
+        now: Now,
         change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
         finish: impl FnOnce(&mut State, T) -> R,
     ) -> Option<R> {
@@ -184,7 +184,6 @@ impl Embedded {
         if self.has_timeout {
             return None;
         }
-        let now = self.engine.now(false, is_dated);
         let mut guard = self.engine.state.lock();
         if !guard.answers_at_once(self.session.slot) {
             return None;
@@ -268,7 +267,10 @@ impl Backend for Embedded {
     fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
         let session = self.session;
         let entered = self.change(
-            true,
+            Now {
+                unix_ms: entry.unix_ms,
+                ..Now::default()
+            },
             |core, effects, now| core.enter(session, entry, now, effects),
             |state, entered| {
                 let (entry, ahead) = entered?;
@@ -286,7 +288,7 @@ impl Backend for Embedded {
     fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
         let session = self.session;
         let left = self.change(
-            false,
+            Now::default(),
             |core, effects, now| core.leave(session, entry, reason, now, effects),
             |_, left| left,
         );

@@ -17,7 +17,7 @@ use crate::reporter::Reporter;
 
 impl Guard {
     /// Builds a guard. The only constructor.
-    #[inline]
+    #[inline(always)] // so that the parts are written where they stay
     pub(super) fn of(parts: GuardParts) -> Self {
         let GuardParts {
             session,

@@ -18,21 +18,22 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 
-/// Joins the queue of a store in this process. `None`, and nothing was done, where that takes a request.
+/// Joins the queue of a store in this process, with default metadata. `None`, and nothing was done, where that takes a request.
 #[inline]
 pub(crate) fn enter_locally(
     session: &Session,
     queue: &Arc<QueueHandle>,
     kind: Kind,
     id: EntryId,
-    data: &EntryData,
+    queued_at_ms: i64,
 ) -> Option<Entered> {
     session.enter(NewEntry {
         queue,
         name: kind.entry_name(id),
-        data: data.to_bytes(),
+        data: EntryData::Default { queued_at_ms }.to_bytes(),
         acl: session.acl(),
         blockers: kind.blockers(),
+        unix_ms: queued_at_ms,
     })
 }
 
