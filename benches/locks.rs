@@ -190,6 +190,7 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
                     }));
                 }
             }
+            Workload::Cold => cases.push(Case { clients: 2, ..case }),
             Workload::Kill => cases.push(case),
             Workload::Bytes => cases.extend([1, 100, 1_000].map(|n| Case {
                 n,

@@ -70,7 +70,7 @@ pub(crate) struct Args {
         default_value = "mutex"
     )]
     pub(crate) recipes: Vec<Recipe>,
-    /// Workloads to measure [default: w1 to w4]
+    /// Workloads to measure [default: w1 to w4, and cold for memory: and file:]
     #[arg(long = "workload", value_enum, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
     /// Only the cases with so many sessions
@@ -91,9 +91,10 @@ impl Args {
     pub(crate) fn read() -> Self {
         let mut args = Self::parse();
         if args.workloads.is_empty() {
-            let is_usual = |workload: &Workload| !workload.is_of_served_stores();
+            let in_process = args.is_in_process();
             let all = Workload::value_variants().iter().copied();
-            args.workloads = all.filter(is_usual).collect();
+            let usual = all.filter(|workload| workload.is_usual(in_process));
+            args.workloads = usual.collect();
         }
         if args.system.is_empty() {
             args.system = args.usual_systems();

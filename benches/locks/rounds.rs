@@ -157,7 +157,9 @@ fn line_of(case: Case, system: &str, url: &str) -> Line {
     let line = Line::new(system, url, &name(case.workload));
     let line = line.with("clients", case.clients).with("n", case.n);
     match case.workload {
-        Workload::W3 | Workload::Bytes => line.with("release_from", case.from.name()),
+        Workload::W3 | Workload::Cold | Workload::Bytes => {
+            line.with("release_from", case.from.name())
+        }
         _ => line,
     }
 }
