@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::good::{Good, Latency};
 use super::served::{Memory, OTHER, Served};
+use super::wire::{Conn, Session};
 
 /// Makes the test a child that attacks the server at that address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
@@ -27,6 +28,10 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Cycles that the well-behaved client makes in each phase: three requests each.
 const CYCLES: usize = 500;
 
+/// Timeout of an attacker's sessions. Many of them are silent until the well-behaved client has been measured: no
+/// session may expire meanwhile, however slow the machine is.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Equipment of an attacker.
 pub(crate) struct Field {
     pub(crate) address: SocketAddr,
@@ -34,6 +39,12 @@ pub(crate) struct Field {
 }
 
 impl Field {
+    /// Connects with a new session, which the server must grant.
+    pub(crate) fn client(&self) -> Conn {
+        let opened = Conn::open(self.address, &Session::none(TIMEOUT));
+        opened.expect("the server takes a client").0
+    }
+
     /// Reports that the attack is at its full strength. Called once.
     pub(crate) fn under_way(&self) {
         println!("\n{UNDER_WAY}");
@@ -88,7 +99,8 @@ pub(crate) fn fight(
     static ARENA: Mutex<()> = Mutex::new(());
     let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
     raise_open_files();
-    let server = Served::start(options);
+    let options = [options, &["--max-session-timeout", "10m"]].concat();
+    let server = Served::start(&options);
     let good = Good::start(server.address);
     good.measure(CYCLES); // until it has warmed up
     let (before, at_rest) = (good.measure(CYCLES), server.memory());
