@@ -25,9 +25,6 @@ const RESULT: &str = "attack: result ";
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Cycles that the well-behaved client makes in each phase: three requests each.
-const CYCLES: usize = 500;
-
 /// Timeout of an attacker's sessions. Many of them are silent until the well-behaved client has been measured: no
 /// session may expire meanwhile, however slow the machine is.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
@@ -102,13 +99,13 @@ pub(crate) fn fight(
     let options = [options, &["--max-session-timeout", "10m"]].concat();
     let server = Served::start(&options);
     let good = Good::start(server.address);
-    good.measure(CYCLES); // until it has warmed up
-    let (before, at_rest) = (good.measure(CYCLES), server.memory());
+    good.measure(); // until it has warmed up
+    let (before, at_rest) = (good.measure(), server.memory());
     let mut attacker = Attacker::start(name, server.address);
     attacker.wait_for_strength();
-    let (during, attacked) = (good.measure(CYCLES), server.memory());
+    let (during, attacked) = (good.measure(), server.memory());
     let result = attacker.finish(server.is_ours());
-    let (after, left) = (good.measure(CYCLES), server.memory());
+    let (after, left) = (good.measure(), server.memory());
     good.stop();
     let (_, short) = name.rsplit_once("::").unwrap_or(("", name));
     show(
