@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The goals of the served store, each beside its peer in the same run.
+"""The goals of the served store and of the store in memory, each beside its peer in the same run.
 
-    benches/goals.py                    runs everything (some five minutes on an idle machine), saves the runs' lines in
+    benches/goals.py                    runs everything (some eight minutes on an idle machine), saves the runs' lines in
                                         docs/performance/, draws their pictures, and writes the tables into
                                         docs/performance.md and README.md
     benches/goals.py --only keys,bytes  runs these families only; the others keep their saved runs
+    benches/goals.py --only memory      runs the families whose names begin so: those of the store in memory
     benches/goals.py --only ''          runs nothing, and writes pictures and tables anew
-    benches/goals.py --from FOLDER      runs nothing: prints the table of the runs saved in FOLDER
+    benches/goals.py --from FOLDER      runs nothing: prints the tables of the runs saved in FOLDER
+    benches/goals.py --to FOLDER        saves the runs' lines there, and prints their tables; the pages stay as they are
     benches/goals.py --seconds 1        of each system in each case, in alternating rounds (default: 3)
 
 A row whose run is missing, or had to do without a peer, says so.
@@ -32,6 +34,10 @@ FAMILIES = {
     "process-end": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system none --workload kill"),
     "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
     "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 1,64 --warm-up 10"),
+    "memory-cycles": ("locks", "--url memory: --workload w1 --recipe mutex,rwlock-read,semaphore"),
+    "memory-hand-overs": ("locks", "--url memory: --workload w2"),
+    "memory-latency": ("locks", "--url memory: --workload w3,cold --n 1,100000"),
+    "memory-waiters": ("memory", ""),
 }
 
 
@@ -93,12 +99,18 @@ class Row:
     def is_met(self):
         return self.ratio() <= self.bound if self.is_most else self.ratio() >= self.bound
 
-    def markdown(self):
+    def cells(self):
+        """Returns the cells of the row: those of HEAD."""
         if self.ratio() is None:
-            return f"| {self.name} | {self.goal()} | not measured | | | |"
-        figures = f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
+            return [self.name, self.goal(), "not measured", "", "", ""]
         verdict = "met" if self.is_met() else "**missed**"
-        return f"| {self.name} | {self.goal()} | {self.ratio():.2f} × | {verdict} | {figures} | {floor(self.ours[0])} |"
+        return [self.name, self.goal(), self.measured(), verdict, self.beside(), floor(self.ours[0])]
+
+    def measured(self):
+        return f"{self.ratio():.2f} ×"
+
+    def beside(self):
+        return f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
 
     def brief(self):
         if self.ratio() is None:
@@ -115,23 +127,27 @@ class Limit(Row):
     def ratio(self):
         return self.ours[1] if self.ours else None
 
-    def markdown(self):
-        if self.ratio() is None:
-            return f"| {self.name} | {self.goal()} | not measured | | | |"
-        verdict = "met" if self.is_met() else "**missed**"
-        measured = f"{number(self.ours[1])} {self.unit}"
-        beside = f"{self.of} {number(self.theirs[1])} {self.unit}" if self.theirs else ""
-        return f"| {self.name} | {self.goal()} | {measured} | {verdict} | {beside} | {floor(self.ours[0])} |"
+    def measured(self):
+        return f"{number(self.ours[1])} {self.unit}"
+
+    def beside(self):
+        return f"{self.of} {number(self.theirs[1])} {self.unit}" if self.theirs else ""
 
 
-def rows(runs):
-    """Returns the rows of the table, in the order of the goals."""
+def reader(runs):
+    """Returns a function that finds a figure in the runs: its line, and its value."""
 
     def of(family, system, field, scale=1, **conditions):
         line = runs[family].line(system, **conditions)
         value = line and line.get(field)
         return None if value is None else (line, value * scale)
 
+    return of
+
+
+def served_rows(runs):
+    """Returns the rows of the served store, in the order of the goals."""
+    of = reader(runs)
     acquire = lambda system: of("latency", system, "acquire_p50_us")
     handovers = lambda system, clients: of("hand-overs", system, "handovers_per_s", clients=clients)
     keys = lambda system: of("keys", system, "cycles_per_s")
@@ -157,14 +173,54 @@ def rows(runs):
     ]
 
 
-def table(runs):
-    head = ["| | goal | measured | | beside | floor of its rounds |", "|---|---|---|---|---|---|"]
-    return "\n".join(head + [row.markdown() for row in rows(runs)])
+def memory_rows(runs):
+    """Returns the rows of the store in memory, in the order of the goals."""
+    of = reader(runs)
+
+    def cycles(system, recipe):
+        return of("memory-cycles", system, "cycles_per_s", recipe=recipe)
+
+    def cycle(recipe):
+        found = cycles("lockkeeper", recipe)
+        return found and (found[0], 1e6 / found[1])
+
+    def handover(system, workload, n):
+        conditions = {"workload": workload, "n": n, "release_from": "task"}
+        return of("memory-latency", system, "handover_p50_us", **conditions)
+
+    def growth(system):
+        one, many = handover(system, "w3", 1), handover(system, "w3", 100_000)
+        return one and many and (many[0], many[1] / one[1])
+
+    handovers = lambda system: of("memory-hand-overs", system, "handovers_per_s", clients=64)
+    waiter = of("memory-waiters", "lockkeeper", "bytes_per_waiter")
+    tokio = lambda figure, *of: [figure("lockkeeper", *of), figure("tokio", *of)]
+    return [
+        Row("cycles, one task", *tokio(cycles, "mutex"), 0.25, False, "/s", "tokio"),
+        Row("hand-overs, 64 clients", *tokio(handovers), 0.5, False, "/s", "tokio"),
+        Row("hand-over p50 from a task, n = 1", *tokio(handover, "w3", 1), 2, True, "µs", "tokio"),
+        Row("its growth to n = 100,000", *tokio(growth), 1, True, "×", "tokio's own"),
+        Row("cold hand-over p50", *tokio(handover, "cold", 1), 3, True, "µs", "tokio"),
+        Row("semaphore of one permit, cycles", *tokio(cycles, "semaphore"), 0.1, False, "/s", "tokio"),
+        Row("cycle of a read lock", cycle("rwlock-read"), cycle("mutex"), 1.1, True, "µs", "of a mutex"),
+        Limit("bytes of a waiter", waiter, None, 512, True, "B", ""),
+    ]
 
 
-def brief(runs):
+HEAD = ["", "goal", "measured", "", "beside", "floor of its rounds"]
+
+
+def table(rows):
+    """Returns the table of these rows, without the last column where no row has anything in it."""
+    cells = [row.cells() for row in rows]
+    columns = len(HEAD) if any(row[-1] for row in cells) else len(HEAD) - 1
+    lines = ["|" + "".join(f" {cell} |" if cell else " |" for cell in row[:columns]) for row in [HEAD, *cells]]
+    return "\n".join([lines[0], "|---" * columns + "|", *lines[1:]])
+
+
+def brief(rows):
     head = ["| | Lockkeeper | beside |", "|---|---|---|"]
-    return "\n".join(head + [row.brief() for row in rows(runs) if not isinstance(row, Limit) or row.ours])
+    return "\n".join(head + [row.brief() for row in rows if not isinstance(row, Limit) or row.ours])
 
 
 def load(folder):
@@ -177,20 +233,33 @@ def load(folder):
     return runs
 
 
-def between(text, content):
+def tables(runs):
+    """Returns the tables: the page of each, its mark there, and its text."""
+    served, memory = served_rows(runs), memory_rows(runs)
+    return [
+        ("docs/performance.md", "<!-- goals -->", table(served)),
+        ("docs/performance.md", "<!-- memory-goals -->", table(memory)),
+        ("README.md", "<!-- goals -->", brief(served)),
+    ]
+
+
+def between(text, mark, content):
     """Returns the text with this between its marks."""
-    return re.sub(r"(<!-- goals -->\n).*?(<!-- goals -->)", lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
+    return re.sub(f"({mark}\n).*?({mark})", lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
 
 
-def pages(runs):
-    """Returns the pages with the tables, by file."""
-    return {
-        ROOT / "docs/performance.md": between((ROOT / "docs/performance.md").read_text(), table(runs)),
-        ROOT / "README.md": between((ROOT / "README.md").read_text(), brief(runs)),
-    }
+def show(runs):
+    """Prints the tables of the goals that have been measured."""
+    tables = [table(rows) for rows in (served_rows(runs), memory_rows(runs)) if any(row.ours for row in rows)]
+    print("\n\n".join(tables))
 
 
-def measure(family, seconds, rounds):
+def families(name):
+    """Returns the families of this name, or of the group that begins so."""
+    return [family for family in FAMILIES if family == name or family.startswith(f"{name}-")]
+
+
+def measure(family, seconds, rounds, folder):
     """Runs a family, and saves its lines."""
     benchmark, options = FAMILIES[family]
     with tempfile.TemporaryDirectory(dir=ROOT / "target") as data:
@@ -200,29 +269,34 @@ def measure(family, seconds, rounds):
         print(f"{family}: {' '.join(command + options)}", file=sys.stderr, flush=True)
         output = subprocess.run(command + options, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     lines = [line for line in output.splitlines() if line.startswith("{")]
-    SAVED.mkdir(exist_ok=True)
-    (SAVED / f"{family}.jsonl").write_text("".join(line + "\n" for line in lines))
+    folder.mkdir(exist_ok=True)
+    (folder / f"{family}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(FAMILIES))
-    parser.add_argument("--from", dest="folder", type=pathlib.Path)
+    parser.add_argument("--from", dest="source", type=pathlib.Path)
+    parser.add_argument("--to", dest="folder", type=pathlib.Path, default=SAVED)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    if arguments.folder:
-        print(table(load(arguments.folder)))
+    if arguments.source:
+        show(load(arguments.source))
         return
-    only = [family for family in arguments.only.split(",") if family]
-    if unknown := set(only) - set(FAMILIES):
+    only = [name for name in arguments.only.split(",") if name]
+    if unknown := [name for name in only if not families(name)]:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
-    for family in only:
-        measure(family, arguments.seconds, arguments.rounds)
-    runs = load(SAVED)
-    print(table(runs))
-    for file, text in pages(runs).items():
-        file.write_text(text)
+    for name in only:
+        for family in families(name):
+            measure(family, arguments.seconds, arguments.rounds, arguments.folder)
+    runs = load(arguments.folder)
+    show(runs)
+    if arguments.folder != SAVED:
+        return
+    for page, mark, text in tables(runs):
+        file = ROOT / page
+        file.write_text(between(file.read_text(), mark, text))
     subprocess.run([ROOT / "benches/plots.py", SAVED], check=True)
 
 

@@ -27,14 +27,14 @@ mod workloads;
 use std::cell::RefCell;
 
 use args::{Args, Recipe, System};
-use common::recipes::Permits;
+use common::recipes::{Permits, Side};
 use common::store_server::StoreServer;
 use common::{disk, figures, options, process, report, store_server};
 use lockkeeper::{Election, Mutex, RwLock};
 use peers::Peers;
 use rounds::Contender;
 use systems::Keeper;
-use tokio_locks::{TokioLock, many};
+use tokio_locks::{Readers, TokioLock, many};
 use workloads::{Case, From, Workload};
 
 fn main() {
@@ -64,25 +64,23 @@ async fn run(args: Args) {
     let mut w3_of_one = None;
     for case in cases(&args) {
         let mut contenders = Vec::new();
-        for (number, keeper) in keepers.iter().enumerate() {
-            let system = match number {
-                0 => "lockkeeper",
-                _ => scheme(keeper.url()),
-            };
-            contenders.push(ours(system, keeper, args.recipe, case).await);
-        }
-        if let Some(memory) = &memory {
-            contenders.push(ours("memory", memory, args.recipe, case).await);
-        }
-        if args.has(System::Tokio) {
-            contenders.push(match args.recipe {
-                Recipe::RwLockRead => {
-                    readers::beside("tokio", "", many::<tokio::sync::RwLock<()>>(&case))
-                }
-                Recipe::RwLockWrite => tokio::<tokio::sync::RwLock<()>>(case),
-                Recipe::Semaphore => tokio::<tokio::sync::Semaphore>(case),
-                _ => tokio::<tokio::sync::Mutex<()>>(case),
-            });
+        for &recipe in &args.recipes {
+            let mut systems = Vec::new();
+            for (number, keeper) in keepers.iter().enumerate() {
+                let system = match number {
+                    0 => "lockkeeper",
+                    _ => scheme(keeper.url()),
+                };
+                systems.push(ours(system, keeper, recipe, case).await);
+            }
+            if let Some(memory) = &memory {
+                systems.push(ours("memory", memory, recipe, case).await);
+            }
+            if args.has(System::Tokio) {
+                systems.push(tokio(recipe, case));
+            }
+            let systems = systems.into_iter();
+            contenders.extend(systems.map(|system| system.with_recipe(recipe)));
         }
         if case.workload == Workload::W1 && !args.is_in_process() {
             contenders.extend(keepers[0].raw(case).await);
@@ -129,24 +127,36 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
             Contender::of(system, url, case, keeper.locks::<Permits<1>>(&case).await)
         }
         Recipe::Election => Contender::of(system, url, case, keeper.locks::<Election>(&case).await),
-        Recipe::RwLockRead => readers::beside(system, url, keeper.locks::<RwLock>(&case).await),
+        Recipe::RwLockRead => {
+            let mut locks = keeper.locks::<RwLock>(&case).await;
+            locks.iter_mut().for_each(|lock| lock.side = Side::Read);
+            readers::contender(system, url, case, locks)
+        }
         Recipe::RwLockWrite => {
             Contender::of(system, url, case, keeper.locks::<RwLock>(&case).await)
         }
     }
 }
 
-/// Tokio's lock, as the floor.
-fn tokio<L: TokioLock>(case: Case) -> Contender {
-    Contender::of("tokio", "", case, many::<L>(&case))
+/// Tokio's lock of the same kind, as the floor.
+fn tokio(recipe: Recipe, case: Case) -> Contender {
+    fn of<L: TokioLock>(case: Case) -> Contender {
+        Contender::of("tokio", "", case, many::<L>(&case))
+    }
+    match recipe {
+        Recipe::RwLockRead => readers::contender("tokio", "", case, many::<Readers>(&case)),
+        Recipe::RwLockWrite => of::<tokio::sync::RwLock<()>>(case),
+        Recipe::Semaphore => of::<tokio::sync::Semaphore>(case),
+        _ => of::<tokio::sync::Mutex<()>>(case),
+    }
 }
 
 /// Returns the cases to measure, in order.
 fn cases(args: &Args) -> Vec<Case> {
-    let mut cases = match args.recipe {
-        Recipe::RwLockRead => readers::cases(),
-        _ => cases_of_locks(args, args.is_in_process()),
-    };
+    let mut cases = cases_of_locks(args, args.is_in_process());
+    if args.recipes.contains(&Recipe::RwLockRead) {
+        cases.retain(|case| readers::have(case.workload));
+    }
     let is_chosen = |chosen: &[usize], number| chosen.is_empty() || chosen.contains(&number);
     cases.retain(|case| is_chosen(&args.clients, case.clients));
     cases.retain(|case| is_chosen(&args.n, case.n));
@@ -180,6 +190,7 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
                     }));
                 }
             }
+            Workload::Cold => cases.push(Case { clients: 2, ..case }),
             Workload::Kill => cases.push(case),
             Workload::Bytes => cases.extend([1, 100, 1_000].map(|n| Case {
                 n,

@@ -9,8 +9,8 @@ from html import escape
 
 LEFT, TOP, HEIGHT, GROUP_GAP, BAR, WIDTH = 78, 62, 250, 34, 38, 720
 TEXT = 'font:13px system-ui,sans-serif'
-COLOURS = ["#0969da", "#54aeff", "#cf222e", "#ff8182", "#9a6700", "#8250df", "#59636e"]
-DARK = ["#4493f8", "#79c0ff", "#f85149", "#ffa198", "#d29922", "#ab7df8", "#9198a1"]
+COLOURS = ["#0969da", "#54aeff", "#cf222e", "#ff8182", "#9a6700", "#8250df", "#59636e", "#1a7f37", "#bc4c00"]
+DARK = ["#4493f8", "#79c0ff", "#f85149", "#ffa198", "#d29922", "#ab7df8", "#9198a1", "#3fb950", "#db6d28"]
 
 NAMES = {
     "lockkeeper": "Lockkeeper, TCP",
@@ -19,12 +19,19 @@ NAMES = {
     "redis+unix": "Redis, Unix socket",
     "postgres": "Postgres",
     "wire": "Lockkeeper without a client library",
+    "tokio": "tokio",
 }
+IN_MEMORY = "Lockkeeper, in memory"
 ECHO = "echo server, nothing written"
 
 # The same colour in all pictures.
 SERIES = ["Lockkeeper, TCP", "Lockkeeper, Unix socket", "Redis, TCP", "Redis, Unix socket", "Postgres"]
-SERIES += ["Lockkeeper without a client library", ECHO]
+SERIES += ["Lockkeeper without a client library", ECHO, IN_MEMORY, "tokio"]
+
+
+def name_of(line):
+    """Returns the name of a line's system in the pictures; None if it is in none."""
+    return IN_MEMORY if line.get("url") == "memory:" else NAMES.get(line["system"])
 
 
 class Picture:
@@ -143,28 +150,30 @@ def figures(lines):
     return [line for line in lines if "ratio" not in line and "skipped" not in line]
 
 
+def named(lines):
+    """Returns the lines with figures of the systems that the pictures show, each behind its name."""
+    return [(name, line) for line in figures(lines) if (name := name_of(line))]
+
+
 def latency(lines):
     picture = Picture("An uncontended lock, one client: p50", "time in µs", floor="echo round trip of the same rounds")
     for field, group in [("acquire_p50_us", "acquire"), ("release_p50_us", "release")]:
-        for line in figures(lines):
-            if name := NAMES.get(line["system"]):
-                picture.add(group, name, line.get(field), line.get("echo_p50_us"))
+        for name, line in named(lines):
+            picture.add(group, name, line.get(field), line.get("echo_p50_us"))
     return picture
 
 
 def hand_overs(lines):
     picture = Picture("Hand-overs of one lock among contending clients", "hand-overs per second")
-    for line in figures(lines):
-        if name := NAMES.get(line["system"]):
-            picture.add(f"{line['clients']} clients", name, line.get("handovers_per_s"))
+    for name, line in named(lines):
+        picture.add(f"{line['clients']} clients", name, line.get("handovers_per_s"))
     return picture
 
 
 def keys(lines):
     picture = Picture("10,000 keys, each locked and unlocked, over two connections", "locks per second")
-    for line in figures(lines):
-        if name := NAMES.get(line["system"]):
-            picture.add("256 tasks", name, line.get("cycles_per_s"))
+    for name, line in named(lines):
+        picture.add("256 tasks", name, line.get("cycles_per_s"))
     return picture
 
 
@@ -181,9 +190,35 @@ def durable(lines):
 
 def process_end(lines):
     picture = Picture("From SIGKILL of a holder to the next grant: p50, timeout 4 s", "time in ms, by powers of ten", is_log=True)
-    for line in figures(lines):
-        if name := NAMES.get(line["system"]):
-            picture.add("from the signal to the grant", name, line["kill_to_grant_p50_us"] / 1e3)
+    for name, line in named(lines):
+        picture.add("from the signal to the grant", name, line["kill_to_grant_p50_us"] / 1e3)
+    return picture
+
+
+RECIPES = {"mutex": "mutex", "rwlock-read": "read lock", "semaphore": "semaphore of one permit"}
+
+
+def memory_cycles(lines):
+    picture = Picture("Uncontended locks in memory, one task", "cycles per second, by powers of ten", is_log=True)
+    for name, line in named(lines):
+        picture.add(RECIPES[line["recipe"]], name, line.get("cycles_per_s"))
+    return picture
+
+
+def memory_latency(lines):
+    picture = Picture("From a release by a task to the next grant, in memory: p50", "time in µs, by powers of ten", is_log=True)
+    for name, line in named(lines):
+        if line["release_from"] == "task":
+            case = "after 5 ms without work" if line["workload"] == "cold" else f"{line['n']:,} waiting"
+            picture.add(case, name, line.get("handover_p50_us"))
+    return picture
+
+
+def memory_waiters(lines):
+    picture = Picture("Memory of a waiter, with the task that waits", "bytes")
+    for name, line in named(lines):
+        picture.add("100,000 waiters", name, line["bytes_per_waiter_with_its_task"])
+        picture.add("100,000 waiters", "tokio", line["bytes_per_tokio_waiter_with_its_task"])
     return picture
 
 
@@ -193,6 +228,10 @@ PICTURES = {
     "keys": keys,
     "durable": durable,
     "process-end": process_end,
+    "memory-cycles": memory_cycles,
+    "memory-hand-overs": hand_overs,
+    "memory-latency": memory_latency,
+    "memory-waiters": memory_waiters,
 }
 
 

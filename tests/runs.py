@@ -30,7 +30,7 @@ def faults_of_picture(family, text, svg, units):
     texts = ["".join(item.itertext()) for item in picture.iter(f"{SVG}text")]
     lines = [json.loads(line) for line in text.splitlines()]
     for line in lines:
-        name = plots.NAMES.get(line["system"])
+        name = plots.name_of(line)
         if "ratio" in line or "skipped" in line or line["system"] in SINGLE_REQUESTS:
             continue
         if name is None:
@@ -54,7 +54,7 @@ def faults_of_picture(family, text, svg, units):
 
 
 def faults():
-    units = {"latency": ["µs"], "process-end": ["ms"]}
+    units = {"latency": ["µs"], "process-end": ["ms"], "memory-latency": ["µs"], "memory-waiters": ["bytes"]}
     for family in plots.PICTURES:
         file = plots_folder / f"{family}.jsonl"
         if not file.exists():
@@ -65,18 +65,20 @@ def faults():
         yield from faults_of_picture(family, text, svg, units.get(family, ["per second"]))
         if not file.with_suffix(".svg").exists() or file.with_suffix(".svg").read_text() != svg:
             yield f"{family}.svg is not that of {family}.jsonl: run benches/plots.py docs/performance"
-    for file, text in goals.pages(goals.load(plots_folder)).items():
-        if "<!-- goals -->" not in text:
-            yield f"{file.name} has no place for the table of goals"
-        if file.read_text() != text:
-            yield f"{file.name} has another table than that of the saved runs: run benches/goals.py --only ''"
+    for page, mark, table in tables:
+        text = (ROOT / page).read_text()
+        if mark not in text:
+            yield f"{page} has no place for a table: {mark}"
+        if text != goals.between(text, mark, table):
+            yield f"{page} has another table than that of the saved runs: run benches/goals.py --only ''"
 
 
 plots, goals = benches("plots"), benches("goals")
 plots_folder = ROOT / "docs/performance"
+tables = goals.tables(goals.load(plots_folder))
 found = list(faults())
 for fault in found:
     print(fault, file=sys.stderr)
 if found:
     sys.exit(1)
-print(f"docs/performance: {len(plots.PICTURES)} pictures and 2 tables are those of the saved runs")
+print(f"docs/performance: {len(plots.PICTURES)} pictures and {len(tables)} tables are those of the saved runs")

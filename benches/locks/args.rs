@@ -16,11 +16,18 @@ pub(crate) enum Recipe {
     Election,
     /// Of two locks; has no peers
     LockAll,
-    /// By 1, 8 and 64 readers together
+    /// Without w3: a reader waits for no other. In w2 all hold it together
     #[value(name = "rwlock-read")]
     RwLockRead,
     #[value(name = "rwlock-write")]
     RwLockWrite,
+}
+
+impl Recipe {
+    /// Returns true if tokio has a lock of this kind.
+    fn has_tokio_peer(self) -> bool {
+        !matches!(self, Self::Election | Self::LockAll)
+    }
 }
 
 /// A system that runs beside the locks under test, in the same rounds.
@@ -55,9 +62,15 @@ pub(crate) struct Args {
     /// mutex curator on zookeeper:, and redis,postgres,zookeeper,curator on lockkeeper:]
     #[arg(long, value_enum, value_delimiter = ',')]
     system: Vec<System>,
-    #[arg(long, value_enum, default_value = "mutex")]
-    pub(crate) recipe: Recipe,
-    /// Workloads to measure [default: w1 to w4]
+    /// Several are measured side by side
+    #[arg(
+        long = "recipe",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "mutex"
+    )]
+    pub(crate) recipes: Vec<Recipe>,
+    /// Workloads to measure [default: w1 to w4, and cold for memory: and file:]
     #[arg(long = "workload", value_enum, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
     /// Only the cases with so many sessions
@@ -78,20 +91,19 @@ impl Args {
     pub(crate) fn read() -> Self {
         let mut args = Self::parse();
         if args.workloads.is_empty() {
-            let is_usual = |workload: &Workload| !workload.is_of_served_stores();
+            let in_process = args.is_in_process();
             let all = Workload::value_variants().iter().copied();
-            args.workloads = all.filter(is_usual).collect();
+            let usual = all.filter(|workload| workload.is_usual(in_process));
+            args.workloads = usual.collect();
         }
         if args.system.is_empty() {
             args.system = args.usual_systems();
         }
         let is_server =
             |system: &System| !matches!(system, System::Tokio | System::Memory | System::None);
-        let fault = if args.recipe != Recipe::Mutex && args.system.iter().any(is_server) {
+        let fault = if !args.is_of_mutex() && args.system.iter().any(is_server) {
             "of other servers, the mutex alone is measured"
-        } else if args.has(System::Tokio)
-            && matches!(args.recipe, Recipe::Election | Recipe::LockAll)
-        {
+        } else if args.has(System::Tokio) && !args.recipes.iter().all(|it| it.has_tokio_peer()) {
             "this recipe has no peers to run beside"
         } else if args.is_in_process() && args.workloads.iter().any(|it| it.is_of_served_stores()) {
             "this workload needs a served store"
@@ -106,21 +118,29 @@ impl Args {
     }
 
     fn usual_systems(&self) -> Vec<System> {
-        match self.recipe {
-            _ if self.url().starts_with("file:") => vec![System::Memory],
-            Recipe::Election | Recipe::LockAll => vec![],
-            _ if self.url().starts_with("memory:") => vec![System::Tokio],
-            Recipe::Mutex if self.url().starts_with("lockkeeper") => {
-                vec![
-                    System::Redis,
-                    System::Postgres,
-                    System::ZooKeeper,
-                    System::Curator,
-                ]
-            }
-            Recipe::Mutex => vec![System::Curator],
-            _ => vec![],
+        let url = self.url();
+        if url.starts_with("file:") {
+            vec![System::Memory]
+        } else if url.starts_with("memory:") {
+            let tokio = self.recipes.iter().all(|it| it.has_tokio_peer());
+            tokio.then_some(System::Tokio).into_iter().collect()
+        } else if !self.is_of_mutex() {
+            vec![]
+        } else if url.starts_with("lockkeeper") {
+            vec![
+                System::Redis,
+                System::Postgres,
+                System::ZooKeeper,
+                System::Curator,
+            ]
+        } else {
+            vec![System::Curator]
         }
+    }
+
+    /// Returns true if the mutex alone is measured.
+    pub(crate) fn is_of_mutex(&self) -> bool {
+        self.recipes == [Recipe::Mutex]
     }
 
     /// Returns the first URL: it is what the systems run beside.

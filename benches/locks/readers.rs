@@ -1,52 +1,41 @@
-//! The readers of a read-write lock (`rwlock-read`): so many at once, on Lockkeeper's and on tokio's.
+//! The readers of a read-write lock (`rwlock-read`): in w2 they share it, so they are counted by a loop of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use lockkeeper::RwLock;
-
-use crate::common::lock::Ours;
+use crate::common::lock::Lock;
 use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
-use crate::tokio_locks::Floor;
-use crate::workloads::{Case, Workload};
+use crate::workloads::{Case, Relayed, Workload};
 
-/// Returns the cases of concurrent readers.
-pub(crate) fn cases() -> Vec<Case> {
-    let of = |clients| Case {
-        clients,
-        ..Case::new(Workload::W2)
-    };
-    [1, 8, 64].map(of).to_vec()
+/// Returns true for a workload of readers. None of them waits for another, so there is no hand-over.
+pub(crate) fn have(workload: Workload) -> bool {
+    matches!(workload, Workload::W1 | Workload::W2 | Workload::W4)
 }
 
 /// Returns the readers of a system, one for each handle.
-pub(crate) fn beside<L: Shared>(system: &str, url: &str, locks: Vec<L>) -> Contender {
+pub(crate) fn contender<L: Relayed>(
+    system: &str,
+    url: &str,
+    case: Case,
+    locks: Vec<L>,
+) -> Contender {
+    if case.workload != Workload::W2 {
+        return Contender::of(system, url, case, locks);
+    }
     let locks: Arc<[L]> = locks.into();
     Contender::new(system, url, move |time| reads(locks.clone(), time))
 }
 
-/// A lock that readers share.
-pub(crate) trait Shared: Clone + Send + Sync + 'static {
-    fn read(&self) -> impl Future<Output = ()> + Send;
-}
-
-impl Shared for Ours<RwLock> {
-    async fn read(&self) {
-        let guard = self.subject.read().await.expect("granted");
-        guard.release().await.expect("released");
-    }
-}
-
-impl Shared for Floor<tokio::sync::RwLock<()>> {
-    async fn read(&self) {
-        drop(self.0.read().await);
-    }
+/// Acquires and releases.
+async fn read<L: Lock>(lock: &L) {
+    let guard = lock.lock().await.expect("granted");
+    L::unlock(guard).await.expect("released");
 }
 
 /// Each reader acquires and releases as fast as it can. All of them share the lock all the time.
-async fn reads<L: Shared>(locks: Arc<[L]>, time: Duration) -> Row {
+async fn reads<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
     let readers: Vec<_> = locks
@@ -58,10 +47,10 @@ async fn reads<L: Shared>(locks: Arc<[L]>, time: Duration) -> Row {
                 while !stop.load(Relaxed) {
                     // A clock read now and then only: it costs as much as a free lock of tokio's.
                     let begun = Instant::now();
-                    lock.read().await;
+                    read(&lock).await;
                     cycles.push(begun.elapsed());
                     for _ in 0..BETWEEN {
-                        lock.read().await;
+                        read(&lock).await;
                     }
                     done += 1 + BETWEEN;
                     tokio::task::yield_now().await;

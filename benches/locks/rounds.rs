@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::args::Args;
+use crate::args::{Args, Recipe};
 use crate::common::echo::{self, Cores, EchoFloor, Transport};
 use crate::figures::{self, Row};
 use crate::options::name;
@@ -17,6 +17,7 @@ type Round = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Row>>>>;
 /// A system that takes part in a case.
 pub(crate) struct Contender {
     system: String,
+    recipe: Recipe,
     url: String,
     transport: Transport,
     is_ours: bool,
@@ -38,6 +39,11 @@ impl Contender {
         Self { transport, ..self }
     }
 
+    /// Names the recipe that is measured, where it is not the mutex.
+    pub(crate) fn with_recipe(self, recipe: Recipe) -> Self {
+        Self { recipe, ..self }
+    }
+
     /// A system that measures itself.
     pub(crate) fn new<F>(system: &str, url: &str, round: impl Fn(Duration) -> F + 'static) -> Self
     where
@@ -45,6 +51,7 @@ impl Contender {
     {
         Self {
             system: system.into(),
+            recipe: Recipe::Mutex,
             url: url.into(),
             transport: Transport::of(url),
             is_ours: system.starts_with("lockkeeper"),
@@ -93,11 +100,14 @@ pub(crate) async fn measure(
         print_row(args, case, contender, row);
     }
     for (ours, our_row) in contenders.iter().zip(&medians) {
-        let others = contenders.iter().zip(&medians).filter(|it| !it.0.is_ours);
+        let others = contenders.iter().zip(&medians);
+        let others = others.filter(|it| !it.0.is_ours && it.0.recipe == ours.recipe);
         for (other, their_row) in others.filter(|_| ours.is_ours) {
             for field in COMPARED {
                 if let (Some(ours_is), Some(theirs)) = (our_row.get(field), their_row.get(field)) {
-                    ratio(case, &ours.system, field, &other.system, ours_is / theirs);
+                    let line = line_of(case, &ours.system, "");
+                    let line = line.with("recipe", name(ours.recipe));
+                    line.print_ratio(field, &other.system, ours_is / theirs);
                 }
             }
         }
@@ -131,7 +141,7 @@ const COMPARED: [&str; 7] = [
 
 fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
     let line = line_of(case, &contender.system, &contender.url);
-    line.with("recipe", name(args.recipe))
+    line.with("recipe", name(contender.recipe))
         .with("threads", args.threads)
         .with("server_threads", args.serving.server_threads())
         .with("rounds", args.timing.rounds)
@@ -147,7 +157,9 @@ fn line_of(case: Case, system: &str, url: &str) -> Line {
     let line = Line::new(system, url, &name(case.workload));
     let line = line.with("clients", case.clients).with("n", case.n);
     match case.workload {
-        Workload::W3 | Workload::Bytes => line.with("release_from", case.from.name()),
+        Workload::W3 | Workload::Cold | Workload::Bytes => {
+            line.with("release_from", case.from.name())
+        }
         _ => line,
     }
 }

@@ -3,12 +3,14 @@
 use std::future::Future;
 
 use lockkeeper::LockError;
-use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+};
 
 use crate::common::lock::Lock;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A lock of tokio's, acquired exclusively.
+/// A lock of tokio's, acquired exclusively unless it says otherwise.
 pub(crate) trait TokioLock: Sync + Sized + 'static {
     type Guard: Send + 'static;
 
@@ -38,6 +40,22 @@ impl TokioLock for RwLock<()> {
 
     fn acquire(&'static self) -> impl Future<Output = Self::Guard> + Send {
         self.write()
+    }
+}
+
+/// A lock that its readers share.
+#[derive(Default)]
+pub(crate) struct Readers(RwLock<()>);
+
+impl TokioLock for Readers {
+    type Guard = RwLockReadGuard<'static, ()>;
+
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn acquire(&'static self) -> impl Future<Output = Self::Guard> + Send {
+        self.0.read()
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Workload {
     W2,
     /// From a release to the next grant.
     W3,
+    /// The same after the holder has waited for 5 ms; by default of stores in this process
+    Cold,
     /// Many keys, a few hundred in flight.
     W4,
     /// From the end of a holder's process, by SIGKILL, to the next grant.
@@ -32,6 +34,17 @@ impl Workload {
     /// Returns true for a workload that only a store of another process has.
     pub(crate) fn is_of_served_stores(self) -> bool {
         matches!(self, Self::Kill | Self::Bytes)
+    }
+
+    /// Returns true for a workload that runs without being named. A served store's w3 pauses before each release
+    /// anyway, until the next waiter has found its predecessor.
+    pub(crate) fn is_usual(self, in_process: bool) -> bool {
+        !self.is_of_served_stores() && (self != Self::Cold || in_process)
+    }
+
+    /// Time for which a holder waits before each release, when the next one has queued.
+    fn hold(self) -> Option<Duration> {
+        (self == Self::Cold).then_some(Duration::from_millis(5))
     }
 }
 
@@ -58,7 +71,7 @@ pub(crate) struct Case {
     pub(crate) workload: Workload,
     /// Number of sessions.
     pub(crate) clients: usize,
-    /// Number of queued contenders (w3), or of keys (w4).
+    /// Number of queued contenders (w3, cold), or of keys (w4).
     pub(crate) n: usize,
     pub(crate) from: From,
 }
@@ -92,7 +105,7 @@ pub(crate) async fn run<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration)
         Workload::W1 => tokio::spawn(uncontended(locks, time)),
         Workload::W2 => tokio::spawn(contended(locks, time)),
         Workload::W3 if case.from == From::Thread => return handed_over(case, locks, time).await,
-        Workload::W3 => tokio::spawn(handed_over(case, locks, time)),
+        Workload::W3 | Workload::Cold => tokio::spawn(handed_over(case, locks, time)),
         Workload::W4 => tokio::spawn(many_keys(locks)),
         Workload::Kill | Workload::Bytes => unreachable!("it is measured elsewhere"),
     };
@@ -150,7 +163,7 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
 }
 
 /// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
-/// released, and queues again: so `n` are queued at each release.
+/// released, and queues again: so `n` are queued at each release, and wait when the holder's own wait begins.
 pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await.expect("granted");
     let asked = Arc::new(AtomicUsize::new(0));
@@ -179,6 +192,9 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
     let mut handovers = Times::default();
     let start = Instant::now();
     loop {
+        if let Some(hold) = case.workload.hold() {
+            tokio::time::sleep(hold).await;
+        }
         let released = Instant::now();
         L::unlock(guard).await.expect("released");
         let (next, at) = granted.recv().await.expect("a waiter follows");

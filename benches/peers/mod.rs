@@ -8,7 +8,7 @@ mod wire;
 
 use lockkeeper::Mutex;
 
-use crate::args::{Args, Recipe, System};
+use crate::args::{Args, System};
 use crate::report::Line;
 use crate::rounds::Contender;
 use crate::store_server::StoreServer;
@@ -33,7 +33,7 @@ impl Peers {
     /// `ours` is the URL of the store under test: where it is a ZooKeeper, there is no other beside.
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
         let mut peers = Self {
-            wire: wire::Wire::of(ours).filter(|_| args.recipe == Recipe::Mutex),
+            wire: wire::Wire::of(ours).filter(|_| args.is_of_mutex()),
             redis_over: [
                 (System::Redis, redis::Way::Tcp),
                 (System::RedisUnix, redis::Way::Unix),

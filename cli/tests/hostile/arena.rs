@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::good::{Good, Latency};
 use super::served::{Memory, OTHER, Served};
+use super::wire::{Conn, Session};
 
 /// Makes the test a child that attacks the server at that address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
@@ -24,8 +25,9 @@ const RESULT: &str = "attack: result ";
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Cycles that the well-behaved client makes in each phase: three requests each.
-const CYCLES: usize = 500;
+/// Timeout of an attacker's sessions. Many of them are silent until the well-behaved client has been measured: no
+/// session may expire meanwhile, however slow the machine is.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Equipment of an attacker.
 pub(crate) struct Field {
@@ -34,6 +36,12 @@ pub(crate) struct Field {
 }
 
 impl Field {
+    /// Connects with a new session, which the server must grant.
+    pub(crate) fn client(&self) -> Conn {
+        let opened = Conn::open(self.address, &Session::none(TIMEOUT));
+        opened.expect("the server takes a client").0
+    }
+
     /// Reports that the attack is at its full strength. Called once.
     pub(crate) fn under_way(&self) {
         println!("\n{UNDER_WAY}");
@@ -88,15 +96,16 @@ pub(crate) fn fight(
     static ARENA: Mutex<()> = Mutex::new(());
     let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
     raise_open_files();
-    let server = Served::start(options);
+    let options = [options, &["--max-session-timeout", "10m"]].concat();
+    let server = Served::start(&options);
     let good = Good::start(server.address);
-    good.measure(CYCLES); // until it has warmed up
-    let (before, at_rest) = (good.measure(CYCLES), server.memory());
+    good.measure(); // until it has warmed up
+    let (before, at_rest) = (good.measure(), server.memory());
     let mut attacker = Attacker::start(name, server.address);
     attacker.wait_for_strength();
-    let (during, attacked) = (good.measure(CYCLES), server.memory());
+    let (during, attacked) = (good.measure(), server.memory());
     let result = attacker.finish(server.is_ours());
-    let (after, left) = (good.measure(CYCLES), server.memory());
+    let (after, left) = (good.measure(), server.memory());
     good.stop();
     let (_, short) = name.rsplit_once("::").unwrap_or(("", name));
     show(

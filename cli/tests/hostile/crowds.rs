@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::arena::{Field, MIB, fight, raise_open_files};
+use super::arena::{Field, MIB, TIMEOUT, fight, raise_open_files};
 use super::wire::*;
 
 const HALF_OPEN: usize = 10_000;
@@ -22,7 +22,7 @@ fn of_ten_thousand_half_open_connections_the_oldest_go() {
         let open = |_| Conn::bare(field.address).unwrap();
         let mut crowd: Vec<_> = (0..count).map(open).collect();
         wait_until_open_are(&crowd, 1_000);
-        let (mut guest, _) = Conn::new(field.address);
+        let mut guest = field.client();
         guest.must(op::EXISTS, &read("/", false));
         field.under_way();
         while !field.is_over() {
@@ -121,7 +121,7 @@ fn too_many_connections_from_one_address_keep_no_other_client_out() {
             assert_eq!(more.rest(), [], "the 51st is closed without a word");
             refused += 1;
         }
-        Conn::new(field.address).0.must(op::PING, &Out::new());
+        field.client().must(op::PING, &Out::new());
         drop(crowd);
         format!("{refused} connections beyond 50 of one address")
     };
@@ -171,7 +171,7 @@ fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
 }
 
 fn enter(mut conn: Conn) -> std::io::Result<Conn> {
-    conn.enter(&Session::none(Duration::from_secs(10)))?;
+    conn.enter(&Session::none(TIMEOUT))?;
     Ok(conn)
 }
 

@@ -5,7 +5,7 @@ use super::wire::*;
 
 /// Keeps `window` requests in flight on one connection until the attack ends. Returns the number of replies.
 fn flood(field: &Field, name: &str, window: i32) -> usize {
-    let (mut conn, _) = Conn::new(field.address);
+    let mut conn = field.client();
     let path = format!("/flood-{name}");
     conn.must(op::CREATE, &create(&path, &[b'x'; 100], EPHEMERAL));
     let requests = [
@@ -63,7 +63,7 @@ const MOST_WATCHES: usize = 1 << 20;
 #[test]
 fn a_million_watches_are_armed_and_no_more() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let piece = 1 << 14;
         for piece in (0..MOST_WATCHES)
             .step_by(piece)
@@ -108,9 +108,9 @@ fn a_million_watches_are_armed_and_no_more() {
 #[test]
 fn sessions_that_watch_a_busy_znode_get_events_and_delay_no_client() {
     let attack = |field: &Field| {
-        let (mut writer, _) = Conn::new(field.address);
+        let mut writer = field.client();
         writer.must(op::CREATE, &create("/hot", b"", EPHEMERAL));
-        let mut crowd: Vec<_> = (0..1_000).map(|_| Conn::new(field.address).0).collect();
+        let mut crowd: Vec<_> = (0..1_000).map(|_| field.client()).collect();
         field.under_way();
         let mut rounds = 0;
         while !field.is_over() {

@@ -109,7 +109,7 @@ fn an_unknown_operation_is_answered_so_and_closes_the_connection() {
 #[test]
 fn a_malformed_record_is_refused_and_the_connection_goes_on() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let malformed = [
             (op::CREATE, Out::new().int(i32::MAX)),
             (op::GET_DATA, Out::new().bytes(&[0xff, 0xfe])),
@@ -148,7 +148,7 @@ fn what_comes_before_the_handshake_closes_the_connection() {
             std::io::Write::write_all(&mut conn.stream, opening).unwrap();
             assert_eq!(conn.rest(), [], "{opening:?}");
         });
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let there = conn.call(op::EXISTS, &read("/before", false)).unwrap();
         assert_eq!(there.err, code::NO_NODE, "nothing was done");
         format!("{count} connections that begin so")

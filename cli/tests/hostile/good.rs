@@ -9,6 +9,19 @@ use std::time::{Duration, Instant};
 
 use super::wire::*;
 
+/// Cycles of one phase, of three requests each.
+const CYCLES: usize = 500;
+
+/// Cycles of a phase whose share of time is used up before: enough for its percentiles.
+const MIN_CYCLES: usize = 50;
+
+/// Returns the share of time of one phase: a third of a test's, as `tests/run` gives it.
+fn share() -> Duration {
+    let seconds = std::env::var("LOCKKEEPER_SECONDS");
+    let seconds = seconds.ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(u64::MAX)) / 3
+}
+
 /// Latencies of one phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latency(Vec<Duration>);
@@ -47,12 +60,19 @@ impl Good {
         Self { shared, worker }
     }
 
-    /// Lets it work for so many cycles from now on; how long its answers took meanwhile. Ends early
-    /// if it has failed, which [`stop`](Self::stop) tells.
-    pub(crate) fn measure(&self, cycles: usize) -> Latency {
+    /// Lets it work for one phase from now on, and returns how long its answers took meanwhile. An attack that slows them
+    /// down cuts their number, where time is limited. Ends early if the client has failed, which [`stop`](Self::stop)
+    /// reports.
+    pub(crate) fn measure(&self) -> Latency {
         std::mem::take(&mut *self.shared.latency.lock().unwrap());
-        let end = self.shared.cycles.load(SeqCst) + cycles;
-        while self.shared.cycles.load(SeqCst) < end && !self.worker.is_finished() {
+        let (begun, share) = (Instant::now(), share());
+        let first = self.shared.cycles.load(SeqCst);
+        loop {
+            let cycles = self.shared.cycles.load(SeqCst) - first;
+            let is_cut = cycles >= MIN_CYCLES && begun.elapsed() >= share;
+            if cycles >= CYCLES || is_cut || self.worker.is_finished() {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         std::mem::take(&mut *self.shared.latency.lock().unwrap())

@@ -10,7 +10,7 @@ const LARGE: usize = 1_000_000;
 #[test]
 fn a_multi_read_of_thirty_gigabytes_is_refused() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/large", &vec![b'x'; LARGE], EPHEMERAL));
         let huge = multi_read(op::GET_DATA, "/large", 30_000);
         field.under_way();
@@ -30,7 +30,7 @@ fn a_multi_read_of_thirty_gigabytes_is_refused() {
 #[test]
 fn long_lists_are_not_gathered_before_they_are_sent() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/many", b"", 0));
         for first in (0..10_000).step_by(1_000) {
             for number in first..first + 1_000 {
@@ -67,7 +67,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         let mut large = Out::new().int(0x000f_ffff);
         large.0.resize(1_000_000, 0);
         let open = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             conn.stream.write_all(&large.0).unwrap();
             conn
         };
@@ -78,7 +78,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
             assert_eq!(conn.rest(), [], "it is one of the oldest");
         }
         let data = vec![b'x'; 1_000_000];
-        let (mut honest, _) = Conn::new(field.address);
+        let mut honest = field.client();
         let mut count = 0;
         while count < 3 || !field.is_over() {
             honest.must(op::CREATE, &create("/large", &data, EPHEMERAL));
@@ -96,7 +96,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
 #[test]
 fn a_store_that_is_full_says_so_and_goes_on() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/full", b"", 0));
         let mut fill = |data: &[u8]| {
             let mut made = 0;

@@ -24,7 +24,7 @@ fn name_of(bytes: usize, number: usize) -> String {
 #[test]
 fn watched_paths_take_no_more_than_their_share() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let mut watched = 0;
         let refused = loop {
             let path = format!("/{}", name_of(1_000_000, watched));
@@ -61,11 +61,11 @@ fn create_with_a_long_list(path: &str, entries: usize, user_bytes: usize) -> Out
 #[test]
 fn access_lists_in_answers_count() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let list = create_with_a_long_list("/listed", 1_000, 900);
         conn.must(op::CREATE, &list);
         let ask = |_| {
-            let (mut silent, _) = Conn::new(field.address);
+            let mut silent = field.client();
             silent
                 .send_many(1_000, op::GET_ACL, &Out::new().text("/listed"))
                 .unwrap();
@@ -85,7 +85,7 @@ fn access_lists_in_answers_count() {
 #[test]
 fn an_answer_that_is_too_large_is_not_built() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/many", b"", 0));
         for number in 0..1_000 {
             let path = format!("/many/{}", name_of(1_000, number));
@@ -123,12 +123,12 @@ fn multi_set(path: &str, times: usize) -> Out {
 fn the_events_of_one_transaction_count() {
     let attack = |field: &Field| {
         let silent = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             conn.must(op::ADD_WATCH, &Out::new().text("/").int(1));
             conn
         };
         let crowd: Vec<_> = (0..100).map(silent).collect();
-        let (mut writer, _) = Conn::new(field.address);
+        let mut writer = field.client();
         writer.must(op::CREATE, &create("/a", b"", EPHEMERAL));
         writer.must(op::MULTI, &multi_set("/a", 20_000));
         field.under_way();
@@ -142,14 +142,14 @@ fn the_events_of_one_transaction_count() {
 #[test]
 fn slow_readers_count_together() {
     let attack = |field: &Field| {
-        let (mut owner, _) = Conn::new(field.address);
+        let mut owner = field.client();
         owner.must(
             op::CREATE,
             &create("/large", &vec![b'x'; 1_000_000], EPHEMERAL),
         );
         let large = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             // The server may close the connection before all is written.
             let _ = conn.stream.write_all(&large.repeat(10));
             conn
@@ -175,7 +175,7 @@ fn slow_readers_count_together() {
 
 /// Keeps a part of a request that never ends; the server may close the connection meanwhile.
 fn unfinished(field: &Field) -> Conn {
-    let (mut conn, _) = Conn::new(field.address);
+    let mut conn = field.client();
     let mut part = Out::new().int(0x000f_ffff);
     part.0.resize(1_000_000, 0);
     let _ = conn.stream.write_all(&part.0);
@@ -197,7 +197,7 @@ fn fill(conn: &mut Conn, numbers: std::ops::Range<usize>) -> bool {
 #[test]
 fn all_that_can_be_taken_at_once_is_within_the_promise() {
     let attack = |field: &Field| {
-        let (mut owner, _) = Conn::new(field.address);
+        let mut owner = field.client();
         let large = vec![b'x'; 1_000_000];
         owner.must(op::CREATE, &create("/large", &large, EPHEMERAL));
         owner.must(op::CREATE, &create("/many", b"", 0));
@@ -211,7 +211,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
             small += 500;
         }
         let watcher = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             conn.must(op::ADD_WATCH, &Out::new().text("/large").int(1));
             conn
         };
@@ -219,7 +219,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
         let halves: Vec<_> = (0..40).map(|_| unfinished(field)).collect();
         let reads = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             let _ = conn.stream.write_all(&reads.repeat(10));
             conn
         };

@@ -77,7 +77,7 @@ fn ask_without_reading(mut conn: Conn, op: i32, record: &Out) -> usize {
 #[test]
 fn a_client_that_does_not_read_large_replies_is_not_read_until_its_session_ends() {
     let attack = |field: &Field| {
-        let (mut owner, _) = Conn::new(field.address);
+        let mut owner = field.client();
         owner.must(op::CREATE, &create("/large", &vec![b'x'; LARGE], 0));
         owner.must(op::CLOSE, &Out::new());
         let address = field.address;
@@ -113,13 +113,13 @@ fn a_client_that_does_not_read_large_replies_is_not_read_until_its_session_ends(
 fn a_client_that_does_not_read_its_events_is_cut_off() {
     let attack = |field: &Field| {
         let silent = |_| {
-            let (mut conn, _) = Conn::new(field.address);
+            let mut conn = field.client();
             conn.must(op::ADD_WATCH, &Out::new().text("/").int(1));
             conn
         };
         let mut crowd: Vec<_> = (0..4).map(silent).collect();
         field.under_way();
-        let (mut writer, _) = Conn::new(field.address);
+        let mut writer = field.client();
         let path = format!("/{}", "x".repeat(200));
         writer.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         let mut writes = 0;

@@ -62,7 +62,7 @@ fn flood(field: &Field, conn: &mut Conn, op: i32, record: &Out) -> usize {
 #[test]
 fn a_long_list_is_not_compared_with_all_identities_for_each_of_many_reads() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         for user in 0..63 {
             prove(&mut conn, &format!("user-{user}:secret"));
         }
@@ -82,7 +82,7 @@ fn a_long_list_is_not_compared_with_all_identities_for_each_of_many_reads() {
 #[test]
 fn counts_of_descendants_touch_none_of_them() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/top", b"", 0));
         make(&mut conn, "/top", 50_000, EPHEMERAL);
         field.under_way();
@@ -95,7 +95,7 @@ fn counts_of_descendants_touch_none_of_them() {
 #[test]
 fn a_search_among_many_ephemerals_is_cut() {
     let attack = |field: &Field| {
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         conn.must(op::CREATE, &create("/top", b"", 0));
         make(&mut conn, "/top", 50_000, EPHEMERAL);
         field.under_way();
@@ -112,12 +112,12 @@ fn one_path_among_the_watches_again_and_again_is_one_watch() {
     let attack = |field: &Field| {
         let crowd: Vec<_> = (0..1_000)
             .map(|_| {
-                let (mut conn, _) = Conn::new(field.address);
+                let mut conn = field.client();
                 conn.must(op::GET_DATA, &read("/", true));
                 conn
             })
             .collect();
-        let (mut conn, _) = Conn::new(field.address);
+        let mut conn = field.client();
         let mut record = Out::new().long(i64::MAX).int(TIMES);
         record
             .0
