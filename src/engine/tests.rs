@@ -3,6 +3,7 @@
 #[cfg(feature = "file")]
 mod bench;
 mod buffers;
+mod by_reference;
 #[cfg(feature = "file")]
 mod crashes;
 mod facts;

@@ -32,6 +32,7 @@ mod killed;
 mod known_bugs;
 mod lease;
 mod list_locks;
+mod local;
 mod many;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -4,7 +4,7 @@ use super::*;
 
 impl Core {
     /// Everything that a client could see, and what a replay must restore beside.
-    pub(super) fn dump(&self) -> Vec<String> {
+    pub(crate) fn dump(&self) -> Vec<String> {
         let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
         assert_eq!(self.bytes(), counted.sum::<usize>());
         let mut dump = Vec::new();

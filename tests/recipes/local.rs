@@ -1,0 +1,294 @@
+//! Locks of a store in this process without a wrapper around it: there contenders join, wait and leave by reference
+//! (`queue/local.rs`), and go on by requests where that is not the whole story.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{Client, Clock, Guard, LockError, LostReason, Mutex, RwLock, Store, StoreOptions};
+use lockkeeper_store::{CreateMode, Error, Session};
+use tokio::task::yield_now;
+
+use crate::common::{children, path, polled};
+use crate::support::TempFolder;
+
+const LOCK: &str = "/lock/orders";
+
+/// A store in memory with its own clock, so that no test depends on the machine's speed.
+struct Local {
+    store: Store,
+    clock: Clock,
+}
+
+impl Local {
+    fn new() -> Self {
+        let clock = Clock::new_virtual();
+        let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+        Self { store, clock }
+    }
+
+    async fn client(&self) -> Client {
+        self.store.connect().await.unwrap()
+    }
+
+    async fn mutex(&self) -> Mutex {
+        Mutex::new(&self.client().await, LOCK).unwrap()
+    }
+
+    async fn session(&self) -> Session {
+        self.client().await.session().await.unwrap()
+    }
+
+    async fn entries(&self) -> Vec<String> {
+        children(&self.session().await, LOCK).await
+    }
+}
+
+/// Starts a wait, and returns once it has joined the queue.
+async fn waiting(
+    mutex: &Mutex,
+    local: &Local,
+) -> tokio::task::JoinHandle<Result<Guard, LockError>> {
+    let before = local.entries().await.len();
+    let mutex = mutex.clone();
+    let wait = tokio::spawn(async move { mutex.lock().await });
+    while local.entries().await.len() == before {
+        yield_now().await;
+    }
+    wait
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_anywhere_leaves_nothing() {
+    let local = Local::new();
+    let (first, second, third) = (
+        local.mutex().await,
+        local.mutex().await,
+        local.mutex().await,
+    );
+    // 0 polls: not joined; 1: it waits; 2, after the release: its turn has come, unnoticed.
+    for polls in 0..3 {
+        let held = first.lock().await.unwrap();
+        let mut wait = Box::pin(second.lock());
+        for _ in 0..polls.min(1) {
+            assert!(polled(wait.as_mut(), 1).await.is_none());
+        }
+        let behind = waiting(&third, &local).await;
+        if polls == 2 {
+            held.release().await.unwrap();
+            drop(wait);
+        } else {
+            drop(wait);
+            yield_now().await;
+            assert!(!behind.is_finished());
+            held.release().await.unwrap();
+        }
+        behind.await.unwrap().unwrap().release().await.unwrap();
+        assert!(local.entries().await.is_empty(), "{polls} polls");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_holds_only_once_nothing_ahead_blocks() {
+    let local = Local::new();
+    let [a, b, c] = [
+        local.mutex().await,
+        local.mutex().await,
+        local.mutex().await,
+    ];
+    let held = a.lock().await.unwrap();
+    let between = waiting(&b, &local).await;
+    let behind = waiting(&c, &local).await;
+    // The one between leaves: its departure wakes the one behind, who must not take that for its turn.
+    between.abort();
+    assert!(between.await.unwrap_err().is_cancelled());
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert!(!behind.is_finished() && held.is_held());
+    held.release().await.unwrap();
+    behind.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn contenders_of_other_libraries_are_waited_for_and_strangers_are_not() {
+    let local = Local::new();
+    let mutex = local.mutex().await;
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let session = local.session().await;
+    let entry = |name: &str| path(&format!("{LOCK}/{name}"));
+    let create = async |name: &str| {
+        let created = session.create(&entry(name), "", CreateMode::EphemeralSequential);
+        created.await.unwrap().0
+    };
+    let kazoo = create("0123456789abcdef0123456789abcdef__lock__").await;
+    let wait = waiting(&mutex, &local).await;
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    assert!(!wait.is_finished());
+    session.delete(&kazoo, None).await.unwrap();
+    let guard = wait.await.unwrap().unwrap();
+    assert!(guard.path().as_str().starts_with(LOCK));
+    guard.release().await.unwrap();
+
+    let stranger = create("config-").await;
+    mutex.lock().await.unwrap().release().await.unwrap();
+    session.delete(&stranger, None).await.unwrap();
+
+    // A reader's entry belongs to another recipe.
+    let client = local.client().await;
+    let _reader = RwLock::new(&client, LOCK).unwrap().read().await.unwrap();
+    assert!(matches!(
+        mutex.lock().await,
+        Err(LockError::WrongKind { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_long_wait_behind_the_same_session_keeps_its_place() {
+    let local = Local::new();
+    let mutex = local.mutex().await;
+    let held = mutex.lock().await.unwrap();
+    let second = waiting(&mutex, &local).await;
+    let third = waiting(&mutex, &local).await;
+    let queued = local.entries().await;
+    // The waits go on by requests after a tick, in their places.
+    for _ in 0..20 {
+        local.clock.advance(Duration::from_secs(1));
+        yield_now().await;
+    }
+    assert_eq!(local.entries().await, queued);
+    assert!(!second.is_finished() && !third.is_finished());
+    held.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert!(!third.is_finished());
+    second.release().await.unwrap();
+    third.await.unwrap().unwrap().release().await.unwrap();
+    assert!(local.entries().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_removed_entry_is_noticed() {
+    let local = Local::new();
+    let (mutex, session) = (local.mutex().await, local.session().await);
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(guard.is_held());
+    session.delete(guard.path(), None).await.unwrap();
+    assert!(!guard.is_held());
+    let lost = guard.release().await;
+    assert!(
+        matches!(lost, Err(LockError::Lost(LostReason::Revoked))),
+        "{lost:?}"
+    );
+
+    let held = mutex.lock().await.unwrap();
+    let waiter = local.mutex().await;
+    let wait = waiting(&waiter, &local).await;
+    let last = local.entries().await.pop().unwrap();
+    session
+        .delete(&path(&format!("{LOCK}/{last}")), None)
+        .await
+        .unwrap();
+    held.release().await.unwrap();
+    let removed = wait.await.unwrap();
+    assert!(
+        matches!(removed, Err(LockError::EntryDeleted { .. })),
+        "{removed:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_end_of_the_session_ends_waits_and_holds() {
+    let local = Local::new();
+    let (holder, waiter) = (local.mutex().await, local.mutex().await);
+    let held = holder.lock().await.unwrap();
+    let wait = waiting(&waiter, &local).await;
+    waiter.client().close().await.unwrap();
+    let ended = wait.await.unwrap();
+    assert!(
+        matches!(&ended, Err(LockError::Store(Error::SessionClosed { .. }))),
+        "{ended:?}"
+    );
+    let next = local.mutex().await;
+    let wait = waiting(&next, &local).await;
+    holder.client().close().await.unwrap();
+    assert!(!held.is_held());
+    wait.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Readers and writers of many sessions, of which some give up at any poll: never a writer beside another holder, tokens
+/// that grow, and nothing is left.
+async fn crowd(store: Store) {
+    const TASKS: usize = 24;
+    const ROUNDS: usize = 200;
+    let (readers, writers) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let newest = Arc::new(AtomicI64::new(0));
+    let grants = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let client = store.connect().await.unwrap();
+        let (readers, writers) = (readers.clone(), writers.clone());
+        let (newest, grants) = (newest.clone(), grants.clone());
+        tasks.push(tokio::spawn(async move {
+            let lock = RwLock::new(&client, LOCK).unwrap();
+            for round in 0..ROUNDS {
+                let is_impatient = (task * 7 + round * 13) % 5 == 0;
+                let polls = if is_impatient { round % 3 } else { usize::MAX };
+                if (task + round) % 3 == 0 {
+                    let Some(guard) = polled(lock.read(), polls).await else {
+                        continue;
+                    };
+                    let guard = guard.unwrap();
+                    readers.fetch_add(1, Ordering::SeqCst);
+                    assert!(!writers.load(Ordering::SeqCst), "a reader beside a writer");
+                    yield_now().await;
+                    readers.fetch_sub(1, Ordering::SeqCst);
+                    drop(guard);
+                } else {
+                    let Some(guard) = polled(lock.write(), polls).await else {
+                        continue;
+                    };
+                    let guard = guard.unwrap();
+                    assert!(!writers.swap(true, Ordering::SeqCst), "two writers");
+                    assert_eq!(
+                        readers.load(Ordering::SeqCst),
+                        0,
+                        "a writer beside a reader"
+                    );
+                    let token = guard.fencing_token().as_i64();
+                    assert!(
+                        newest.swap(token, Ordering::SeqCst) < token,
+                        "a token that does not grow"
+                    );
+                    yield_now().await;
+                    assert!(guard.is_held());
+                    writers.store(false, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+                grants.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(grants.load(Ordering::Relaxed) >= TASKS * ROUNDS * 4 / 5);
+    let session = store.connect().await.unwrap().session().await.unwrap();
+    assert!(children(&session, LOCK).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_in_memory_never_has_a_writer_beside_another_holder() {
+    crowd(Store::memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_in_a_folder_never_has_a_writer_beside_another_holder() {
+    let folder = TempFolder::new("local");
+    crowd(Store::file(folder.path()).unwrap()).await;
+}
