@@ -22,7 +22,7 @@ use crate::queue_lock::QueueLock;
 /// `lock` opens a new one. A clone is the same mutex. It is not re-entrant: a second `lock` waits for the first (see
 /// [`ReentrantMutex`](crate::ReentrantMutex)). A wait behind a holder of the same session is logged as a warning, with
 /// the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or there is
-/// none, and up to a quarter of a second more: tasks of one client take turns, and only the time tells them from a task
+/// none, and up to half a second more: tasks of one client take turns, and only the time tells them from a task
 /// that waits for itself.
 ///
 /// Locks nest: a lock below the path of another is independent of it (see
