@@ -151,6 +151,27 @@ fn nothing_is_done_where_a_request_is_needed() {
 }
 
 #[test]
+fn a_number_leads_to_no_other_name() {
+    let (store, queue) = queue();
+    let (_client, session) = session_of(&store, None);
+    let lock = name(1, EntryRole::Lock);
+    let entered = enter(&session, &queue, lock).unwrap();
+    let stranger = path("/q/stranger-0000000000");
+    assert_eq!(now(session.exists(&stranger)).unwrap(), None);
+    assert!(matches!(
+        now(session.delete(&stranger, None)),
+        Err(Error::NoNode { .. })
+    ));
+    // One that brings the number stands beside it.
+    now(session.create(&stranger, "", CreateMode::Ephemeral)).unwrap();
+    now(session.delete(&stranger, None)).unwrap();
+    assert!(session.has_entry(entered.entry));
+    let entry = entered.entry.path(&queue, lock);
+    let again = session.create(&entry, "", CreateMode::Ephemeral);
+    assert!(matches!(now(again), Err(Error::NodeExists { .. })));
+}
+
+#[test]
 fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
     let (store, queue) = queue();
     let (_client, session) = session_of(&store, None);
