@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper::{Client, ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, lock_events};
+use lockkeeper::{
+    Client, ConnectOptions, Guard, LockEvent, LockEvents, LockOptions, Mutex, lock_events,
+};
 use lockkeeper_store::{Backend, Connector, CreateMode, Session};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
@@ -16,11 +18,20 @@ use crate::support::{Intercept, intercepted, on_every_backend};
 /// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";
 
+/// A stranger's znode in the queue with forged data: the queue, a container, is not removed while it has no entries.
+const STAYS: &str = "/lock/orders/stays";
+
 /// More than the contenders of a copied queue, so that the marker of the source is above all of them.
 const HAND_OVERS: usize = 6;
 
 /// Hands a lock over several times, and returns the data on its parent.
 async fn data_after_hand_overs(world: &World, lock: &str) -> Bytes {
+    let _last = hand_overs(world, lock).await;
+    read(&world.observing().await, lock).await
+}
+
+/// Hands a lock over several times, and returns the last guard.
+async fn hand_overs(world: &World, lock: &str) -> Guard {
     let mutex = Mutex::new(&world.client().await, lock).unwrap();
     let mut holder = mutex.lock().await.unwrap();
     for _ in 0..HAND_OVERS {
@@ -28,7 +39,7 @@ async fn data_after_hand_overs(world: &World, lock: &str) -> Bytes {
         holder.release().await.unwrap();
         holder = granted(waiter).await;
     }
-    read(&world.observing().await, lock).await
+    holder
 }
 
 async fn read(session: &Session, at: &str) -> Bytes {
@@ -87,7 +98,13 @@ where
     still_waits(&mut events).await;
     holder.release().await.unwrap();
     granted(third).await.release().await.unwrap();
-    world.until_count(0).await;
+    until_left(world).await;
+}
+
+/// Waits until no contender is in the queue.
+async fn until_left(world: &World) {
+    let nobody = |names: &[String]| names.iter().all(|name| STAYS.ends_with(name));
+    until(&world.observing().await, LOCK, nobody).await;
 }
 
 /// Replaces the data of [`LOCK`] by what a hand-over has written there, with these changes, and a
@@ -97,18 +114,19 @@ async fn forge(world: &World, change: impl FnOnce(&mut Map<String, Value>)) {
     let session = world.observing().await;
     // A queue's parent gets a marker when a contender makes it.
     session.delete(&path(LOCK), None).await.unwrap();
-    let written = data_after_hand_overs(world, LOCK).await;
-    world.until_count(0).await;
+    let last = hand_overs(world, LOCK).await;
+    let made = session
+        .create(&path(STAYS), "", CreateMode::Persistent)
+        .await;
+    made.unwrap();
+    last.release().await.unwrap();
+    until_left(world).await;
+    let written = read(&session, LOCK).await;
     let mut marker: Map<String, Value> = serde_json::from_slice(&written).unwrap();
     marker.insert("released".to_owned(), json!(1_000));
     change(&mut marker);
-    let stays = path(&format!("{LOCK}/stays"));
-    // Empty, the parent would be removed with its data.
-    let made = session.create(&stays, "", CreateMode::Persistent).await;
-    made.unwrap();
     let forged = serde_json::to_vec(&marker).unwrap();
     session.set_data(&path(LOCK), forged, None).await.unwrap();
-    session.delete(&stays, None).await.unwrap();
 }
 
 on_every_backend! {
