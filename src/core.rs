@@ -35,6 +35,7 @@ mod expiry;
 mod introspection;
 mod intrusive_list;
 mod journal;
+mod known_paths;
 mod lifecycle;
 mod multi;
 mod names;

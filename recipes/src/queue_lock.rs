@@ -28,7 +28,8 @@ pub(crate) struct QueueLock<'a> {
 /// Beginning of a wait, as far as it needs no request.
 enum Start {
     Held(Guard),
-    Entered(Entered),
+    /// Boxed: it would be moved with each lock, and most wait for nobody.
+    Entered(Box<Entered>),
     /// Nothing was done.
     Unsent,
 }
@@ -75,23 +76,26 @@ impl QueueLock<'_> {
             return Ok(Start::Held(self.guard(session, entry, lease, data)));
         }
         let entry = LocalEntry::new(session, entry, entered.turn, self.kind);
-        Ok(Start::Entered(Entered {
+        Ok(Start::Entered(Box::new(Entered {
             entry,
             lease,
             data,
             id,
-        }))
+        })))
     }
 
     /// Waits for the turn of an entry in a store of this process.
-    async fn wait(self, mut entered: Entered) -> Result<Guard> {
+    async fn wait(self, mut entered: Box<Entered>) -> Result<Guard> {
         if entered.entry.wait().await && entered.lease.may_grant() {
-            let (session, entry) = entered.entry.hold();
-            return Ok(self.guard(session, entry, entered.lease, entered.data));
+            let Entered {
+                entry, lease, data, ..
+            } = *entered;
+            let (session, entry) = entry.hold();
+            return Ok(self.guard(session, entry, lease, data));
         }
         let Entered {
             entry, data, id, ..
-        } = entered;
+        } = *entered;
         Box::pin(self.acquire_entered(entry, data, id)).await
     }
 

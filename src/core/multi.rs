@@ -10,7 +10,7 @@ use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
 use super::journal::{LogMode, MULTI_BYTES, NewNode, NodeKind, TxnOp};
 use super::sessions::SessionRef;
-use super::tree::{NodeView, Tree};
+use super::tree::{Node, NodeView, Tree};
 use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
     kind_of, next_version, parent_for, used_up,
@@ -130,7 +130,7 @@ impl<'a> Overlay<'a> {
     fn view(&self, path: &str) -> Option<NodeView> {
         match self.changed.get(path) {
             Some(changed) => *changed,
-            None => self.tree.find(path).map(|node| self.tree.node(node).view()),
+            None => self.tree.find(path).map(|node| self.tree.view(node)),
         }
     }
 
@@ -151,7 +151,7 @@ impl<'a> Overlay<'a> {
             } => {
                 check_no_quota(&path)?;
                 let mut node = self.expect(&path)?;
-                self.allow(path.as_str(), node, AclEntry::WRITE, &path)?;
+                self.allow(node, AclEntry::WRITE, &path)?;
                 check_version(node.version, &path, version)?;
                 node.version = next_version(node.version);
                 let grown = data.len() as isize - node.data_bytes as isize;
@@ -170,14 +170,14 @@ impl<'a> Overlay<'a> {
             }
             Op::Check { path, version } => {
                 let node = self.expect(&path)?;
-                self.allow(path.as_str(), node, AclEntry::READ, &path)?;
+                self.allow(node, AclEntry::READ, &path)?;
                 check_version(node.version, &path, version)?;
                 Ok((TxnOp::Check, NIL))
             }
             Op::CheckData { path, data } => {
                 let node = self.expect(&path)?;
-                self.allow(path.as_str(), node, AclEntry::READ, &path)?;
-                match self.data(path.as_str(), node, resolved) == Some(&data) {
+                self.allow(node, AclEntry::READ, &path)?;
+                match self.data(node, resolved) == Some(&data) {
                     true => Ok((TxnOp::Check, NIL)),
                     false => Err(Error::BadVersion {
                         path: path.to_string(),
@@ -187,7 +187,7 @@ impl<'a> Overlay<'a> {
             }
             Op::CheckChildren { path, limit } => {
                 if let Some(node) = self.view(path.as_str()) {
-                    self.allow(path.as_str(), node, AclEntry::READ, &path)?;
+                    self.allow(node, AclEntry::READ, &path)?;
                     if node.children > limit {
                         return Err(Error::NotEmpty {
                             path: path.to_string(),
@@ -199,23 +199,28 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns the data that the operations so far have left to the znode at `path`.
-    fn data<'b>(&'b self, path: &str, node: NodeView, resolved: &'b [TxnOp]) -> Option<&'b Bytes> {
+    /// Returns the data that the operations so far have left to a znode.
+    fn data<'b>(&'b self, node: NodeView, resolved: &'b [TxnOp]) -> Option<&'b Bytes> {
         match resolved.get(node.written as usize) {
             Some(TxnOp::Create(new)) => Some(&new.data),
             Some(TxnOp::SetData { data, .. }) => Some(data),
             // None of this multi has written it: `written` is `NIL`, which no index reaches.
-            _ => self.tree.find(path).map(|node| &self.tree.node(node).data),
+            _ => self.in_tree(node).map(|node| &node.data),
         }
     }
 
-    /// Refuses a client that has none of these rights on the znode at `path`, by the list that the operations so far
-    /// have given it. `asked` is the path for errors.
-    fn allow(&self, path: &str, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
+    /// Returns the znode as it was before the multi, if it was there.
+    fn in_tree(&self, node: NodeView) -> Option<&Node> {
+        self.tree.nodes.get(node.node as usize)
+    }
+
+    /// Refuses a client that has none of these rights on a znode, by the list that the operations so far have given it.
+    /// `asked` is the path for errors.
+    fn allow(&self, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
         // A znode of this multi has its list in `made`; for any other `made` is `NIL`, which no index reaches.
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
-            None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
+            None => self.in_tree(node).map(|node| &node.acl),
         };
         acl.map_or(Ok(()), |acl| {
             let work = &self.tree.work;
@@ -234,7 +239,7 @@ impl<'a> Overlay<'a> {
         let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);
         let mut parent = self.view(parent_path).ok_or_else(|| no_node(parent_path))?;
-        self.allow(parent_path, parent, AclEntry::CREATE, &create.path)?;
+        self.allow(parent, AclEntry::CREATE, &create.path)?;
         if create.mode.is_sequential() && parent.creates > LAST_OF_TEN_DIGITS && !self.is_local {
             return Err(used_up(parent_path));
         }
@@ -250,6 +255,7 @@ impl<'a> Overlay<'a> {
         self.set(parent_path, Some(parent));
         let is_ephemeral = kind == NodeKind::Ephemeral;
         let view = NodeView {
+            node: NIL,
             is_ephemeral,
             owner_slot: if is_ephemeral { self.session } else { NIL },
             version: 0,
@@ -278,7 +284,7 @@ impl<'a> Overlay<'a> {
         if let Some(parent_path) = parent
             && let Some(parent) = self.view(parent_path)
         {
-            self.allow(parent_path, parent, AclEntry::DELETE, &path)?;
+            self.allow(parent, AclEntry::DELETE, &path)?;
         }
         let view = self.view(path.as_str());
         check_delete(view, &path, version)?;

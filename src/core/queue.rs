@@ -139,8 +139,7 @@ impl Core {
         check_name(&enqueue.parent, &enqueue.name)?;
         // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
         self.check_watch_limit(session, &enqueue.parent)?;
-        // Mostly the queue that was entered last.
-        let parent = match self.tree.find_parent(&enqueue.parent) {
+        let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
             None => self.make_queue(session, &enqueue, now, effects)?,
         };
@@ -298,7 +297,7 @@ impl Core {
         for create in creates.into_iter().take(queue_creates) {
             self.create(session, create, now, effects)?;
         }
-        let made = self.tree.find_parent(queue);
+        let made = self.tree.find(queue.as_str());
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
@@ -325,7 +324,7 @@ impl Core {
         session: SessionRef,
         look: &GetPredecessor,
     ) -> Result<CoreReply> {
-        let entry = self.tree.find_entry(&look.entry);
+        let entry = self.tree.find(look.entry.as_str());
         self.check_look(session, entry, &look.entry)?;
         // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
         // 8).

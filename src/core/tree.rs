@@ -16,6 +16,7 @@ use super::Stamp;
 use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
 use super::journal::{NewNode, NodeKind};
+use super::known_paths::KnownPaths;
 use super::names::NodeName;
 use super::queue::Entries;
 pub(super) use super::queue::QueueKey;
@@ -137,6 +138,8 @@ pub(super) struct Waiter {
 /// The properties of a node that the rules for writes ask for. A multi changes copies of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
+    /// Its index in the tree; `NIL` for one that a multi makes.
+    pub(super) node: u32,
     pub(super) is_ephemeral: bool,
     /// The slot of the session that owns it, or `NIL`.
     pub(super) owner_slot: u32,
@@ -154,21 +157,6 @@ pub(super) struct NodeView {
 }
 
 impl Node {
-    #[inline] // so that unused fields are not computed
-    pub(super) fn view(&self) -> NodeView {
-        NodeView {
-            is_ephemeral: self.kind == NodeKind::Ephemeral,
-            owner_slot: self.owner_slot,
-            version: self.version,
-            children: self.children(),
-            creates: self.creates(),
-            data_bytes: self.data.len(),
-            bytes: self.bytes(),
-            made: NIL,
-            written: NIL,
-        }
-    }
-
     pub(super) fn children(&self) -> u32 {
         self.family.as_ref().map_or(0, |family| family.count)
     }
@@ -217,20 +205,11 @@ pub(super) struct Tree {
     /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// The parent that was looked up last: a guess at the next look-up, checked each time.
-    last_parent: RefCell<KnownPath>,
+    known: RefCell<KnownPaths>,
     /// Buffer in which a path is assembled.
     buffer: RefCell<Vec<u8>>,
     /// The meter stands here because all code that touches many things has the tree at hand.
     pub(super) work: Work,
-}
-
-/// A path that was looked up, and the znode that was found.
-#[derive(Debug)]
-struct KnownPath {
-    path: ZnodePath,
-    /// As long as the node exists the path is its own.
-    key: NodeKey,
 }
 
 /// Returns the key of an entry that was numbered by its queue: its number is the count of creates before it.
@@ -268,13 +247,7 @@ impl Tree {
             bytes: 0,
             list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
-            last_parent: RefCell::new(KnownPath {
-                path: ZnodePath::root(),
-                key: NodeKey {
-                    index: ROOT,
-                    czxid: Zxid(0),
-                },
-            }),
+            known: RefCell::new(KnownPaths::new()),
             buffer: RefCell::default(),
             work: Work::default(),
         };
@@ -314,13 +287,39 @@ impl Tree {
         hasher.finish()
     }
 
-    /// Finds a node by its path: name by name, from the root down.
+    /// Finds a node by its path. Mostly it or its parent was looked up lately.
     pub(super) fn find(&self, path: &str) -> Option<u32> {
+        let (parent_path, name) = path.rsplit_once('/')?;
+        if name.is_empty() {
+            return (path == "/").then_some(ROOT);
+        }
+        let hash = self.hash(path);
+        let known = self.known.borrow().get(hash, path);
+        if known.is_some() {
+            return known;
+        }
+        let parent = match parent_path {
+            "" => Some(ROOT),
+            _ => {
+                let known = self.known.borrow();
+                known.get(self.hash(parent_path), parent_path)
+            }
+        };
+        let index = match parent {
+            Some(parent) => self.child(parent, name)?,
+            None => self.walk(path)?,
+        };
+        if self.node(index).kind != NodeKind::Ephemeral {
+            self.known.borrow_mut().note(hash, path, index);
+        }
+        Some(index)
+    }
+
+    /// Finds a node name by name, from the root down.
+    fn walk(&self, path: &str) -> Option<u32> {
         let (mut at, mut levels) = (ROOT, 0);
-        let below_root = path.strip_prefix('/')?;
-        // No child has an empty name, so that `/a/` finds nothing.
-        let names = (!below_root.is_empty()).then(|| below_root.split('/'));
-        for name in names.into_iter().flatten() {
+        // No child has an empty name, so that `//a` finds nothing.
+        for name in path.strip_prefix('/')?.split('/') {
             at = self.child(at, name)?;
             levels += 1;
         }
@@ -332,11 +331,12 @@ impl Tree {
     #[inline]
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
         let family = self.node(parent).family.as_deref()?;
-        let entry = self.entry_named(family, name);
-        if entry.is_some() || family.named == 0 {
-            return entry;
-        }
-        self.named_child(parent, name)
+        let has_numbered = family.count > family.named;
+        let entry = has_numbered.then(|| self.entry_named(family, name));
+        entry.flatten().or_else(|| match family.named {
+            0 => None,
+            _ => self.named_child(parent, name),
+        })
     }
 
     /// Finds a child in the table.
@@ -383,6 +383,23 @@ impl Tree {
     #[inline]
     pub(super) fn node_mut(&mut self, index: u32) -> &mut Node {
         &mut self.nodes[index as usize]
+    }
+
+    #[inline] // so that unused fields are not computed
+    pub(super) fn view(&self, index: u32) -> NodeView {
+        let node = self.node(index);
+        NodeView {
+            node: index,
+            is_ephemeral: node.kind == NodeKind::Ephemeral,
+            owner_slot: node.owner_slot,
+            version: node.version,
+            children: node.children(),
+            creates: node.creates(),
+            data_bytes: node.data.len(),
+            bytes: node.bytes(),
+            made: NIL,
+            written: NIL,
+        }
     }
 
     /// Adds a new node under an existing parent (`NIL` for the root's).
@@ -525,35 +542,6 @@ impl Tree {
         NodeKey { index, czxid }
     }
 
-    /// Finds a node as [`find`](Self::find), faster if it is the queue that was looked up last.
-    #[inline]
-    pub(super) fn find_parent(&self, path: &ZnodePath) -> Option<u32> {
-        let mut last = self.last_parent.borrow_mut();
-        if last.path == *path
-            && let Some(index) = self.at(last.key)
-        {
-            return Some(index);
-        }
-        let index = self.find(path.as_str())?;
-        *last = KnownPath {
-            path: path.clone(),
-            key: self.key(index),
-        };
-        Some(index)
-    }
-
-    /// Finds a node as [`find`](Self::find), faster if it is in the queue that was looked up last.
-    #[inline]
-    pub(super) fn find_entry(&self, path: &ZnodePath) -> Option<u32> {
-        let last = self.last_parent.borrow();
-        let name = path.as_str().strip_prefix(last.path.as_str());
-        let name = name.and_then(|name| name.strip_prefix('/'));
-        match (name, self.at(last.key)) {
-            (Some(name), Some(queue)) if !name.contains('/') => self.child(queue, name),
-            _ => self.find(path.as_str()),
-        }
-    }
-
     /// Returns the path of a node.
     pub(super) fn path(&self, index: u32) -> ZnodePath {
         let mut buffer = self.buffer.borrow_mut();
@@ -676,6 +664,9 @@ impl Tree {
         let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
         self.bytes -= bytes;
         self.list_bytes -= list_bytes;
+        if self.node(index).kind != NodeKind::Ephemeral {
+            self.known.get_mut().forget(index);
+        }
         if !self.node(index).is_found_by_number {
             let hash = hash_of(&self.hasher, self.node(index));
             // By its index, so that no name is compared.

@@ -72,7 +72,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let exists = self.tree.has_child(parent, new);
-        check_create(self.tree.node(parent).view(), exists, asked)?;
+        check_create(self.tree.view(parent), exists, asked)?;
         let path_bytes = self.tree.path_bytes_below(parent, new.name.len());
         let bytes = bytes_of(path_bytes, new.data.len(), &new.acl);
         self.check_room(session, bytes, new.kind == NodeKind::Ephemeral)?;
@@ -120,9 +120,9 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         // Mostly a release: the entry is the head of its queue.
-        let node = self.tree.find_entry(path);
+        let node = self.tree.find(path.as_str());
         self.may_delete(session, node, path)?;
-        check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
+        check_delete(node.map(|node| self.tree.view(node)), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         self.check_txn(delete_bytes(path.as_str().len()))?;
         self.delete_node(session, node, of_its_own, now, effects);

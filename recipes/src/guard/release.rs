@@ -84,12 +84,12 @@ impl Guard {
                     let (session, path) = (self.0.session.clone(), self.0.held.node.path().clone());
                     self.in_background(delete_until_gone(session, path, Ok(refused)))
                 }
-                Err(call) => Release::Sent(SentDelete {
+                Err(call) => Release::Sent(Box::new(SentDelete {
                     session: self.0.session.clone(),
                     path: self.0.held.node.path().clone(),
                     reporter: self.0.reporter.clone(),
                     call: Some(call),
-                }),
+                })),
             },
         }
     }
@@ -123,8 +123,9 @@ impl Guard {
 /// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it.
 pub(super) enum Release {
     Done(Result<bool, Error>),
-    /// The store has not answered yet.
-    Sent(SentDelete),
+    /// The store has not answered yet. Boxed: a store in this process answers at once, and its releases would be moved
+    /// with the space for it.
+    Sent(Box<SentDelete>),
     /// Likewise, or it has refused the delete.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
@@ -163,7 +164,7 @@ pub(super) struct SentDelete {
 }
 
 impl SentDelete {
-    async fn answered(mut self) -> Result<Result<bool, Error>> {
+    async fn answered(mut self: Box<Self>) -> Result<Result<bool, Error>> {
         // Awaited in place: dropped in the middle of this, the delete must still own the call.
         let first = poll_fn(|context| match &mut self.call {
             Some(call) => Pin::new(call).poll(context),

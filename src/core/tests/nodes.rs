@@ -1,5 +1,6 @@
 //! Znodes, their accounts, and several operations at once.
 
+use super::replay::Random;
 use super::*;
 
 #[test]
@@ -234,4 +235,84 @@ fn a_quota_is_refused() {
     }
     store.set(me, "/zookeeper/quota", None).unwrap();
     store.create(me, "/zookeeper/quotas", Persistent).unwrap();
+}
+
+#[test]
+fn a_path_leads_to_no_later_znode() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    assert!(store.stat(me, "/a").is_some());
+    store.delete(me, "/a").unwrap();
+    // It takes the place of the first.
+    store.create(me, "/b", Persistent).unwrap();
+    assert_eq!(store.stat(me, "/a"), None);
+    assert!(store.stat(me, "/b").is_some());
+
+    let delete = |at| Op::Delete {
+        path: path(at),
+        version: None,
+    };
+    // All by one transaction: the znodes share their czxid.
+    let ops = vec![
+        delete("/b"),
+        Op::Create(create("/c", Persistent)),
+        Op::Create(create("/c/d", Persistent)),
+        delete("/c/d"),
+        delete("/c"),
+        Op::Create(create("/e", Persistent)),
+    ];
+    store.submit(me, Request::Multi(ops)).unwrap();
+    for gone in ["/a", "/b", "/c", "/c/d", "/e/d"] {
+        assert_eq!(store.stat(me, gone), None, "{gone}");
+    }
+    assert!(store.stat(me, "/e").is_some());
+}
+
+/// Paths of up to four levels, some of them longer than those that are kept.
+fn any_path(random: &mut Random) -> String {
+    let mut at = String::new();
+    for _ in 0..=random.below(4) {
+        at.push('/');
+        at.push_str(["a", "b", "c", "name"][random.below(4) as usize]);
+        if random.below(8) == 0 {
+            at.push_str(&"x".repeat(250));
+        }
+    }
+    at
+}
+
+#[test]
+fn paths_that_were_looked_up_lead_where_they_lead() {
+    for seed in 0..50 {
+        let mut random = Random(seed);
+        let mut store = Harness::new();
+        let me = store.session();
+        let mut made = std::collections::BTreeMap::new();
+        for step in 0..400 {
+            let at = any_path(&mut random);
+            match random.below(4) {
+                0 => {
+                    let mode = [Persistent, Ephemeral, Container][random.below(3) as usize];
+                    if let Ok((_, stat)) = store.create(me, &at, mode) {
+                        made.insert(at, stat.czxid);
+                    }
+                }
+                1 => {
+                    if store.delete(me, &at).is_ok() {
+                        made.remove(&at).unwrap();
+                    }
+                }
+                _ => {
+                    let found = store.stat(me, &at).map(|stat| stat.czxid);
+                    assert_eq!(
+                        found,
+                        made.get(&at).copied(),
+                        "seed {seed}, step {step}: {at}"
+                    );
+                }
+            }
+        }
+        assert!(!made.is_empty(), "seed {seed}");
+    }
 }
