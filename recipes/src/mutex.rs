@@ -26,7 +26,7 @@ use crate::queue_lock::QueueLock;
 /// that waits for itself.
 ///
 /// Locks nest: a lock below the path of another is independent of it (see
-/// [`LockPath`]).
+/// [`LockPath`](crate::LockPath)).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
