@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::file;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
-use crate::protocol::{Create, Request};
+use crate::protocol::{Create, Op, Request};
 
 /// A disk whose syncs of files wait while they are held back.
 #[derive(Clone, Default)]
@@ -180,6 +180,77 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
     ));
     wait(after_it).unwrap();
     assert!(matches!(wait(refused), Err(Error::NodeExists { .. })));
+}
+
+#[test]
+fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
+    let slow = SlowDisk::default();
+    let disk: Arc<dyn Disk> = Arc::new(slow.clone());
+    let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
+    let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(())).unwrap();
+    let store = Store(engine);
+    let connect = || {
+        let backend = wait(store.connector().open(&ConnectOptions::new())).unwrap();
+        Session::new(backend, Acl::open())
+    };
+    let writer = connect();
+    for at in ["/old", "/number", "/quiet"] {
+        wait(writer.create(&path(at), "4", CreateMode::Persistent)).unwrap();
+    }
+    slow.syncs.hold_back();
+    let mut written = writer.set_data(&path("/number"), "5", None);
+    slow.syncs.await_one();
+    let mut made = writer.create(&path("/old/child"), "", CreateMode::Persistent);
+    let is = |at: &str, data: &'static str| Op::CheckData {
+        path: path(at),
+        data: data.into(),
+    };
+    let has_at_most = |at: &str, limit| Op::CheckChildren {
+        path: path(at),
+        limit,
+    };
+    let version = |at: &str, version| Op::Check {
+        path: path(at),
+        version: Some(version),
+    };
+    let own = Op::Create(Create {
+        path: path("/own"),
+        data: "".into(),
+        mode: CreateMode::Ephemeral,
+        acl: Acl::open(),
+    });
+    // Each on a session of its own: answers of one keep their order.
+    let waits = [
+        vec![is("/number", "5")],
+        vec![version("/number", 1)],
+        vec![has_at_most("/old", 1)],
+        vec![own, is("/number", "5")],
+    ];
+    let waits = waits.map(|ops| {
+        let mut answer = connect().multi(ops);
+        (is_pending(&mut answer), answer)
+    });
+    let unrelated = vec![
+        version("/quiet", 0),
+        is("/quiet", "4"),
+        has_at_most("/quiet", 0),
+        has_at_most("/missing", 0),
+    ];
+    let leaves = connect().multi(unrelated).now_or_never().is_ok();
+    let pending = [is_pending(&mut written), is_pending(&mut made)];
+    // Before anything can fail: dropping the store waits for the disk.
+    slow.syncs.let_go();
+    assert_eq!(pending, [true; 2]);
+    assert_eq!(
+        waits.each_ref().map(|(is_pending, _)| *is_pending),
+        [true; 4]
+    );
+    assert!(leaves);
+    for (_, answer) in waits {
+        wait(answer).unwrap();
+    }
+    wait(written).unwrap();
+    wait(made).unwrap();
 }
 
 /// Far longer than any write has to wait, on a busy machine, too.
