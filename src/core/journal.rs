@@ -274,6 +274,18 @@ impl Core {
                 })
                 .max()
                 .unwrap_or(0),
+            // A condition that holds tells what a read would.
+            Request::Multi(ops) => ops
+                .iter()
+                .map(|op| match op {
+                    Op::Check { path, .. } | Op::CheckData { path, .. } => self.shown_at(path),
+                    Op::CheckChildren { path, .. } => {
+                        self.shown_by_children(self.tree.find(path.as_str()))
+                    }
+                    Op::Create(_) | Op::Delete { .. } | Op::SetData { .. } => 0,
+                })
+                .max()
+                .unwrap_or(0),
             // These show the state of the whole store.
             Request::Sync { .. }
             | Request::GetEphemerals { .. }
@@ -287,6 +299,12 @@ impl Core {
         let node = self.tree.find(path.as_str());
         // A missing znode has no record of when it went: any kept transaction may have deleted it.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
+    }
+
+    /// Returns the last transaction that is shown by the number of a znode's children.
+    fn shown_by_children(&self, node: Option<u32>) -> i64 {
+        // A missing znode has none, and none can have been lost with it: it was deleted without children.
+        node.map_or(0, |node| self.tree.node(node).kept)
     }
 
     /// Returns true if carrying this request out may take room in the log.
