@@ -1,8 +1,8 @@
 //! Entries of queues by reference, for sessions in the store's own process: joining a queue, waiting and leaving without
 //! a request, a reply or a path.
 //!
-//! They do what [`Enqueue`](crate::Enqueue), the event of a departure and [`Delete`](crate::Request::Delete) do, by the
-//! same code of the core. A session elsewhere, and one with an answer that has to wait or to refuse, has the requests
+//! They do what [`Enqueue`](crate::Enqueue), a multi of conditions and a create, the event of a departure and
+//! [`Delete`](crate::Request::Delete) do, by the same code of the core. A session elsewhere, and one with an answer that has to wait or to refuse, has the requests
 //! alone: [`Session::enter`](crate::Session::enter) then says that nothing was done.
 
 use std::fmt;
@@ -21,20 +21,20 @@ use crate::protocol::{Blockers, EntryName, EntryRole};
 use crate::types::Zxid;
 use crate::watch::{News, PredecessorGone, WatchCell};
 
-/// A queue's path, with the place at which its store has found it, so that it need not be looked up again.
+/// A znode's path, with the place at which its store has found it, so that it need not be looked up again.
 ///
 /// It serves any number of sessions of one store. With a session of another store the place does not fit, and the path
 /// is looked up.
 #[derive(Debug)]
-pub struct QueueHandle {
+pub struct ZnodeHandle {
     path: ZnodePath,
-    /// The queue's znode, as it was found last. Read and written under the store's lock alone.
+    /// The znode, as it was found last. Read and written under the store's lock alone.
     index: AtomicU32,
     czxid: AtomicI64,
 }
 
-impl QueueHandle {
-    /// Creates the handle of a queue, which need not exist.
+impl ZnodeHandle {
+    /// Creates the handle of a znode, which need not exist.
     pub fn new(path: ZnodePath) -> Self {
         Self {
             path,
@@ -43,7 +43,7 @@ impl QueueHandle {
         }
     }
 
-    /// Returns the queue's path.
+    /// Returns the znode's path.
     pub fn path(&self) -> &ZnodePath {
         &self.path
     }
@@ -74,17 +74,45 @@ pub(crate) struct NodeKey {
 #[derive(Clone, Debug)]
 pub struct NewEntry<'a> {
     /// The queue.
-    pub queue: &'a QueueHandle,
+    pub queue: &'a ZnodeHandle,
     /// The entry's name, which no other entry has.
     pub name: EntryName,
+    /// How it gets its place.
+    pub place: Place<'a>,
     /// The entry's data.
     pub data: Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
-    /// The entries that block it.
-    pub blockers: Blockers,
     /// The time of its creation by the session's clock, for its [`Stat`](crate::Stat), in milliseconds since the epoch.
     pub unix_ms: i64,
+}
+
+/// How an entry gets its place in a queue.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// It waits behind the entries that block it.
+    InTurn(Blockers),
+    /// It waits for nobody, and is created if all these conditions hold.
+    If(&'a [Condition<'a>]),
+}
+
+/// A condition on a znode: those of a multi, by reference.
+#[derive(Clone, Copy, Debug)]
+pub enum Condition<'a> {
+    /// As [`Op::CheckData`](crate::Op::CheckData).
+    Data {
+        /// The znode.
+        znode: &'a ZnodeHandle,
+        /// The data that it must have.
+        data: &'a [u8],
+    },
+    /// As [`Op::CheckChildren`](crate::Op::CheckChildren).
+    Children {
+        /// The parent.
+        znode: &'a ZnodeHandle,
+        /// Number of children at most.
+        limit: u32,
+    },
 }
 
 /// An entry that was put in a queue, by reference.
@@ -101,7 +129,7 @@ impl EntryKey {
     }
 
     /// Returns the entry's path.
-    pub fn path(&self, queue: &QueueHandle, name: EntryName) -> ZnodePath {
+    pub fn path(&self, queue: &ZnodeHandle, name: EntryName) -> ZnodePath {
         let above = match queue.path.is_root() {
             true => "",
             false => queue.path.as_str(),

@@ -76,7 +76,7 @@ pub use detached::spawn_detached;
 #[cfg(feature = "file")]
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
-pub use entry::{Entered, EntryKey, NewEntry, QueueHandle, Turn};
+pub use entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
 pub use error::{Error, Result, TargetError};
 pub use future::BoxFuture;
 pub use identity::Secret;

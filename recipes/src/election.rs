@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
+use lockkeeper_store::{Client, Error, ZnodeHandle, ZnodePath};
 
 use crate::error::Result;
 use crate::names::Kind;
@@ -62,7 +62,7 @@ const DATA: &str = "data";
 #[derive(Clone)]
 pub struct Election {
     client: Client,
-    queue: Arc<QueueHandle>,
+    queue: Arc<ZnodeHandle>,
     role_state: Arc<RoleState>,
 }
 

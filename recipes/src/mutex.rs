@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
+use lockkeeper_store::{Client, Error, ZnodeHandle, ZnodePath};
 
 #[cfg(doc)]
 use crate::error::LockError;
@@ -43,7 +43,7 @@ use crate::queue_lock::QueueLock;
 #[derive(Clone)]
 pub struct Mutex {
     client: Client,
-    queue: Arc<QueueHandle>,
+    queue: Arc<ZnodeHandle>,
 }
 
 impl Mutex {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use lockkeeper_store::{Error, QueueHandle, SEMAPHORE_CHILDREN, ZnodePath};
+use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 
 /// The path of a lock: the parent znode of its queue.
 ///
@@ -36,8 +36,8 @@ impl LockPath {
     }
 
     /// Returns the handle of its queue.
-    pub(crate) fn into_queue(self) -> Arc<QueueHandle> {
-        Arc::new(QueueHandle::new(self.0))
+    pub(crate) fn into_queue(self) -> Arc<ZnodeHandle> {
+        Arc::new(ZnodeHandle::new(self.0))
     }
 
     /// Returns the lock of this name below this path. Different texts give different paths.

@@ -24,7 +24,7 @@ pub(crate) use cleanup::{PendingDelete, delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
 };
-pub(crate) use grant::{Grant, HeldEntry, HeldNode};
+pub(crate) use grant::{Grant, HeldEntry};
 pub(crate) use local::{LocalEntry, enter_locally};
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
 pub(crate) use wait::{WaitOptions, Waiter};

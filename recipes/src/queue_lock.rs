@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper_store::{Client, Error, Lease, Predecessor, QueueHandle, Session, ZnodePath};
+use lockkeeper_store::{Client, Error, Lease, Place, Predecessor, Session, ZnodeHandle, ZnodePath};
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -11,8 +11,8 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, HeldEntry, HeldNode, LocalEntry, Queue, Submitted, WaitOptions, Waiter, any_contends,
-    blocks, check_kind, contenders, enqueue, enter_locally, list_queue,
+    Grant, HeldEntry, LocalEntry, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks,
+    check_kind, contenders, enqueue, enter_locally, list_queue,
 };
 use crate::reporter::is_always_reported;
 use crate::token::FencingToken;
@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) queue: &'a Arc<QueueHandle>,
+    pub(crate) queue: &'a Arc<ZnodeHandle>,
     pub(crate) kind: Kind,
 }
 
@@ -63,7 +63,9 @@ impl QueueLock<'_> {
         let queued_at_ms = session.clock().unix_ms();
         // The lease is read before the entry is created: a lapse meanwhile then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let Some(entered) = enter_locally(&session, self.queue, self.kind, id, queued_at_ms) else {
+        let (queue, place) = (self.queue, Place::InTurn(self.kind.blockers()));
+        let Some(entered) = enter_locally(&session, queue, self.kind, place, id, queued_at_ms)
+        else {
             return Ok(Start::Unsent);
         };
         let data = EntryData::Default { queued_at_ms };
@@ -100,9 +102,13 @@ impl QueueLock<'_> {
     }
 
     fn guard(self, session: Session, entry: HeldEntry, lease: Lease, data: EntryData) -> Guard {
-        let token = FencingToken::new(entry.key.czxid());
-        let grant = Grant::new(HeldNode::entry(entry), token, lease);
-        Guard::new(session, grant, self.kind, data, None)
+        Guard::new(
+            session,
+            Grant::of_entry(entry, lease),
+            self.kind,
+            data,
+            None,
+        )
     }
 
     /// Acquires the lock by requests, as every store takes them.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, QueueHandle, ZnodePath};
+use lockkeeper_store::{Client, Error, ZnodeHandle, ZnodePath};
 
 use crate::error::Result;
 use crate::names::Kind;
@@ -54,7 +54,7 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 #[derive(Clone)]
 pub struct RwLock {
     client: Client,
-    queue: Arc<QueueHandle>,
+    queue: Arc<ZnodeHandle>,
 }
 
 impl RwLock {

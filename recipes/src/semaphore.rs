@@ -5,6 +5,7 @@
 
 mod grant;
 mod leases;
+mod local;
 mod permit;
 mod znodes;
 
@@ -204,7 +205,10 @@ impl Semaphore {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn acquire(&self) -> Result<Permit> {
-        self.acquire_many(1).await
+        match self.take_locally()? {
+            Some(permit) => Ok(permit),
+            None => Box::pin(self.acquire_many(1)).await,
+        }
     }
 
     /// Acquires several permits, all granted at once, in the order of arrival.
@@ -330,7 +334,9 @@ impl Semaphore {
     ) -> Result<Option<Permit>> {
         let deadline = options.start(&self.client);
         let grant = self.grant(count, options, only_if_free);
-        deadline.run(self.path(), &self.znodes.locks, grant).await
+        deadline
+            .run(self.path(), self.znodes.locks.path(), grant)
+            .await
     }
 
     async fn grant(
@@ -347,11 +353,11 @@ impl Semaphore {
         self.znodes.check_stated(&session).await?;
         // Refused here if possible: in the queue a request for too many would hold up all behind it until its turn.
         // The hint may be old, so the stored number decides.
-        if count > self.znodes.last_seen() {
+        if count > self.znodes.last_seen().number {
             let supply = self.znodes.read(&session).await?;
             self.znodes.check_total(count, supply.total)?;
         }
-        check_count(&self.znodes.leases, count)?;
+        check_count(self.znodes.leases.path(), count)?;
         if only_if_free {
             let look = || self.znodes.looks_free(&session, count);
             if !read_synced(&session, self.path(), options.synced, look).await? {
@@ -371,7 +377,11 @@ impl Semaphore {
     /// # Errors
     /// Those of the store.
     pub async fn waiters(&self) -> Result<Vec<QueueEntry>, Error> {
-        queue(&self.client, LockPath::try_from(self.znodes.locks.clone())?).await
+        queue(
+            &self.client,
+            LockPath::try_from(self.znodes.locks.path().clone())?,
+        )
+        .await
     }
 
     /// Lists the permits that are held, one entry each, in the order of their grants. Of permits that were granted
@@ -393,7 +403,7 @@ impl Semaphore {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
-        let leases = LockPath::try_from(self.znodes.leases.clone())?;
+        let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
         // Lease names end with their index in the grant, so the order of the queue says nothing about the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));

@@ -12,6 +12,7 @@ use super::sessions::SessionRef;
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
 use crate::acl::Acl;
+use crate::entry::{Condition, Place};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::protocol::{Enqueue, Op, ReadOp, Request};
@@ -305,6 +306,22 @@ impl Core {
     fn shown_by_children(&self, node: Option<u32>) -> i64 {
         // A missing znode has none, and none can have been lost with it: it was deleted without children.
         node.map_or(0, |node| self.tree.node(node).kept)
+    }
+
+    /// Returns the last transaction that an entry shows by the conditions under which it was created, as
+    /// [`shown_by`](Self::shown_by).
+    pub(crate) fn shown_by_place(&self, place: Place<'_>) -> Zxid {
+        let conditions = match place {
+            Place::If(conditions) if self.kept.journal != Journal::Off => conditions,
+            _ => &[],
+        };
+        let shown = conditions.iter().map(|condition| match condition {
+            Condition::Data { znode, .. } => self.shown_at(znode.path()),
+            Condition::Children { znode, .. } => {
+                self.shown_by_children(self.tree.find_known(znode))
+            }
+        });
+        Zxid(shown.max().unwrap_or(0))
     }
 
     /// Returns true if carrying this request out may take room in the log.

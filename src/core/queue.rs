@@ -14,7 +14,7 @@ use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::acl::Acl;
-use crate::entry::{EntryKey, NewEntry};
+use crate::entry::{Condition, EntryKey, NewEntry, Place};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{
@@ -160,9 +160,9 @@ impl Core {
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Puts an entry in a queue by its parts, as [`enqueue`](Self::enqueue) does by a request. Returns its key, and the
-    /// entry ahead that blocks it; `None`, and nothing has changed, where that takes a request: because of a missing
-    /// queue, a list that has to be read, or a refusal.
+    /// Puts an entry in a queue by its parts, as [`enqueue`](Self::enqueue) or a multi does by a request. Returns its key,
+    /// and the entry ahead that blocks it; `None`, and nothing has changed, where that takes a request: because of a
+    /// missing queue, a list that has to be read, a condition that does not hold, or a refusal.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -172,9 +172,20 @@ impl Core {
         effects: &mut Effects,
     ) -> Option<(EntryKey, Option<Ahead>)> {
         self.admit(session, now, effects).ok()?;
-        let parent = self.tree.find_queue(new.queue)?;
+        let parent = self.tree.find_known(new.queue)?;
         let queue = new.queue.path();
-        if !self.is_queue(parent) || self.check_watch_limit(session, queue).is_err() {
+        let (blockers, is_admitted) = match new.place {
+            Place::InTurn(blockers) => {
+                let is_queue = self.is_queue(parent);
+                let may_wait = is_queue && self.check_watch_limit(session, queue).is_ok();
+                (Some(blockers), may_wait)
+            }
+            Place::If(conditions) => {
+                let hold = conditions.iter().all(|it| self.holds(session, it));
+                (None, hold)
+            }
+        };
+        if !is_admitted {
             return None;
         }
         let unnumbered = Unnumbered {
@@ -192,16 +203,33 @@ impl Core {
             node: self.tree.key(entry),
             number: self.tree.node(parent).creates() - 1,
         };
-        let ahead = self.tree.ahead_of(entry, new.blockers).map(|blocker| {
-            let watch = self.arm_turn(session, entry, new.blockers, blocker, queue);
+        let ahead = blockers.and_then(|blockers| {
+            let blocker = self.tree.ahead_of(entry, blockers)?;
+            let watch = self.arm_turn(session, entry, blockers, blocker, queue);
             let node = self.tree.node(blocker);
-            Ahead {
+            Some(Ahead {
                 watch,
                 role: node.name.role(),
                 is_own: node.owner_slot == session.slot,
-            }
+            })
         });
         Some((key, ahead))
+    }
+
+    /// Returns true if a condition holds that the session may check, as it would in a multi.
+    fn holds(&self, session: SessionRef, condition: &Condition<'_>) -> bool {
+        let (Condition::Data { znode, .. } | Condition::Children { znode, .. }) = condition;
+        let Some(node) = self.tree.find_known(znode) else {
+            // A missing znode has no children.
+            return matches!(condition, Condition::Children { .. });
+        };
+        let may_read = self.allow(session, node, AclEntry::READ, String::new);
+        let node = self.tree.node(node);
+        may_read.is_ok()
+            && match condition {
+                Condition::Data { data, .. } => node.data == *data,
+                Condition::Children { limit, .. } => node.children() <= *limit,
+            }
     }
 
     /// Deletes an entry of this session by its key. Returns true if it did, false if

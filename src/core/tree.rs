@@ -23,7 +23,7 @@ pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
-use crate::entry::{NodeKey, QueueHandle};
+use crate::entry::{NodeKey, ZnodeHandle};
 use crate::path::ZnodePath;
 use crate::protocol::{Blockers, sequence_of};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
@@ -519,13 +519,13 @@ impl Tree {
 
     /// Finds the znode of a queue, where it was found before if it is still there.
     #[inline]
-    pub(super) fn find_queue(&self, queue: &QueueHandle) -> Option<u32> {
-        let known = queue.known();
+    pub(super) fn find_known(&self, znode: &ZnodeHandle) -> Option<u32> {
+        let known = znode.known();
         if let Some(index) = self.at(known) {
             return Some(index);
         }
-        let index = self.find(queue.path().as_str())?;
-        queue.remember(self.key(index));
+        let index = self.find(znode.path().as_str())?;
+        znode.remember(self.key(index));
         Some(index)
     }
 

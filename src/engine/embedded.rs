@@ -172,11 +172,12 @@ impl Embedded {
     }
 
     /// Makes a change without a request, and without an answer that could have to wait. `None`, and nothing was done,
-    /// where an answer would have to.
+    /// where an answer would have to. `shown` is the last transaction of others that an answer shows.
     #[inline]
     fn change<T, R>(
         &self,
         now: Now,
+        shown: impl FnOnce(&Core) -> Zxid,
         change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
         finish: impl FnOnce(&mut State, T) -> R,
     ) -> Option<R> {
@@ -185,7 +186,7 @@ impl Embedded {
             return None;
         }
         let mut guard = self.engine.state.lock();
-        if !guard.answers_at_once(self.session.slot) {
+        if !guard.answers_at_once(self.session.slot, shown) {
             return None;
         }
         let changed = guard.apply(|core, effects| change(core, effects, now));
@@ -265,12 +266,13 @@ impl Backend for Embedded {
     }
 
     fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
-        let session = self.session;
+        let (session, place) = (self.session, entry.place);
         let entered = self.change(
             Now {
                 unix_ms: entry.unix_ms,
                 ..Now::default()
             },
+            |core| core.shown_by_place(place),
             |core, effects, now| core.enter(session, entry, now, effects),
             |state, entered| {
                 let (entry, ahead) = entered?;
@@ -289,6 +291,7 @@ impl Backend for Embedded {
         let session = self.session;
         let left = self.change(
             Now::default(),
+            |_| Zxid(0),
             |core, effects, now| core.leave(session, entry, reason, now, effects),
             |_, left| left,
         );

@@ -104,13 +104,14 @@ impl State {
     }
 
     /// Returns true if an answer to a session of this process about its own entries need not wait for the log: there is
-    /// none, or it keeps nothing of such a session, and holds nothing back from this one.
+    /// none, or it keeps nothing of such a session, has the transaction that the answer shows, and holds nothing back
+    /// from this session.
     #[inline]
-    pub(super) fn answers_at_once(&mut self, slot: u32) -> bool {
+    pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
             None => true,
             Some(durable) => {
-                let bound = *self.sessions.bound(slot);
+                let bound = shown(&self.core).max(*self.sessions.bound(slot));
                 durable.check().is_ok()
                     && !self.core.logs_session(slot)
                     && durable.passage(bound).is_none()

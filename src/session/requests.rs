@@ -347,9 +347,10 @@ impl Session {
         })
     }
 
-    /// Joins a queue as [`enqueue`](Self::enqueue) does, where the store is in this process: at once, without a request
-    /// and without a path. `None`, and nothing was done, on any other store, and where only a request can do it (a
-    /// missing queue, a refusal, a session with a timeout): then send that.
+    /// Joins a queue as [`enqueue`](Self::enqueue) does, or a multi with conditions, where the store is in this process: at
+    /// once, without a request and without a path. `None`, and nothing was done, on any other store, and where only a
+    /// request can do it or tell why not (a missing queue, a condition that does not hold, a refusal, a session with a
+    /// timeout): then send that.
     ///
     /// The caller is responsible for the entry: it [leaves](Self::leave), and a turn that is not awaited is
     /// [forgotten](Self::forget).

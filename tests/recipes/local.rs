@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, Guard, LockError, LostReason, Mutex, RwLock, Store, StoreOptions};
+use lockkeeper::{
+    Client, Clock, Guard, LockError, LostReason, Mutex, RwLock, Semaphore, Store, StoreOptions,
+};
 use lockkeeper_store::{CreateMode, Error, Session};
 use tokio::task::yield_now;
 
@@ -13,6 +15,7 @@ use crate::common::{children, path, polled};
 use crate::support::TempFolder;
 
 const LOCK: &str = "/lock/orders";
+const QUOTA: &str = "/quota/geocoder";
 
 /// A store in memory with its own clock, so that no test depends on the machine's speed.
 struct Local {
@@ -37,6 +40,13 @@ impl Local {
 
     async fn session(&self) -> Session {
         self.client().await.session().await.unwrap()
+    }
+
+    /// Returns a semaphore of a session of its own, which knows the number of permits.
+    async fn semaphore(&self, permits: u32) -> Semaphore {
+        let semaphore = Semaphore::new(&self.client().await, QUOTA, permits).unwrap();
+        assert_eq!(semaphore.permits().await, Ok(permits));
+        semaphore
     }
 
     async fn entries(&self) -> Vec<String> {
@@ -291,4 +301,201 @@ async fn a_crowd_in_memory_never_has_a_writer_beside_another_holder() {
 async fn a_crowd_in_a_folder_never_has_a_writer_beside_another_holder() {
     let folder = TempFolder::new("local");
     crowd(Store::file(folder.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn free_permits_are_taken_up_to_their_number() {
+    let local = Local::new();
+    let (semaphore, session) = (local.semaphore(3).await, local.session().await);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let mut held = Vec::new();
+    for number in 1..=3 {
+        let permit = semaphore.acquire().await.unwrap();
+        let lease = permit.paths().next().unwrap().clone();
+        // A request of the semaphore writes its data a second time.
+        let stat = session.exists(&lease).await.unwrap().unwrap();
+        assert_eq!(
+            (stat.version, stat.ephemeral_owner),
+            (0, permit.session().id())
+        );
+        assert_eq!(
+            stat.czxid,
+            lockkeeper_store::Zxid(permit.fencing_token().as_i64())
+        );
+        assert_eq!(permit.metadata().pid, Some(std::process::id()));
+        assert!(permit.is_held() && permit.count() == 1);
+        assert_eq!(semaphore.available().await, Ok(3 - number));
+        held.push(permit);
+    }
+    let tokens = |permits: &[lockkeeper::Permit]| -> Vec<_> {
+        permits
+            .iter()
+            .map(|permit| permit.fencing_token())
+            .collect()
+    };
+    let holders = semaphore.holders().await.unwrap();
+    let listed: Vec<_> = holders.iter().map(|holder| holder.fencing_token).collect();
+    assert_eq!(listed, tokens(&held));
+    assert!(listed.is_sorted());
+
+    let mut fourth = Box::pin(semaphore.acquire());
+    assert!(polled(fourth.as_mut(), 1).await.is_none());
+    drop(held.remove(1));
+    let fourth = fourth.await.unwrap();
+    assert!(held.iter().all(|permit| permit.is_held()) && fourth.is_held());
+
+    let removed = held.pop().unwrap();
+    let lease = removed.paths().next().unwrap();
+    session.delete(lease, None).await.unwrap();
+    assert!(!removed.is_held());
+    let lost = removed.release().await;
+    assert!(
+        matches!(lost, Err(LockError::Lost(LostReason::Revoked))),
+        "{lost:?}"
+    );
+    drop((held, fourth));
+    assert_eq!(semaphore.available().await, Ok(3));
+}
+
+#[tokio::test]
+async fn a_free_permit_passes_no_waiter() {
+    let local = Local::new();
+    let (one, large, late) = (
+        local.semaphore(2).await,
+        local.semaphore(2).await,
+        local.semaphore(2).await,
+    );
+    let held = one.acquire().await.unwrap();
+    let mut both = Box::pin(large.acquire_many(2));
+    assert!(polled(both.as_mut(), 1).await.is_none());
+    assert_eq!(large.waiters().await.unwrap().len(), 1);
+    let mut behind = Box::pin(late.acquire());
+    assert!(polled(behind.as_mut(), 1).await.is_none(), "one is free");
+    held.release().await.unwrap();
+    let both = both.await.unwrap();
+    assert!(polled(behind.as_mut(), 1).await.is_none());
+    both.release().await.unwrap();
+    drop(behind.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_changed_number_counts_for_the_next_permit() {
+    let local = Local::new();
+    let (semaphore, other) = (local.semaphore(2).await, local.semaphore(2).await);
+    let first = semaphore.acquire().await.unwrap();
+    other.set_permits(1).await.unwrap();
+    let mut second = Box::pin(semaphore.acquire());
+    assert!(polled(second.as_mut(), 1).await.is_none());
+    other.set_permits(2).await.unwrap();
+    let second = second.await.unwrap();
+    drop((first, second));
+
+    // Written by another version, with more than this one writes.
+    let number = path(&format!("{QUOTA}/permits"));
+    let session = local.session().await;
+    let data = r#"{"v":1,"permits":1,"by":"another"}"#;
+    session.set_data(&number, data, None).await.unwrap();
+    let only = semaphore.acquire().await.unwrap();
+    let mut next = Box::pin(semaphore.acquire());
+    assert!(polled(next.as_mut(), 1).await.is_none());
+    only.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+
+    let data = r#"{"v":1,"permits":0}"#;
+    session.set_data(&number, data, None).await.unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(
+        refused,
+        LockError::TooManyPermits { total: 0, .. }
+    ));
+}
+
+#[tokio::test]
+async fn the_end_of_the_session_gives_its_permits_back() {
+    let local = Local::new();
+    let (holder, waiter) = (local.semaphore(1).await, local.semaphore(1).await);
+    let held = holder.acquire().await.unwrap();
+    let mut wait = Box::pin(waiter.acquire());
+    assert!(polled(wait.as_mut(), 1).await.is_none());
+    holder.client().close().await.unwrap();
+    assert!(!held.is_held());
+    drop(wait.await.unwrap());
+    let ended = holder.acquire().await.unwrap_err();
+    assert!(
+        matches!(ended, LockError::Store(Error::SessionClosed { .. })),
+        "{ended:?}"
+    );
+}
+
+/// Takers of permits, some of several at once, of which some give up at any poll, while the number changes: never more
+/// are held than there ever were, and nothing is left.
+async fn crowd_of_takers(store: Store) {
+    const TASKS: usize = 16;
+    const ROUNDS: usize = 200;
+    const PERMITS: u32 = 5;
+    let first = store.connect().await.unwrap();
+    let number = Semaphore::new(&first, QUOTA, PERMITS).unwrap();
+    number.permits().await.unwrap();
+    let held = Arc::new(AtomicI64::new(0));
+    let grants = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for task in 0..TASKS {
+        let client = store.connect().await.unwrap();
+        let (held, grants) = (held.clone(), grants.clone());
+        tasks.push(tokio::spawn(async move {
+            let semaphore = Semaphore::open(&client, QUOTA).unwrap();
+            for round in 0..ROUNDS {
+                let is_impatient = (task * 7 + round * 13) % 5 == 0;
+                let polls = if is_impatient { round % 4 } else { usize::MAX };
+                let count = if (task + round) % 6 == 0 { 3 } else { 1 };
+                let permit = match count {
+                    1 => polled(semaphore.acquire(), polls).await,
+                    _ => polled(semaphore.acquire_many(count), polls).await,
+                };
+                let Some(permit) = permit else { continue };
+                let permit = permit.unwrap();
+                let count = i64::from(count);
+                let now = held.fetch_add(count, Ordering::SeqCst) + count;
+                assert!(now <= i64::from(PERMITS), "{now} permits are held");
+                yield_now().await;
+                assert!(permit.is_held());
+                held.fetch_sub(count, Ordering::SeqCst);
+                match round % 2 {
+                    0 => permit.release().await.unwrap(),
+                    _ => drop(permit),
+                }
+                grants.fetch_add(1, Ordering::Relaxed);
+                if task == 0 && round % 10 == 0 {
+                    // Never above: what is held under the old number may still be held.
+                    semaphore
+                        .set_permits(PERMITS - (round / 10 % 3) as u32)
+                        .await
+                        .unwrap();
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(grants.load(Ordering::Relaxed) >= TASKS * ROUNDS * 4 / 5);
+    let session = first.session().await.unwrap();
+    for part in ["locks", "leases"] {
+        assert!(
+            children(&session, &format!("{QUOTA}/{part}"))
+                .await
+                .is_empty()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_in_memory_never_holds_more_permits_than_there_are() {
+    crowd_of_takers(Store::memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_in_a_folder_never_holds_more_permits_than_there_are() {
+    let folder = TempFolder::new("local-permits");
+    crowd_of_takers(Store::file(folder.path()).unwrap()).await;
 }

@@ -35,15 +35,20 @@ impl Guard {
     }
 
     /// Releases an owned guard: only its monitor can still see it.
-    pub(super) fn release_owned(
-        mut self,
-    ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+    pub(super) fn release_owned(self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        let (release, known) = self.begin_release();
+        release.confirmed(known)
+    }
+
+    /// Sends the release of an owned guard. Returns it with the loss that was known before.
+    #[inline]
+    fn begin_release(mut self) -> (Release, Option<LostReason>) {
         let known = self.reason();
         if self.0.monitor.is_some() {
             self.note(LostReason::Released);
         }
         *self.0.released.get_mut() = true;
-        self.send_release().confirmed(known)
+        (self.send_release(), known)
     }
 
     /// Sends the delete, with the queue's release marker if this holder has read one.
@@ -136,20 +141,25 @@ impl Release {
         !matches!(self, Self::Done(_))
     }
 
-    /// Waits for the outcome. `known` is the loss that was known before the release: it wins, since the znode may well
-    /// have existed after the lease had lapsed.
+    /// Waits for the outcome, as [`outcome`] has it.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
-        let had_it = match self {
+        let answer = match self {
             Self::Done(answer) => answer,
             Self::Sent(delete) => delete.answered().await?,
             Self::InBackground(answer) => of_background(answer).await?,
         };
-        match (had_it, known) {
-            (_, Some(reason)) => Err(reason.into()),
-            (Ok(true), None) => Ok(()),
-            (Ok(false), None) => Err(LostReason::Revoked.into()),
-            (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
-        }
+        outcome(answer, known)
+    }
+}
+
+/// Returns the outcome of a release that the store has answered. `known` is the loss that was known before the release: it
+/// wins, since the znode may well have existed after the lease had lapsed.
+fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()> {
+    match (answer, known) {
+        (_, Some(reason)) => Err(reason.into()),
+        (Ok(true), None) => Ok(()),
+        (Ok(false), None) => Err(LostReason::Revoked.into()),
+        (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
     }
 }
 
@@ -268,12 +278,19 @@ pub(super) fn release_all<I>(
 where
     I: IntoIterator<Item = Guard> + 'static,
 {
-    let releases: Vec<_> = guards.into_iter().map(Guard::release).collect();
-    async move {
-        let mut outcome = Ok(());
-        for release in releases {
-            outcome = outcome.and(release.await);
+    let mut first = Ok(());
+    // Empty in a store of this process, which has answered by now.
+    let mut under_way = Vec::new();
+    for guard in guards {
+        match guard.begin_release() {
+            (Release::Done(answer), known) => first = first.and(outcome(answer, known)),
+            release => under_way.push(release),
         }
-        outcome
+    }
+    async move {
+        for (release, known) in under_way {
+            first = first.and(release.confirmed(known).await);
+        }
+        first
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lockkeeper_store::{EntryKey, EntryName, Lease, QueueHandle, ZnodePath};
+use lockkeeper_store::{EntryKey, EntryName, Lease, ZnodeHandle, ZnodePath};
 
 use super::order::CurrentMarker;
 use crate::token::FencingToken;
@@ -30,6 +30,13 @@ impl Grant {
             marker: None,
         }
     }
+
+    /// Creates the grant of an entry in a store of this process.
+    #[inline]
+    pub(crate) fn of_entry(entry: HeldEntry, lease: Lease) -> Self {
+        let token = FencingToken::new(entry.key.czxid());
+        Self::new(HeldNode::entry(entry), token, lease)
+    }
 }
 
 /// A held znode. That of an entry in a store of this process is known by reference, and its path is written out when
@@ -43,7 +50,7 @@ pub(crate) struct HeldNode {
 /// An entry by reference.
 #[derive(Clone)]
 pub(crate) struct HeldEntry {
-    pub(crate) queue: Arc<QueueHandle>,
+    pub(crate) queue: Arc<ZnodeHandle>,
     pub(crate) name: EntryName,
     pub(crate) key: EntryKey,
 }

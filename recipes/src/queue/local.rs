@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use lockkeeper_store::{
-    DeleteReason, Entered, EntryKey, NewEntry, QueueHandle, Session, Turn, ZnodePath,
+    DeleteReason, Entered, EntryKey, NewEntry, Place, Session, Turn, ZnodeHandle, ZnodePath,
 };
 
 use super::cleanup::remove;
@@ -18,21 +18,23 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 
-/// Joins the queue of a store in this process, with default metadata. `None`, and nothing was done, where that takes a request.
+/// Puts an entry with default metadata in a queue of a store in this process. `None`, and nothing was done, where that
+/// takes a request.
 #[inline]
 pub(crate) fn enter_locally(
     session: &Session,
-    queue: &Arc<QueueHandle>,
+    queue: &Arc<ZnodeHandle>,
     kind: Kind,
+    place: Place<'_>,
     id: EntryId,
     queued_at_ms: i64,
 ) -> Option<Entered> {
     session.enter(NewEntry {
         queue,
         name: kind.entry_name(id),
+        place,
         data: EntryData::Default { queued_at_ms }.to_bytes(),
         acl: session.acl(),
-        blockers: kind.blockers(),
         unix_ms: queued_at_ms,
     })
 }

@@ -18,7 +18,7 @@ use lockkeeper_store::{
 
 use super::leases::fresh_leases;
 use super::permit::Permit;
-use super::znodes::{Supply, Znodes};
+use super::znodes::{Supply, Total, Znodes};
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::guard::Guard;
@@ -39,13 +39,12 @@ pub(super) struct PermitWaiter<'a> {
 }
 
 /// Evidence that enough permits are free, which the transaction of a grant checks.
-#[derive(Clone, Copy)]
 enum Basis {
     /// Enough permits were free in a read, in which their number had this version. The number of the free ones can only
     /// have grown since.
     Read { version: i32 },
     /// This number of permits in all: the transaction itself counts those that are held.
-    Number(u32),
+    Number(Total),
 }
 
 impl<'a> PermitWaiter<'a> {
@@ -60,10 +59,10 @@ impl<'a> PermitWaiter<'a> {
     ) -> Result<Option<Permit>> {
         let queue = Queue {
             session,
-            path: &znodes.locks,
+            path: znodes.locks.path(),
             kind: Kind::Acquirer,
         };
-        let names = Names::Exact(fresh_leases(&znodes.leases, wanted)?);
+        let names = Names::Exact(fresh_leases(znodes.leases.path(), wanted)?);
         let mut head = Self {
             znodes,
             terms,
@@ -152,7 +151,8 @@ impl<'a> PermitWaiter<'a> {
             if self.terms.only_if_free {
                 return Ok(None);
             }
-            self.waiter.tell_blocked(&self.znodes.leases, Some(0))?;
+            self.waiter
+                .tell_blocked(self.znodes.leases.path(), Some(0))?;
             is_worth_a_try = self.until_changed().await?;
         }
     }
@@ -176,8 +176,8 @@ impl<'a> PermitWaiter<'a> {
     /// false if that is not known.
     async fn until_changed(&mut self) -> Result<bool> {
         // Both are sent before either is awaited: one round trip.
-        let leases = self.session().watch_children(&self.znodes.leases);
-        let number = self.session().watch_data(&self.znodes.permits);
+        let leases = self.session().watch_children(self.znodes.leases.path());
+        let number = self.session().watch_data(self.znodes.permits.path());
         let (leases, number) = (leases.await, number.await);
         let ((names, _, leases), (data, _, number)) = match (leases, number) {
             (Ok(leases), Ok(number)) => (leases, number),
@@ -200,7 +200,7 @@ impl<'a> PermitWaiter<'a> {
     /// Takes the permits on the basis of a read. `None` if the supply has to be read again.
     async fn try_read(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
-            create_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
+            create_queue(self.session(), self.znodes.leases.path(), Kind::Lease).await?;
         }
         let version = supply.version;
         self.try_take(Basis::Read { version }).await
@@ -210,7 +210,7 @@ impl<'a> PermitWaiter<'a> {
     /// or if it cannot do that.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
-        if self.wanted > total || !self.znodes.may_have_conditions() {
+        if self.wanted > total.number || !self.znodes.may_have_conditions() {
             return Ok(None);
         }
         match self.try_take(Basis::Number(total)).await {
@@ -253,7 +253,7 @@ impl<'a> PermitWaiter<'a> {
         let mut ops = Vec::with_capacity(leases.len() + 4);
         match basis {
             Basis::Read { version } => ops.push(Op::Check {
-                path: self.znodes.permits.clone(),
+                path: self.znodes.permits.path().clone(),
                 version: Some(version),
             }),
             Basis::Number(total) => ops.extend(self.znodes.conditions(self.wanted, total)),
@@ -261,7 +261,7 @@ impl<'a> PermitWaiter<'a> {
         if !self.waiter.has_entered() {
             // Nobody is passed.
             ops.push(Op::CheckChildren {
-                path: self.znodes.locks.clone(),
+                path: self.znodes.locks.path().clone(),
                 limit: 0,
             });
         }
@@ -351,7 +351,7 @@ impl<'a> PermitWaiter<'a> {
             // Not granted, or granted and removed since: then the other leases of the request may still exist.
             (false, false) => {
                 self.leases.abandon();
-                let names = fresh_leases(&self.znodes.leases, self.wanted)?;
+                let names = fresh_leases(self.znodes.leases.path(), self.wanted)?;
                 self.leases = Claim::new(session, Names::Exact(names));
                 return Ok(None);
             }

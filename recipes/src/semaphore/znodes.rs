@@ -1,9 +1,13 @@
 //! [`Znodes`]: the znodes of a semaphore, and the number of its permits.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use lockkeeper_store::{CreateMode, Error, Op, ReadOp, ReadReply, Session, Stat, ZnodePath};
+use lockkeeper_store::{
+    CreateMode, Error, Op, ReadOp, ReadReply, Session, Stat, ZnodeHandle, ZnodePath,
+};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LockError, Result};
@@ -16,23 +20,31 @@ use crate::retry::retry;
 pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     /// The queue of the waiters.
-    pub(super) locks: ZnodePath,
+    pub(super) locks: ZnodeHandle,
     /// The permits that are held: one child each, leases of other libraries included.
-    pub(super) leases: ZnodePath,
+    pub(super) leases: Arc<ZnodeHandle>,
     /// The number of permits, as its data.
-    pub(super) permits: ZnodePath,
+    pub(super) permits: ZnodeHandle,
     /// The number that this handle was created with; `None` if it follows the stored one.
     stated: Option<u32>,
-    /// True once it has been compared with the stored one. From then on the handle follows changes. Relaxed, as
-    /// `last_seen`: two first uses at the same time compare twice, which does no harm.
+    /// True once it has been compared with the stored one. From then on the handle follows changes. Relaxed: two first
+    /// uses at the same time compare twice, which does no harm.
     is_checked: AtomicBool,
     /// A hint alone: it decides whether to read, or which number the store is asked to confirm, never whether to grant.
-    last_seen: AtomicU32,
+    last_seen: Mutex<Total>,
     /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown. They are not tried
     /// again through this handle.
     lacks_conditions: AtomicBool,
     /// True if the last permits were not free at once. A hint, too: it decides whether to ask before joining the queue.
     is_contended: AtomicBool,
+}
+
+/// A number of permits, held or not, as it was stored when it was read; 0 before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Total {
+    pub(super) number: u32,
+    /// The data of the znode `permits`.
+    pub(super) data: Bytes,
 }
 
 /// The data of the znode `permits`.
@@ -73,21 +85,31 @@ impl Znodes {
     pub(super) fn new(path: LockPath, stated: Option<u32>) -> Result<Self, Error> {
         let root = path.as_znode().clone();
         Ok(Self {
-            locks: root.join("locks")?,
-            leases: root.join("leases")?,
-            permits: root.join("permits")?,
+            locks: ZnodeHandle::new(root.join("locks")?),
+            leases: Arc::new(ZnodeHandle::new(root.join("leases")?)),
+            permits: ZnodeHandle::new(root.join("permits")?),
             root,
             stated,
             is_checked: AtomicBool::new(false),
-            last_seen: AtomicU32::new(0),
+            last_seen: Mutex::default(),
             lacks_conditions: AtomicBool::new(false),
             is_contended: AtomicBool::new(false),
         })
     }
 
-    /// Returns the number that was stored when this handle last read it; 0 before the first read.
-    pub(super) fn last_seen(&self) -> u32 {
-        self.last_seen.load(Ordering::Relaxed)
+    /// Returns the number that was stored when this handle last read it.
+    pub(super) fn last_seen(&self) -> Total {
+        self.last_seen.lock().clone()
+    }
+
+    fn note_total(&self, number: u32, data: &Bytes) {
+        let data = data.clone();
+        *self.last_seen.lock() = Total { number, data };
+    }
+
+    /// Returns true once the number that this handle was created with has been compared with the stored one.
+    pub(super) fn is_checked(&self) -> bool {
+        self.is_checked.load(Ordering::Relaxed)
     }
 
     /// Returns true unless the store is known to take no [conditions](Self::conditions).
@@ -108,17 +130,17 @@ impl Znodes {
     }
 
     /// Returns the conditions under which `wanted` of `total` permits may be taken without a read before: that this is
-    /// still their number, and that enough of them are free. By the data and not by its version: one that was stored anew
-    /// may have the same version.
-    pub(super) fn conditions(&self, wanted: u32, total: u32) -> [Op; 2] {
+    /// still what is stored, and that enough of them are free. By the data and not by its version: one that was stored
+    /// anew may have the same version.
+    pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Op; 2] {
         [
             Op::CheckData {
-                path: self.permits.clone(),
-                data: PermitsData::to_bytes(total),
+                path: self.permits.path().clone(),
+                data: total.data,
             },
             Op::CheckChildren {
-                path: self.leases.clone(),
-                limit: total.saturating_sub(wanted),
+                path: self.leases.path().clone(),
+                limit: total.number.saturating_sub(wanted),
             },
         ]
     }
@@ -137,7 +159,7 @@ impl Znodes {
 
     /// Compares, at a handle's first use, the number that it states with the stored one, and stores it where none is.
     pub(super) async fn check_stated(&self, session: &Session) -> Result<()> {
-        if self.is_checked.load(Ordering::Relaxed) {
+        if self.is_checked() {
             return Ok(());
         }
         Box::pin(self.check_stated_now(session)).await
@@ -171,21 +193,21 @@ impl Znodes {
 
     /// Stores a number in place of any other.
     pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
-        if !self.is_checked.load(Ordering::Relaxed) {
+        if !self.is_checked() {
             self.check_kind(session).await?;
         }
+        let data = PermitsData::to_bytes(permits);
         loop {
-            let data = PermitsData::to_bytes(permits);
             // Repeated after a lost reply, it may undo another client's change that came in between. At any version: of
             // concurrent changes the last one that is carried out wins.
-            match retry(|| session.set_data(&self.permits, data.clone(), None)).await {
+            match retry(|| session.set_data(self.permits.path(), data.clone(), None)).await {
                 Ok(_) => break,
                 // Another client may store its own number first: then this one is written over it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
         }
-        self.last_seen.store(permits, Ordering::Relaxed);
+        self.note_total(permits, &data);
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -195,7 +217,7 @@ impl Znodes {
         loop {
             let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
-            match retry(|| session.create(&self.permits, data.clone(), mode)).await {
+            match retry(|| session.create(self.permits.path(), data.clone(), mode)).await {
                 // Also after a lost reply: the number is this one, or another client was faster.
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
                 Err(Error::NoNode { .. }) => {}
@@ -208,7 +230,7 @@ impl Znodes {
     /// Returns the reads that show the supply. The leases are counted by their parent's Stat, so that the size of the
     /// answer depends neither on the waiters nor on the holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
-        [&self.permits, &self.leases]
+        [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))
             .to_vec()
     }
@@ -254,7 +276,11 @@ impl Znodes {
     /// Parses the answers to [`reads`](Self::reads); `None` where no number is stored.
     pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
         let (total, version) = match answers.first() {
-            Some(ReadReply::Data { data, stat }) => (self.number(data)?, stat.version),
+            Some(ReadReply::Data { data, stat }) => {
+                let total = self.number(data)?;
+                self.note_total(total, data);
+                (total, stat.version)
+            }
             Some(ReadReply::Failed(Error::NoNode { .. })) => return Ok(None),
             answer => return Err(unexpected(answer)),
         };
@@ -263,7 +289,6 @@ impl Znodes {
             Some(ReadReply::Failed(Error::NoNode { .. })) => (0, false),
             answer => return Err(unexpected(answer)),
         };
-        self.last_seen.store(total, Ordering::Relaxed);
         Ok(Some(Supply {
             total,
             version,
@@ -279,7 +304,7 @@ impl Znodes {
         match serde_json::from_slice::<PermitsData>(data) {
             Ok(number) if number.v == PermitsData::VERSION => Ok(number.permits),
             _ => Err(LockError::InvalidPermitsData {
-                path: self.permits.clone(),
+                path: self.permits.path().clone(),
                 found: String::from_utf8_lossy(data).into_owned(),
             }),
         }
@@ -288,7 +313,7 @@ impl Znodes {
     /// Returns true if one read shows so many free permits and an empty queue. Children that are no contenders count,
     /// too: a try may be refused for them, but none passes a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
-        let (supply, queue) = self.read_with(session, Some(&self.locks)).await?;
+        let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;
         let is_empty = queue.is_none_or(|queue| queue.num_children == 0);
         Ok(count <= supply.free() && is_empty)
@@ -317,7 +342,7 @@ mod tests {
         assert_eq!(znodes.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
         for foreign in ["", "7", r#"{"v":2,"permits":7}"#, r#"{"v":1,"permits":-7}"#] {
             let refused = LockError::InvalidPermitsData {
-                path: znodes.permits.clone(),
+                path: znodes.permits.path().clone(),
                 found: foreign.to_owned(),
             };
             assert_eq!(znodes.number(foreign.as_bytes()), Err(refused));

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::entry::{Entered, EntryKey, NewEntry, QueueHandle, Turn};
-use crate::protocol::{EntryName, EntryRole, GetPredecessor};
+use crate::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+use crate::protocol::{EntryName, EntryRole, GetPredecessor, Op};
 use crate::watch::Watcher;
 
 /// Returns the name of the entry with this number among those of a test.
@@ -12,14 +12,14 @@ fn name(id: u128, role: EntryRole) -> EntryName {
     EntryName::new(id, role)
 }
 
-fn enter(session: &Session, queue: &QueueHandle, name: EntryName) -> Option<Entered> {
+fn enter(session: &Session, queue: &ZnodeHandle, name: EntryName) -> Option<Entered> {
     let acl = session.acl().clone();
     session.enter(NewEntry {
         queue,
         name,
+        place: Place::InTurn(blockers(name)),
         data: Bytes::from_static(b"data"),
         acl: &acl,
-        blockers: blockers(name),
         unix_ms: 1_234,
     })
 }
@@ -45,11 +45,11 @@ fn enqueue(session: &Session, name: EntryName) -> (ZnodePath, Zxid, Predecessor)
 }
 
 /// Returns a store with a queue, and its handle.
-fn queue() -> (Store, QueueHandle) {
+fn queue() -> (Store, ZnodeHandle) {
     let store = Store::memory();
     let (_client, session) = session_of(&store, None);
     now(session.create(&path("/q"), "", CreateMode::Persistent)).unwrap();
-    (store, QueueHandle::new(path("/q")))
+    (store, ZnodeHandle::new(path("/q")))
 }
 
 fn watches(store: &Store) -> usize {
@@ -110,14 +110,14 @@ fn nothing_is_done_where_a_request_is_needed() {
         enter(&timed, &queue, lock).is_none(),
         "its answers renew a lease"
     );
-    let missing = QueueHandle::new(path("/missing"));
+    let missing = ZnodeHandle::new(path("/missing"));
     assert!(enter(&session, &missing, lock).is_none());
     let large = NewEntry {
         queue: &queue,
         name: lock,
+        place: Place::InTurn(Blockers::All),
         data: vec![0; crate::LARGEST_REQUEST_BYTES].into(),
         acl: &Acl::open(),
-        blockers: Blockers::All,
         unix_ms: 0,
     };
     assert!(session.enter(large).is_none());
@@ -274,7 +274,7 @@ impl Contender {
         other.number < self.number && !(is_shared(self.name) && is_shared(other.name))
     }
 
-    fn path(&self, queue: &QueueHandle) -> ZnodePath {
+    fn path(&self, queue: &ZnodeHandle) -> ZnodePath {
         match &self.entry {
             Ok(key) => key.path(queue, self.name),
             Err(path) => path.clone(),
@@ -386,6 +386,169 @@ fn entries_by_reference_and_by_request_queue_as_one() {
     }
 }
 
+/// The znodes of a semaphore, by reference.
+struct Parts {
+    queue: ZnodeHandle,
+    number: ZnodeHandle,
+    waiters: ZnodeHandle,
+}
+
+impl Parts {
+    fn new() -> Self {
+        let [queue, number, waiters] = ["/q", "/number", "/waiters"].map(path);
+        Self {
+            queue: ZnodeHandle::new(queue),
+            number: ZnodeHandle::new(number),
+            waiters: ZnodeHandle::new(waiters),
+        }
+    }
+
+    /// Takes one of `limit` places and one more, without waiters, by reference.
+    fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Entered> {
+        let conditions = [
+            Condition::Data {
+                znode: &self.number,
+                data,
+            },
+            Condition::Children {
+                znode: &self.queue,
+                limit,
+            },
+            Condition::Children {
+                znode: &self.waiters,
+                limit: 0,
+            },
+        ];
+        session.enter(NewEntry {
+            queue: &self.queue,
+            name: name(id, EntryRole::Lease),
+            place: Place::If(&conditions),
+            data: Bytes::from_static(b"data"),
+            acl: &Acl::open(),
+            unix_ms: 1_234,
+        })
+    }
+
+    /// Asks for the same conditions by a request.
+    fn hold(&self, session: &Session, data: &[u8], limit: u32) -> bool {
+        let children = |znode: &ZnodeHandle, limit| Op::CheckChildren {
+            path: znode.path().clone(),
+            limit,
+        };
+        let conditions = [
+            Op::CheckData {
+                path: self.number.path().clone(),
+                data: Bytes::copy_from_slice(data),
+            },
+            children(&self.queue, limit),
+            children(&self.waiters, 0),
+        ];
+        now(session.multi(conditions)).is_ok()
+    }
+}
+
+/// An entry is created by reference exactly when a multi with its conditions would create it.
+#[test]
+fn conditions_by_reference_are_those_of_a_multi() {
+    let unreadable = Acl::new([crate::AclEntry {
+        permissions: crate::AclEntry::ALL & !crate::AclEntry::READ,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }]);
+    let mut outcomes = [0; 2];
+    for seed in 0..40u64 {
+        let store = Store::memory();
+        let (_client, session) = session_of(&store, None);
+        let (_other_client, other) = session_of(&store, None);
+        let parts = Parts::new();
+        let mut random = seed;
+        let mut draw = move |below: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let numbers: [&[u8]; 2] = [b"1", b"2"];
+        let mut entered = Vec::new();
+        for step in 0..300u128 {
+            let znode = [&parts.queue, &parts.number, &parts.waiters][draw(3) as usize].path();
+            let child = znode.join(&format!("child-{}", draw(2))).unwrap();
+            let data = numbers[draw(2) as usize];
+            // Most znodes are there, and readable; whether a change was possible is of no interest.
+            let _ = match draw(24) {
+                0..5 => now(other.create(znode, data, CreateMode::Persistent)).err(),
+                5 => now(other.delete(znode, None)).err(),
+                6 | 7 => now(other.set_data(znode, data, None)).err(),
+                8 => now(other.create(&child, "", CreateMode::Ephemeral)).err(),
+                9..12 => now(other.delete(&child, None)).err(),
+                12 => now(other.set_acl(znode, unreadable.clone(), None)).err(),
+                13..16 => now(other.set_acl(znode, Acl::open(), None)).err(),
+                _ => None,
+            };
+            if entered.len() > 1 {
+                let entry: EntryKey = entered.swap_remove(draw(entered.len() as u64) as usize);
+                assert!(session.leave(entry, DeleteReason::Released));
+            }
+            let (data, limit) = (numbers[draw(2) as usize], draw(4) as u32);
+            let exists = now(session.exists(parts.queue.path()));
+            let may = exists.is_ok_and(|stat| stat.is_some()) && parts.hold(&session, data, limit);
+            let before = store.0.state.lock().core.last_zxid();
+            match parts.enter(&session, step, data, limit) {
+                Some(taken) => {
+                    assert!(may, "seed {seed}, step {step}");
+                    assert!(taken.turn.is_none() && session.has_entry(taken.entry));
+                    entered.push(taken.entry);
+                }
+                None => {
+                    assert!(!may, "seed {seed}, step {step}");
+                    assert_eq!(store.0.state.lock().core.last_zxid(), before);
+                }
+            }
+            outcomes[usize::from(may)] += 1;
+        }
+        store.0.state.lock().core.dump();
+    }
+    assert!(outcomes.iter().all(|count| *count > 500), "{outcomes:?}");
+}
+
+/// In a folder, a condition that shows another session's write waits for the log, which only a request can.
+#[cfg(feature = "file")]
+#[test]
+fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not() {
+    use super::bench::{Bench, close, write_all};
+
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let (_client, session) = session_of(&world.store, None);
+    let (_writer_client, writer) = session_of(&world.store, None);
+    let parts = Parts::new();
+    let mut created = writer.create(parts.queue.path(), "", CreateMode::Persistent);
+    let mut number = writer.create(parts.number.path(), "1", CreateMode::Persistent);
+    assert!(poll(&mut created).is_pending() && poll(&mut number).is_pending());
+    assert!(parts.enter(&session, 1, b"1", 9).is_none());
+    write_all(&mut world);
+    now(created).unwrap();
+    now(number).unwrap();
+    assert!(parts.enter(&session, 2, b"1", 9).is_some());
+
+    let mut number = writer.set_data(parts.number.path(), "2", None);
+    assert!(poll(&mut number).is_pending());
+    assert!(parts.enter(&session, 3, b"2", 9).is_none());
+    write_all(&mut world);
+    now(number).unwrap();
+    assert!(parts.enter(&session, 4, b"2", 9).is_some());
+
+    // A waiter that stays, and so does its trace in the log.
+    let waiter = path("/q/other");
+    let mut waiter = writer.create(&waiter, "", CreateMode::Persistent);
+    assert!(poll(&mut waiter).is_pending());
+    assert!(parts.enter(&session, 5, b"2", 9).is_none());
+    write_all(&mut world);
+    now(waiter).unwrap();
+    assert!(parts.enter(&session, 6, b"2", 9).is_some());
+    close(world);
+}
+
 /// In a folder, an answer may not run ahead of the log: then only a request can wait for it (invariant 2).
 #[cfg(feature = "file")]
 #[test]
@@ -395,7 +558,7 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let (_client, session) = session_of(&world.store, None);
-    let queue = QueueHandle::new(path("/q"));
+    let queue = ZnodeHandle::new(path("/q"));
     let mut created = session.create(queue.path(), "", CreateMode::Persistent);
     assert!(poll(&mut created).is_pending(), "it is not synced yet");
     // The answer to the create has not left, and none may overtake it.
