@@ -1,7 +1,7 @@
 //! [`Semaphore`]: a number of permits, granted in order of arrival.
 //!
-//! Waiters stand in the common queue. Its head takes permits, or a request that finds no queue ([`grant`]); [`znodes`] has
-//! the stored number.
+//! Waiters stand in the common queue. Its head takes permits, or a request that finds no queue ([`grant`]); a free one of a
+//! store in this process takes no request ([`local`]). [`znodes`] has the stored number.
 
 mod grant;
 mod leases;
@@ -384,8 +384,8 @@ impl Semaphore {
         .await
     }
 
-    /// Lists the permits that are held, one entry each, in the order of their grants. Of permits that were granted
-    /// together, `sequence` counts from 0.
+    /// Lists the permits that are held, one entry each, in the order of their grants. Of several permits that were granted
+    /// together, `sequence` counts from 0; of a single one it tells nothing.
     ///
     /// As stale as the server that answers, and several reads, as [`queue`](crate::queue()). Cancel safe.
     ///
@@ -405,7 +405,8 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
-        // Lease names end with their index in the grant, so the order of the queue says nothing about the grants.
+        // Lease names end with their index in the grant, or with any number, so the order of the queue says nothing about
+        // the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

@@ -1,6 +1,7 @@
 //! Leases: the znodes of the permits of one request, under names that are drawn before they are created.
 //!
-//! They have no number of the store's: a lost reply would leave their names unknown.
+//! They have no number of the store's, but where no reply can be lost ([`local`](super::local)): it would leave their names
+//! unknown.
 
 use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, ZnodePath};
 
