@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
+use smallvec::SmallVec;
 
 use super::{Guard, drop_all, release_all};
 use crate::error::{LostReason, Result};
@@ -21,12 +22,13 @@ use crate::token::FencingToken;
 /// all before it waits for any to be written, at most as long as the drop of one [`Guard`].
 #[must_use = "dropping guards releases what they hold"]
 pub struct GuardSet {
-    /// Never empty, but while they are moved out.
-    guards: Vec<Guard>,
+    /// Never empty, but while they are moved out. Most permits are single: no allocation for that.
+    guards: SmallVec<[Guard; 1]>,
 }
 
 impl GuardSet {
-    pub(crate) fn new(guards: Vec<Guard>) -> Self {
+    pub(crate) fn new(guards: impl IntoIterator<Item = Guard>) -> Self {
+        let guards = SmallVec::from_iter(guards);
         debug_assert!(!guards.is_empty());
         Self { guards }
     }
@@ -39,14 +41,14 @@ impl GuardSet {
         &self.guards
     }
 
-    pub(crate) fn into_guards(mut self) -> Vec<Guard> {
-        std::mem::take(&mut self.guards)
+    pub(crate) fn into_guards(mut self) -> impl Iterator<Item = Guard> + Send + 'static {
+        std::mem::take(&mut self.guards).into_iter()
     }
 
     /// Takes `count` guards out, from the end, if others stay.
     pub(crate) fn split_off(&mut self, count: usize) -> Option<Self> {
         let stays = self.guards.len().checked_sub(count)?;
-        (count > 0 && stays > 0).then(|| Self::new(self.guards.split_off(stays)))
+        (count > 0 && stays > 0).then(|| Self::new(self.guards.drain(stays..)))
     }
 
     /// Returns the fencing token of the grant, which all of the set share. See [`Guard::fencing_token`].

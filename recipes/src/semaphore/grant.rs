@@ -21,7 +21,7 @@ use super::permit::Permit;
 use super::znodes::{Supply, Total, Znodes};
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
-use crate::guard::Guard;
+use crate::guard::{Guard, GuardSet};
 use crate::names::Kind;
 use crate::queue::{Claim, Grant, Names, Queue, WaitOptions, Waiter, create_queue, created_at};
 use crate::retry::retry;
@@ -395,7 +395,7 @@ impl<'a> PermitWaiter<'a> {
             let data = self.terms.data.clone();
             Guard::new(session.clone(), grant, Kind::Lease, data, events.take())
         });
-        Permit::new(guards.collect())
+        Permit::new(GuardSet::new(guards))
     }
 }
 

@@ -6,7 +6,7 @@ use super::Semaphore;
 use super::permit::Permit;
 use super::znodes::Znodes;
 use crate::error::Result;
-use crate::guard::Guard;
+use crate::guard::{Guard, GuardSet};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::queue::{Grant, HeldEntry, LocalEntry, enter_locally};
@@ -69,6 +69,6 @@ impl Semaphore {
         let grant = Grant::of_entry(entry, lease);
         let data = EntryData::Default { queued_at_ms };
         let guard = Guard::new(session, grant, Kind::Lease, data, None);
-        Ok(Some(Permit::new(vec![guard])))
+        Ok(Some(Permit::new(GuardSet::new([guard]))))
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::Deref;
 
 use crate::error::Result;
-use crate::guard::{Guard, GuardSet};
+use crate::guard::GuardSet;
 
 /// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it gives them back, as the drop
 /// of a [`Guard`] does; [`release`](Self::release) says when that is done.
@@ -34,10 +34,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub(super) fn new(leases: Vec<Guard>) -> Self {
-        Self {
-            leases: GuardSet::new(leases),
-        }
+    pub(super) fn new(leases: GuardSet) -> Self {
+        Self { leases }
     }
 
     /// Returns the number of permits that this holds, at least one. They may be lost; see
