@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::guard::GuardSet;
 
 /// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it gives them back, as the drop
-/// of a [`Guard`] does; [`release`](Self::release) says when that is done.
+/// of a [`Guard`](crate::Guard) does; [`release`](Self::release) says when that is done.
 ///
 /// It is a [`GuardSet`], one znode for each permit, and has its methods. It belongs to the session that took it, and is
 /// lost with it. The loss of one permit, by a forced removal for instance, is the loss of all.
