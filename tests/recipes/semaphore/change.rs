@@ -1,6 +1,7 @@
 //! The number of permits: stored once, the same for all, changed while others hold and wait.
 
 use lockkeeper::testing::RequestKind;
+use lockkeeper_store::LARGEST_REQUEST_BYTES;
 
 use super::*;
 use crate::support::on_every_backend;
@@ -76,6 +77,19 @@ on_every_backend! {
         let foreign =
             LockError::InvalidPermitsData { path: path(PERMITS), found: "10.0.0.1".to_owned() };
         assert_eq!(ground.observing_semaphore().acquire().await.unwrap_err(), foreign);
+    }
+
+    async fn a_number_that_stands_in_much_data_grants_permits(env: Env) {
+        let ground = Ground::new(env, 1).await;
+        let session = ground.observing().await;
+        let others = "x".repeat(LARGEST_REQUEST_BYTES - 300);
+        let data = format!(r#"{{"v":1,"permits":1,"others":"{others}"}}"#);
+        session.set_data(&path(PERMITS), data, None).await.unwrap();
+        let semaphore = ground.semaphore().await;
+        let held = semaphore.acquire().await.unwrap();
+        let next = ground.queue_up(&ground.semaphore().await, 1).await;
+        held.release().await.unwrap();
+        permitted(next).await.release().await.unwrap();
     }
 
     // CURATOR-75
