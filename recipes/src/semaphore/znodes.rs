@@ -39,6 +39,9 @@ pub(super) struct Znodes {
     is_contended: AtomicBool,
 }
 
+/// Most data of a number that each request for permits carries as its condition.
+const MAX_NUMBER_BYTES: usize = 256;
+
 /// A number of permits, held or not, as it was stored when it was read; 0 before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
@@ -102,8 +105,13 @@ impl Znodes {
         self.last_seen.lock().clone()
     }
 
-    fn note_total(&self, number: u32, data: &Bytes) {
-        let data = data.clone();
+    fn note_total(&self, number: u32, data: &[u8]) {
+        // Copied: they may be a slice of all that a connection has received. Where others have written much, the
+        // condition has the number alone, and fails: then it is read.
+        let data = match data.len() <= MAX_NUMBER_BYTES {
+            true => Bytes::copy_from_slice(data),
+            false => PermitsData::to_bytes(number),
+        };
         *self.last_seen.lock() = Total { number, data };
     }
 
