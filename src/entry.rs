@@ -2,8 +2,9 @@
 //! a request, a reply or a path.
 //!
 //! They do what [`Enqueue`](crate::Enqueue), a multi of conditions and a create, the event of a departure and
-//! [`Delete`](crate::Request::Delete) do, by the same code of the core. A session elsewhere, and one with an answer that has to wait or to refuse, has the requests
-//! alone: [`Session::enter`](crate::Session::enter) then says that nothing was done.
+//! [`Delete`](crate::Request::Delete) do, by the same code of the core. A session elsewhere, and one with an answer that
+//! has to wait or to refuse, has the requests alone: [`Session::enter`](crate::Session::enter) then says that nothing was
+//! done.
 
 use std::fmt;
 use std::future::Future;
@@ -77,7 +78,7 @@ pub struct NewEntry<'a> {
     pub queue: &'a ZnodeHandle,
     /// The entry's name, which no other entry has.
     pub name: EntryName,
-    /// How it gets its place.
+    /// Its place among the others.
     pub place: Place<'a>,
     /// The entry's data.
     pub data: Bytes,
@@ -87,7 +88,7 @@ pub struct NewEntry<'a> {
     pub unix_ms: i64,
 }
 
-/// How an entry gets its place in a queue.
+/// The place of an entry in its queue: in turn, or at once under conditions.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// It waits behind the entries that block it.

@@ -63,6 +63,7 @@ impl Semaphore {
             key: entered.entry,
         };
         if !lease.may_grant() {
+            // The session has ended meanwhile, or the lease lapsed: the permit goes back.
             drop(LocalEntry::new(session, entry, None, Kind::Lease));
             return Ok(None);
         }

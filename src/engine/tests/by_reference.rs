@@ -52,6 +52,17 @@ fn queue() -> (Store, ZnodeHandle) {
     (store, ZnodeHandle::new(path("/q")))
 }
 
+/// Returns a generator of numbers below a bound.
+fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut random = seed;
+    move |below| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    }
+}
+
 fn watches(store: &Store) -> usize {
     store.0.state.lock().core.counts().watches
 }
@@ -290,13 +301,7 @@ fn entries_by_reference_and_by_request_queue_as_one() {
         let (store, queue) = queue();
         let sessions = [(); 3].map(|()| session_of(&store, None));
         let session = |at: usize| &sessions[at].1;
-        let mut random = seed;
-        let mut draw = move |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % below
-        };
+        let mut draw = draws(seed);
         let mut all: Vec<Contender> = Vec::new();
         let mut next = 0;
         for _ in 0..200 {
@@ -461,13 +466,7 @@ fn conditions_by_reference_are_those_of_a_multi() {
         let (_client, session) = session_of(&store, None);
         let (_other_client, other) = session_of(&store, None);
         let parts = Parts::new();
-        let mut random = seed;
-        let mut draw = move |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % below
-        };
+        let mut draw = draws(seed);
         let numbers: [&[u8]; 2] = [b"1", b"2"];
         let mut entered = Vec::new();
         for step in 0..300u128 {

@@ -135,14 +135,18 @@ fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     pin!(future).poll(context).is_pending()
 }
 
-#[test]
-fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
-    let slow = SlowDisk::default();
+fn store_on(slow: &SlowDisk) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(slow.clone());
     // One segment is enough: none is prepared, and synced, meanwhile.
     let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
-    let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(())).unwrap();
-    let store = Store(engine);
+    let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(()));
+    Store(engine.unwrap())
+}
+
+#[test]
+fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
+    let slow = SlowDisk::default();
+    let store = store_on(&slow);
     let connect = || wait(store.connector().open(&ConnectOptions::new())).unwrap();
     let (writer, reader, other) = (connect(), connect(), connect());
     wait(writer.submit(create("/old", CreateMode::Persistent))).unwrap();
@@ -185,10 +189,7 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
 #[test]
 fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     let slow = SlowDisk::default();
-    let disk: Arc<dyn Disk> = Arc::new(slow.clone());
-    let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
-    let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(())).unwrap();
-    let store = Store(engine);
+    let store = store_on(&slow);
     let connect = || {
         let backend = wait(store.connector().open(&ConnectOptions::new())).unwrap();
         Session::new(backend, Acl::open())
