@@ -180,6 +180,23 @@ mod ownership {
             assert_eq!(refused(waiter).await, LockError::EntryDeleted { entry: mine.clone() });
         }
 
+        // The same, found when the connection is back: a list of names shows the name, and not whose it is.
+        async fn a_node_of_my_name_belongs_to_another_session_after_a_reconnection(env: Env) {
+            let world = World::new(env).await;
+            let holder = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let waiter = world.queue_up(&mutex).await;
+            let mine = queue(&world.observer, LOCK).await.unwrap().remove(1).path;
+            world.disconnect(mutex.client());
+            world.revoke(&mine).await;
+            let session = world.observing().await;
+            session.create(&mine, "", CreateMode::Ephemeral).await.unwrap();
+            holder.release().await.unwrap();
+            world.until_count(1).await;
+            world.reconnect(mutex.client());
+            assert_eq!(refused(waiter).await, LockError::EntryDeleted { entry: mine.clone() });
+        }
+
         // etcd #22082
         async fn a_repeated_unlock_deletes_the_next_lock_of_the_session(env: Env) {
             let world = World::new(env).await;

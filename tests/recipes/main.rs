@@ -8,6 +8,7 @@ mod blocking;
 mod busy;
 mod cancel;
 mod common;
+mod confirmed;
 mod copied;
 #[cfg(feature = "zookeeper")]
 mod curator;

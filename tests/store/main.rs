@@ -5,6 +5,8 @@ mod support;
 
 mod acl;
 mod common;
+#[cfg(feature = "file")]
+mod descendants;
 mod differential;
 #[cfg(feature = "file")]
 mod durable;

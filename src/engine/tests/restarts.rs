@@ -6,7 +6,7 @@ use super::world::*;
 use super::*;
 use crate::engine::connection::Connection;
 use crate::engine::remote::Remote;
-use crate::log::{self, Boot, TempFolder};
+use crate::log::{self, Boot, SimDisk, TempFolder, backup};
 use crate::protocol::Request;
 use crate::types::Zxid;
 
@@ -382,21 +382,23 @@ fn a_crash_while_sessions_are_ended_is_as_good_as_the_one_before() {
     }
 }
 
+const HALF_AN_EPOCH: i64 = 1 << 31;
+
+/// Uses up zxids, as if so many locks had been taken in this process.
+fn use_up(world: &World, count: i64) -> Zxid {
+    let mut state = world.store.0.state.lock();
+    let last = Zxid(state.core.last_zxid().0 + count);
+    state.core.leave_behind(last, 0);
+    last
+}
+
 /// Of the zxids of sessions of this process the log knows nothing but the epochs that it has reserved.
 #[test]
 fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
-    const HALF_AN_EPOCH: i64 = 1 << 31;
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let connection = entered(&mut world, &remote, TIMEOUT);
-    // As if so many locks had been taken in this process.
-    let use_up = |world: &World, count: i64| {
-        let mut state = world.store.0.state.lock();
-        let last = Zxid(state.core.last_zxid().0 + count);
-        state.core.leave_behind(last, 0);
-        last
-    };
     for number in 0..5 {
         use_up(&world, HALF_AN_EPOCH - 10_000);
         let at = format!("/{number}");
@@ -405,6 +407,27 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
         answer(&connection).unwrap().unwrap();
     }
     let last = use_up(&world, HALF_AN_EPOCH / 2);
+    drop((world, remote, connection));
+    let world = bench.open();
+    let next = world.store.0.state.lock().core.last_zxid();
+    assert!(next > last, "{next} after {last}");
+}
+
+/// A restored store may begin late in an epoch.
+#[test]
+fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch() {
+    const EPOCH_MS: i64 = 4096;
+    let mut bench = Bench::new(Durability::Fsync);
+    drop(bench.open());
+    let (backup, restored) = (SimDisk::new(), SimDisk::new());
+    let late_ms = bench.clock.unix_ms() / EPOCH_MS * EPOCH_MS + EPOCH_MS - 100;
+    backup::backup_on(&bench.disk, &backup, late_ms).unwrap();
+    backup::restore_on(&backup, &restored, late_ms).unwrap();
+    bench.disk = restored;
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = entered(&mut world, &remote, TIMEOUT);
+    let last = use_up(&world, HALF_AN_EPOCH - 10_000);
     drop((world, remote, connection));
     let world = bench.open();
     let next = world.store.0.state.lock().core.last_zxid();
