@@ -18,6 +18,7 @@ pub use self::request::{
     Blockers, Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_CHILDREN,
     SHARED_MARKER, sequence_of,
 };
+pub(crate) use self::request::{LEASES, PERMITS};
 pub use self::response::Response;
 #[cfg(feature = "client")]
 pub(crate) use self::response::SharedReply;

@@ -35,8 +35,8 @@ pub(crate) use self::convert::{
     Shape, WatchNumber, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::extension::{
-    Ahead, CheckChildren, CheckData, Departure, Enqueue, ForgetWatch, GetPredecessor, GetQueue,
-    blockers_number, put_departure, reason,
+    Ahead, BlockersRecord, CheckChildren, CheckData, Departure, Enqueue, ForgetWatch,
+    GetPredecessor, GetQueue, put_departure, reason,
 };
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
 pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};

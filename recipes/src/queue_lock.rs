@@ -120,7 +120,14 @@ impl QueueLock<'_> {
         // guard, so no drop can come in between, and no claim is needed (invariant 7). The lease is read before: a lapse
         // during the request then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let create = match enqueue(&session, self.path(), self.kind, id, &data, false) {
+        let create = match enqueue(
+            &session,
+            self.path(),
+            (self.kind, self.kind.blockers()),
+            id,
+            &data,
+            false,
+        ) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear)))
                 if lease.may_grant() && !is_always_reported() =>
             {

@@ -25,7 +25,7 @@ use super::work::Work;
 use crate::acl::Acl;
 use crate::entry::{NodeKey, ZnodeHandle};
 use crate::path::ZnodePath;
-use crate::protocol::{Blockers, sequence_of};
+use crate::protocol::{Blockers, LEASES, PERMITS, sequence_of};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// A znode.
@@ -131,8 +131,8 @@ impl From<NewNode> for NewChild {
 /// An entry of a queue that waits for the one ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
-    entry: NodeKey,
-    blockers: Blockers,
+    pub(super) entry: NodeKey,
+    pub(super) blockers: Blockers,
 }
 
 /// The properties of a node that the rules for writes ask for. A multi changes copies of them.
@@ -713,15 +713,41 @@ impl Tree {
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
         // A free lock: decided without a search.
-        if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
-            return None;
-        }
-        let exclusive = family.exclusive.ahead_of(queue_key);
-        let nearest = match blockers {
-            Blockers::Exclusive => exclusive,
-            Blockers::All => exclusive.max(family.shared.ahead_of(queue_key)),
+        let nearest = match family.exclusive.head() == Some(index) && family.shared.head().is_none()
+        {
+            true => None,
+            false => {
+                let exclusive = family.exclusive.ahead_of(queue_key);
+                match blockers {
+                    Blockers::Exclusive => exclusive,
+                    _ => exclusive.max(family.shared.ahead_of(queue_key)),
+                }
+            }
         };
-        nearest.map(|(_, index)| index)
+        match (nearest, blockers) {
+            (Some((_, nearest)), _) => Some(nearest),
+            (None, Blockers::Leases { limit, number }) => {
+                self.leases_above(self.node(index).parent, limit, number)
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// Returns a semaphore's leases, if there are more than `limit` and the number of permits is still the one that this
+    /// transaction wrote.
+    fn leases_above(&self, queue: u32, limit: u32, number: Zxid) -> Option<u32> {
+        let permits = self.beside(queue, PERMITS)?;
+        let leases = self.beside(queue, LEASES)?;
+        let is_current = self.node(permits).mzxid == number;
+        (is_current && self.node(leases).children() > limit).then_some(leases)
+    }
+
+    /// Returns the sibling of this name.
+    pub(super) fn beside(&self, node: u32, name: &str) -> Option<u32> {
+        match self.node(node).parent {
+            NIL => None,
+            parent => self.child(parent, name),
+        }
     }
 
     /// Returns an entry as a waiter.

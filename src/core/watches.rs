@@ -13,8 +13,9 @@ use super::acl::has_right;
 use super::budget::WATCH_BYTES;
 use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
-use super::tree::{Tree, Waiter};
+use super::tree::{ROOT, Tree, Waiter};
 use crate::path::ZnodePath;
+use crate::protocol::{LEASES, PERMITS};
 use crate::types::{AclEntry, Zxid};
 use crate::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
 #[cfg(any(test, feature = "server"))]
@@ -75,7 +76,8 @@ pub(super) enum WatchKind {
     Data,
     /// One-shot, by getChildren.
     Child,
-    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone.
+    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone. Where leases may block, too, it is
+    /// [settled](Watches::settle) instead: it moves from one blocker to the next, and fires when none is left.
     Turn(Waiter),
     Persistent,
     Recursive,
@@ -105,7 +107,18 @@ impl WatchKind {
             EventKind::NodeCreated | EventKind::NodeDataChanged => {
                 !matches!(self, Self::Child | Self::Turn(_))
             }
-            EventKind::NodeChildrenChanged => matches!(self, Self::Child | Self::Persistent),
+            EventKind::NodeChildrenChanged => match self {
+                Self::Turn(waiter) => waiter.blockers.has_leases(),
+                _ => matches!(self, Self::Child | Self::Persistent),
+            },
+        }
+    }
+
+    /// Returns the waiter of a watch that is settled at the end of the transaction.
+    fn settling(self) -> Option<Waiter> {
+        match self {
+            Self::Turn(waiter) if waiter.blockers.has_leases() => Some(waiter),
+            _ => None,
         }
     }
 }
@@ -205,6 +218,10 @@ pub(super) struct Watches {
     pub(super) event_bytes: usize,
     /// Number of recursive ones: with none, no ancestor need be looked at.
     recursive: usize,
+    /// Number of those that are settled.
+    settling: usize,
+    /// Those whose blocker has changed in the present transaction. They are in no path's list.
+    unsettled: Vec<WatchKey>,
     last_stamp: u32,
     last_event: u64,
 }
@@ -218,6 +235,8 @@ impl Watches {
             bytes: 0,
             event_bytes: usize::MAX,
             recursive: 0,
+            settling: 0,
+            unsettled: Vec::new(),
             last_stamp: 0,
             last_event: 0,
         }
@@ -289,6 +308,7 @@ impl Watches {
         session.bytes += bytes as usize;
         self.bytes += bytes as usize;
         self.recursive += usize::from(kind == WatchKind::Recursive);
+        self.settling += usize::from(kind.settling().is_some());
         self.key(index)
     }
 
@@ -388,6 +408,7 @@ impl Watches {
         session.bytes -= watch.bytes as usize;
         self.bytes -= watch.bytes as usize;
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
+        self.settling -= usize::from(watch.kind.settling().is_some());
     }
 
     /// Returns true if a watch is armed, and of this session.
@@ -506,6 +527,10 @@ impl Watches {
             if !watch.kind.wants(what.kind) || watch.is_muted {
                 continue;
             }
+            if watch.kind.settling().is_some() {
+                self.unsettle(tree, what.node, index);
+                continue;
+            }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
             // Over a wire, clients can ask for their watches (`checkWatches`): this one must look unused.
@@ -523,6 +548,83 @@ impl Watches {
             }
         }
         tree.work.add(looked_at);
+    }
+
+    /// Takes a watch off its blocker until it is settled.
+    fn unsettle(&mut self, tree: &mut Tree, blocker: u32, index: u32) {
+        let list = &mut tree.node_mut(blocker).watches;
+        list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
+        self.slab[index as usize].spot = WatchLocation::Spent;
+        self.unsettled.push(self.key(index));
+    }
+
+    /// Takes all watches of waiters off the leases of a semaphore whose number of permits changes.
+    #[inline]
+    pub(super) fn unsettle_beside(&mut self, tree: &mut Tree, permits: u32) {
+        if self.settling > 0 && tree.node(permits).name.is(PERMITS) {
+            self.unsettle_leases(tree, permits);
+        }
+    }
+
+    fn unsettle_leases(&mut self, tree: &mut Tree, permits: u32) {
+        let Some(leases) = tree.beside(permits, LEASES) else {
+            return;
+        };
+        let mut at = tree.node(leases).watches.first;
+        while at != NIL {
+            let index = at;
+            let watch = &self.slab[index as usize];
+            at = watch.at_spot.next;
+            if watch.kind.settling().is_some() {
+                self.unsettle(tree, leases, index);
+            }
+        }
+    }
+
+    /// Returns true if a watch has to be settled.
+    pub(super) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Settles the watches whose blockers have changed, at the end of a transaction: each moves to what blocks its entry
+    /// now, without an event, or fires because nothing does, or because the entry is gone.
+    pub(super) fn settle(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        zxid: Zxid,
+        effects: &mut Effects,
+    ) {
+        for key in std::mem::take(&mut self.unsettled) {
+            // Its session may have ended in the same transaction.
+            let known = self.slab.get(key.index as usize);
+            let Some(watch) = known.filter(|watch| watch.stamp == key.stamp) else {
+                continue;
+            };
+            let waiter = watch
+                .kind
+                .settling()
+                .expect("only such watches are unsettled");
+            let entry = tree.at(waiter.entry);
+            tree.work.add(1);
+            match entry.and_then(|entry| tree.ahead_of(entry, waiter.blockers)) {
+                Some(blocker) => {
+                    self.slab[key.index as usize].spot = WatchLocation::Node(blocker);
+                    let list = &mut tree.node_mut(blocker).watches;
+                    list.push_back(&mut self.slab, |watch| &mut watch.at_spot, key.index);
+                }
+                None => {
+                    let what = Change {
+                        node: entry.unwrap_or(ROOT),
+                        kind: EventKind::NodeDeleted,
+                        zxid,
+                        reason: DeleteReason::Unknown,
+                    };
+                    self.tell(tree, sessions, key.index, what, effects);
+                    self.forget(sessions, key.index);
+                }
+            }
+        }
     }
 
     fn fire_recursive(

@@ -103,6 +103,9 @@ impl Core {
         let owner = (session.id, session.slot);
         let creates = new.creates;
         let node = self.apply_create(owner, parent, new, at, effects);
+        if self.watches.has_unsettled() {
+            self.resolve_waiters(effects);
+        }
         if at.log_mode != LogMode::None {
             let new = self.as_new(node, creates);
             self.log(session.id, at, || TxnOp::Create(new));
@@ -203,6 +206,7 @@ impl Core {
             version,
         });
         self.apply_set(node, data, version, at, effects);
+        self.resolve_waiters(effects);
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
@@ -319,6 +323,7 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
+        self.watches.unsettle_beside(&mut self.tree, node);
         // Before the node is removed, which carries the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
@@ -365,6 +370,7 @@ impl Core {
         if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
+        self.watches.unsettle_beside(&mut self.tree, index);
         self.fire(index, EventKind::NodeDataChanged, at, effects);
     }
 
@@ -393,7 +399,12 @@ impl Core {
     /// Completes the events of waiters: whether each exists with nothing ahead of it, so that it holds the lock
     /// (invariant 8). To be called at the end of a transaction: a multi can delete one entry and put another in its
     /// place.
-    pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
+    pub(super) fn resolve_waiters(&mut self, effects: &mut Effects) {
+        if self.watches.has_unsettled() {
+            let zxid = self.last_zxid();
+            self.watches
+                .settle(&mut self.tree, &mut self.sessions, zxid, effects);
+        }
         for fired in &mut effects.fired {
             if let (Some(waiter), News::Departure { gone, .. }) =
                 (fired.waiter.take(), &mut fired.news)

@@ -11,6 +11,7 @@ mod facts;
 mod filling;
 #[cfg(all(feature = "file", feature = "server"))]
 mod large;
+mod leases;
 #[cfg(feature = "file")]
 mod poison;
 #[cfg(feature = "file")]

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::types::CreateMode;
+use crate::types::Zxid;
 use crate::watch::WatchMode;
 
 #[cfg(doc)]
@@ -271,13 +272,36 @@ pub enum Blockers {
     All,
     /// The exclusive ones: shared entries, with [`SHARED_MARKER`] in their names, do not block.
     Exclusive,
+    /// All of them, and a semaphore's permits that are held: the znode [`leases`](SEMAPHORE_CHILDREN) beside the queue,
+    /// while it has more children than `limit`. It blocks only as long as the data of the znode `permits` there were
+    /// last changed by the transaction `number`: a limit from an older number counts for nothing. ZooKeeper's backend
+    /// takes it as [`All`](Self::All).
+    Leases {
+        /// The most leases beside which the entry's permits are free.
+        limit: u32,
+        /// The transaction that wrote the number of permits from which the limit was computed.
+        number: Zxid,
+    },
+}
+
+impl Blockers {
+    /// Returns true if leases may block, too.
+    pub(crate) fn has_leases(self) -> bool {
+        matches!(self, Self::Leases { .. })
+    }
 }
 
 /// Part of the name of a shared entry (a reader's), as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
 /// Names of a semaphore's own children, as in Curator's. A path with one of them is no queue.
-pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
+pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", LEASES];
+
+/// The part of a semaphore that has a child for each permit that is held.
+pub(crate) const LEASES: &str = "leases";
+
+/// The part of a semaphore that has the number of its permits as its data.
+pub(crate) const PERMITS: &str = "permits";
 
 /// Returns the number at the end of a queue entry's name, if it is one.
 ///

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::code::Code;
-use super::extension::{Ahead, Departure, blockers, reason_number};
+use super::extension::{Ahead, Departure, reason_number};
 use super::jute::{Path, Text};
 use super::multi::{self, MultiOp, MultiResult};
 use super::request::{Create, CreateTtl, Op, Request};
@@ -238,13 +238,13 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             name: it.name.to_string(),
             data: data::copy(it.data),
             acl: acl(&it.acl)?,
-            blockers: blockers(it.blockers)?,
+            blockers: it.blockers.try_into()?,
             count: it.count,
             queue_data: it.queue_data.map(data::copy),
         }),
         Request::GetPredecessor(it) => store::Request::GetPredecessor(store::GetPredecessor {
             entry: write_path(&it.entry.0)?,
-            blockers: blockers(it.blockers)?,
+            blockers: it.blockers.try_into()?,
             count: it.count,
         }),
         Request::GetQueue(it) => store::Request::GetQueue {

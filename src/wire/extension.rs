@@ -9,6 +9,7 @@ use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::stat::AclRecord;
 use crate::protocol::Blockers;
+use crate::types::Zxid;
 use crate::watch::DeleteReason;
 
 records! {
@@ -20,8 +21,7 @@ records! {
         name: Text<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
-        /// See [`blockers`].
-        blockers: i32,
+        blockers: BlockersRecord,
         /// True to count the entries ahead.
         count: bool,
         /// Data of the queue, which is created if it is missing; null: it must exist.
@@ -31,7 +31,7 @@ records! {
     /// Of getPredecessor.
     GetPredecessor<'a> {
         entry: Path<'a>,
-        blockers: i32,
+        blockers: BlockersRecord,
         count: bool,
     }
 
@@ -141,23 +141,71 @@ impl Ahead<'_> {
     }
 }
 
-/// Returns the number of a set of blockers.
-pub(crate) fn blockers_number(blockers: Blockers) -> i32 {
-    match blockers {
-        Blockers::All => 0,
-        Blockers::Exclusive => 1,
+/// The entries ahead that block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockersRecord {
+    /// By number alone: 0, all; 1, the exclusive ones; any other is unknown.
+    Numbered(i32),
+    /// 2: all of them, and leases.
+    Leases {
+        /// The most leases beside which none blocks.
+        limit: i32,
+        /// The transaction that wrote the number of permits.
+        number: i64,
+    },
+}
+
+impl<'a> Jute<'a> for BlockersRecord {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match from.next::<i32>()? {
+            2 => Self::Leases {
+                limit: from.next()?,
+                number: from.next()?,
+            },
+            number => Self::Numbered(number),
+        })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Numbered(number) => number.put(to),
+            Self::Leases { limit, number } => {
+                2_i32.put(to);
+                limit.put(to);
+                number.put(to);
+            }
+        }
     }
 }
 
-/// Returns the blockers of a number.
-///
-/// # Errors
-/// `BadArguments` for any other number.
-pub(super) fn blockers(number: i32) -> Result<Blockers, Code> {
-    match number {
-        0 => Ok(Blockers::All),
-        1 => Ok(Blockers::Exclusive),
-        _ => Err(Code::BadArguments),
+impl From<Blockers> for BlockersRecord {
+    fn from(blockers: Blockers) -> Self {
+        match blockers {
+            Blockers::All => Self::Numbered(0),
+            Blockers::Exclusive => Self::Numbered(1),
+            Blockers::Leases { limit, number } => Self::Leases {
+                limit: i32::try_from(limit).unwrap_or(i32::MAX),
+                number: number.0,
+            },
+        }
+    }
+}
+
+impl TryFrom<BlockersRecord> for Blockers {
+    type Error = Code;
+
+    /// # Errors
+    /// `BadArguments` for blockers of a later version, and for a limit below 0.
+    fn try_from(record: BlockersRecord) -> Result<Self, Code> {
+        match record {
+            BlockersRecord::Numbered(0) => Ok(Self::All),
+            BlockersRecord::Numbered(1) => Ok(Self::Exclusive),
+            BlockersRecord::Numbered(_) => Err(Code::BadArguments),
+            BlockersRecord::Leases { limit, number } => Ok(Self::Leases {
+                limit: u32::try_from(limit).map_err(|_| Code::BadArguments)?,
+                number: Zxid(number),
+            }),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::common::*;
 use crate::support::{Proxy, Served, unique, within_reason, zookeeper};
 use crate::wire::{Conn, Out, Session, code, op};
 
-const VERSION: i32 = 0x4c4b_0002;
+const VERSION: i32 = 0x4c4b_0003;
 const ENQUEUE: i32 = 4001;
 const GET_PREDECESSOR: i32 = 4002;
 const GET_QUEUE: i32 = 4003;
@@ -41,9 +41,14 @@ fn extended(server: SocketAddr) -> Conn {
 }
 
 fn enqueue(parent: &str, name: &str, queue_data: Option<&str>) -> Out {
+    enqueue_behind(parent, name, &Out::new().int(0), queue_data)
+}
+
+fn enqueue_behind(parent: &str, name: &str, blockers: &Out, queue_data: Option<&str>) -> Out {
     let record = Out::new().text(parent).text(name).bytes(b"");
-    let record = record.int(1).int(31).text("world").text("anyone");
-    let record = record.int(0).bool(false);
+    let mut record = record.int(1).int(31).text("world").text("anyone");
+    record.0.extend_from_slice(&blockers.0);
+    let record = record.bool(false);
     match queue_data {
         Some(data) => record.text(data),
         None => record.int(-1),
@@ -118,6 +123,67 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
         queue.record,
         Out::new().int(1).text("b-0000000001").bool(true).0
     );
+}
+
+/// Leases among the blockers: too many of them, by the number that a transaction wrote.
+fn leases(limit: i32, number: i64) -> Out {
+    Out::new().int(2).int(limit).long(number)
+}
+
+#[test]
+fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
+    const BAD_ARGUMENTS: i32 = -8;
+    let server = Served::start(Duration::from_secs(60));
+    let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
+    for at in ["/s", "/s/locks", "/s/leases", "/s/leases/a", "/s/leases/b"] {
+        holder.must(op::CREATE, &crate::wire::create(at, b"", 0));
+    }
+    let number = holder.must(op::CREATE, &crate::wire::create("/s/permits", b"2", 0));
+    let full = enqueue_behind("/s/locks", "w-", &leases(1, number.zxid), None);
+    let first = waiter.must(ENQUEUE, &full);
+    let mut fields = Fields(&first.record);
+    assert_eq!(fields.text(), "/s/locks/w-0000000000");
+    assert_eq!((fields.long(), fields.int()), (first.zxid, 1));
+    assert_eq!(fields.text(), "/s/leases");
+    let watch = fields.long();
+    assert_eq!(fields.int(), -1);
+    fields.end();
+    // Behind it, with no lease beside its own.
+    let empty = enqueue_behind("/s/locks", "w-", &leases(0, number.zxid), None);
+    let second = waiter.must(ENQUEUE, &empty);
+    let mut fields = Fields(&second.record);
+    let (entry, _, _) = (fields.text(), fields.long(), fields.int());
+    assert_eq!(fields.text(), "/s/locks/w-0000000000");
+    let behind = fields.long();
+
+    let clear = |watch: i64| Out::new().long(watch).bool(true).int(0).0;
+    holder.must(op::DELETE, &crate::wire::delete("/s/leases/a"));
+    let turn = waiter.answer().unwrap();
+    assert_eq!((turn.xid, turn.record), (DEPARTURE, clear(watch)));
+    // Its place ahead is given up, and a lease is left: nothing is told before the answer.
+    waiter.must(WITHDRAW, &Out::new().text("/s/locks/w-0000000000"));
+    let look = |blockers: &Out| {
+        let mut record = Out::new().text(&entry);
+        record.0.extend_from_slice(&blockers.0);
+        record.bool(false)
+    };
+    for (blockers, expected) in [
+        (leases(1, number.zxid), 0),
+        (leases(0, number.zxid - 1), 0),
+        (leases(0, number.zxid), 1),
+    ] {
+        let ahead = waiter.must(GET_PREDECESSOR, &look(&blockers)).record;
+        assert_eq!(Fields(&ahead).int(), expected, "{blockers:?}");
+    }
+    for unknown in [leases(-1, number.zxid), Out::new().int(3)] {
+        let refused = waiter.call(GET_PREDECESSOR, &look(&unknown)).unwrap();
+        assert_eq!(refused.err, BAD_ARGUMENTS);
+    }
+    holder.must(op::DELETE, &crate::wire::delete("/s/leases/b"));
+    // Two watches of the same entry: that of its enqueue, and that of its later look.
+    let told = [(); 2].map(|()| waiter.answer().unwrap().record);
+    assert!(told.contains(&clear(behind)), "{told:?}");
+    assert_eq!(told.iter().filter(|event| event[8] == 1).count(), 2);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Call, Cleanup, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath, Zxid,
-    spawn_detached,
+    Blockers, Call, Cleanup, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath,
+    Zxid, spawn_detached,
 };
 
 use super::cleanup::{remove, remove_all};
@@ -469,7 +469,7 @@ pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Op
 pub(crate) fn enqueue(
     session: &Session,
     queue: &ZnodePath,
-    kind: Kind,
+    (kind, blockers): (Kind, Blockers),
     id: EntryId,
     data: &EntryData,
     count: bool,
@@ -479,7 +479,7 @@ pub(crate) fn enqueue(
         name: kind.name(id),
         data: data.to_bytes(),
         acl: session.acl().clone(),
-        blockers: kind.blockers(),
+        blockers,
         count,
         queue_data: Some(ReleaseMarker::fresh_bytes(kind)),
     };

@@ -34,12 +34,14 @@ pub(super) struct ListedQueue {
 }
 
 impl ListedQueue {
-    /// Takes over a list of all names, and watches the nearest entry that blocks `entry`.
+    /// Takes over a list of all names, and watches the nearest entry that blocks `entry`. `own` tells whether the entry was
+    /// seen to be the session's by the request that listed: a list shows a name, and not whose it is.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
         entry: &ZnodePath,
         names: Vec<String>,
+        own: Own,
     ) -> Result<Step> {
         let Queue {
             session,
@@ -53,23 +55,40 @@ impl ListedQueue {
             return Ok(Step::Unlisted);
         };
         self.predecessors = predecessors;
-        self.watch(queue).await
+        self.find(queue, entry, own).await
     }
 
-    /// Watches the nearest entry that may block.
-    pub(super) async fn watch(&mut self, queue: Queue<'_>) -> Result<Step> {
+    /// Watches the nearest entry that blocks, after a change of its data.
+    pub(super) async fn watch_again(
+        &mut self,
+        queue: Queue<'_>,
+        entry: &ZnodePath,
+    ) -> Result<Step> {
+        self.find(queue, entry, Own::Unknown).await
+    }
+
+    /// Finds and watches the nearest entry that blocks. If none does, the turn has come only if the own entry exists then:
+    /// it is confirmed unless it was seen after all that is known of those ahead (invariant 8).
+    async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
                 // A persistent znode with a contender's name: it blocks no lock.
-                Ok(None) => self.predecessors.discard_nearest(),
+                Ok(None) => {
+                    self.predecessors.discard_nearest();
+                    own = Own::Unknown;
+                }
                 // Not repeated on the next connection: after a reconnection the queue is read anew (invariant 8).
                 Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Step::Clear)
+        match own {
+            Own::Seen => Ok(Step::Clear),
+            Own::Unknown if self.confirm(queue, entry).await? => Ok(Step::Clear),
+            Own::Unknown => Ok(Step::Gone),
+        }
     }
 
     /// Confirms `entry` after the nearest blocker is gone (invariant 8), and watches the next one.
@@ -78,10 +97,14 @@ impl ListedQueue {
             return Ok(Step::Gone);
         }
         self.predecessors.shorten(self.released);
-        if self.predecessors.nearest().is_some() && !self.ask_about_nearest(queue).await? {
-            return Ok(Step::Recheck);
+        if self.predecessors.nearest().is_some() {
+            match self.ask_about_nearest(queue, entry).await? {
+                Some(Nearest::Known) => {}
+                Some(Nearest::Further | Nearest::Unknown) => return Ok(Step::Recheck),
+                None => return Ok(Step::Gone),
+            }
         }
-        self.watch(queue).await
+        self.find(queue, entry, Own::Seen).await
     }
 
     /// Returns true if the marker that was read last shows that `entry`, the one just ahead, was released. A marker that
@@ -103,10 +126,8 @@ impl ListedQueue {
             ReadOp::GetData(path.clone()),
         ];
         let replies = retry(|| session.multi_read(reads.clone())).await?;
-        // The owner is compared, too: a name can be copied.
-        match replies.first() {
-            Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id() => {}
-            _ => return Ok(false),
+        if !is_own(session, replies.first()) {
+            return Ok(false);
         }
         let reading = match replies.get(1) {
             Some(ReadReply::Data { data, stat }) => {
@@ -122,24 +143,39 @@ impl ListedQueue {
     }
 
     /// Reads whether the nearest few still exist: an entry that died while it waited, or left a shared lock, has left no
-    /// marker. If all are gone it goes on with more, as long as that is less to read than a new list. Returns true if the
-    /// nearest is known then.
-    async fn ask_about_nearest(&mut self, queue: Queue<'_>) -> Result<bool> {
+    /// marker. If all are gone it goes on with more, as long as that is less to read than a new list. `None` if the own
+    /// entry is gone.
+    async fn ask_about_nearest(
+        &mut self,
+        queue: Queue<'_>,
+        entry: &ZnodePath,
+    ) -> Result<Option<Nearest>> {
         let mut few = FIRST_READS;
         loop {
             let asked: Vec<_> = self.predecessors.nearest_few(few).map(names_of).collect();
-            let standing = standing(queue, asked).await?;
-            match self.predecessors.update(standing, queue.kind.blockers()) {
-                Nearest::Known => return Ok(true),
-                Nearest::Unknown => return Ok(false),
-                Nearest::Further => {}
-            }
+            let Some(standing) = standing(queue, entry, asked).await? else {
+                return Ok(None);
+            };
+            let nearest = self.predecessors.update(standing, queue.kind.blockers());
             few = (4 * few).min(MAX_READS);
-            if MAX_NAMES * few.min(self.predecessors.len()) > self.queued {
-                return Ok(false);
+            let is_much = MAX_NAMES * few.min(self.predecessors.len()) > self.queued;
+            if nearest != Nearest::Further || is_much {
+                return Ok(Some(nearest));
             }
         }
     }
+}
+
+/// Knowledge that the own entry exists and is the session's, when those ahead were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Seen,
+    Unknown,
+}
+
+/// Returns true for the reply of a read of the own entry. The owner is compared, too: a name can be copied.
+fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
+    matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
 
 /// Arms a watch on the entry `by`. Returns `None` for a znode that is not ephemeral.
@@ -172,13 +208,22 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the name under which each of these entries exists; `None` for one that does not.
-async fn standing(queue: Queue<'_>, asked: Vec<Vec<String>>) -> Result<Vec<Option<String>>> {
+/// Returns the name under which each of these entries exists; `None` for one that does not. The own `entry` is read last:
+/// it was there when all that were missing had gone. `None` for all if it is not.
+async fn standing(
+    queue: Queue<'_>,
+    entry: &ZnodePath,
+    asked: Vec<Vec<String>>,
+) -> Result<Option<Vec<Option<String>>>> {
     let mut reads = Vec::new();
     for name in asked.iter().flatten() {
         reads.push(ReadOp::GetData(queue.path.join(name)?));
     }
+    reads.push(ReadOp::GetData(entry.clone()));
     let replies = retry(|| queue.session.multi_read(reads.clone())).await?;
+    if !is_own(queue.session, replies.last()) {
+        return Ok(None);
+    }
     let mut replies = replies.into_iter();
     let found = asked.into_iter().map(|names| {
         let replies: Vec<_> = replies.by_ref().take(names.len()).collect();
@@ -188,7 +233,7 @@ async fn standing(queue: Queue<'_>, asked: Vec<Vec<String>>) -> Result<Vec<Optio
         );
         exists.map(|(name, _)| name)
     });
-    Ok(found.collect())
+    Ok(Some(found.collect()))
 }
 
 /// Returns the names under which an entry may exist, in the order in which to read them.

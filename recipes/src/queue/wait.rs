@@ -16,14 +16,14 @@ use std::slice;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    BootInstant, Error, GetPredecessor, Heartbeat, Lease, Op, Predecessor, WatchedEvent, ZnodePath,
-    Zxid,
+    Blockers, BootInstant, Error, GetPredecessor, Heartbeat, Lease, Op, Predecessor, WatchedEvent,
+    ZnodePath, Zxid,
 };
 
 use super::claim::{Claim, Creation, Enqueued, Names, Submitted, create_queue, enqueue};
 use super::contenders::check_name;
 use super::grant::Grant;
-use super::list::ListedQueue;
+use super::list::{ListedQueue, Own};
 use super::self_deadlock;
 use super::sleep::{WakeReason, sleep};
 use super::{Blocker, Queue, Source, Step};
@@ -66,6 +66,7 @@ impl WaitOptions {
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
+    blockers: Blockers,
     id: EntryId,
     claim: Claim<'a, Enqueued>,
     /// The transaction that created the entry; its number is the fencing token.
@@ -139,6 +140,7 @@ impl<'a> Waiter<'a> {
         Self {
             queue,
             options,
+            blockers: queue.kind.blockers(),
             id,
             claim,
             czxid: Zxid::default(),
@@ -198,9 +200,10 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        let (id, options) = (self.id, self.options);
+        let (id, options, blockers) = (self.id, self.options, self.blockers);
         let mut send = || {
-            let create = enqueue(session, path, kind, id, &options.data, options.count);
+            let (kind, data) = ((kind, blockers), &options.data);
+            let create = enqueue(session, path, kind, id, data, options.count);
             sent(matches!(create, Submitted::UnderWay(_)));
             create
         };
@@ -290,7 +293,7 @@ impl<'a> Waiter<'a> {
         self.is_first_answer = false;
         let look = GetPredecessor {
             entry: self.path().clone(),
-            blockers: self.queue.kind.blockers(),
+            blockers: self.blockers,
             count: self.options.count,
         };
         let session = self.queue.session;
@@ -307,6 +310,15 @@ impl<'a> Waiter<'a> {
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
+            // Nobody is ahead, and too many permits are held.
+            Predecessor::Blocked { by, watcher, .. } if self.is_leases(&by) => {
+                Step::Behind(Blocker {
+                    by,
+                    watcher: Some(watcher),
+                    count: Some(0),
+                    source: Source::Index,
+                })
+            }
             // The index holds every numbered ephemeral znode, contender or not: only the name tells.
             Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
             Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
@@ -319,6 +331,26 @@ impl<'a> Waiter<'a> {
             Predecessor::Gone => Step::Gone,
             _ => Step::Recheck,
         })
+    }
+
+    /// Returns true for the leases of the semaphore, if they may block this.
+    fn is_leases(&self, by: &ZnodePath) -> bool {
+        self.waits_for_leases() && by.name() == "leases"
+    }
+
+    /// Returns true if the store waits for leases, too, before it tells of the turn.
+    pub(crate) fn waits_for_leases(&self) -> bool {
+        matches!(self.blockers, Blockers::Leases { .. })
+    }
+
+    /// Sets what blocks from the next request on.
+    pub(crate) fn set_blockers(&mut self, blockers: Blockers) {
+        self.blockers = blockers;
+    }
+
+    /// Returns true if somebody wants to know of each step of the wait.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.options.count || self.reporter.sink().is_some()
     }
 
     /// Returns true for the name of a contender of this recipe. An entry of another recipe is an error.
@@ -339,6 +371,7 @@ impl<'a> Waiter<'a> {
 
     /// Lists all children, as a store without an index does in its reply to the create.
     async fn list_all(&mut self) -> Result<Step> {
+        self.is_first_answer = false;
         let Queue { session, path, .. } = self.queue;
         match retry(|| session.get_children(path)).await {
             Ok((names, _)) => Ok(Step::Listed(names)),
@@ -351,12 +384,18 @@ impl<'a> Waiter<'a> {
     async fn order(&mut self, names: Vec<String>) -> Result<Step> {
         let entry = &self.claim.nodes()[0];
         let list = self.list.get_or_insert_default();
-        list.order(self.queue, entry, names).await
+        let own = match self.is_first_answer {
+            true => Own::Seen,
+            false => Own::Unknown,
+        };
+        list.order(self.queue, entry, names, own).await
     }
 
     /// Watches the blocker of the list again, after a change of its data.
     async fn watch_again(&mut self) -> Result<Step> {
-        self.list.get_or_insert_default().watch(self.queue).await
+        let entry = &self.claim.nodes()[0];
+        let list = self.list.get_or_insert_default();
+        list.watch_again(self.queue, entry).await
     }
 
     /// Finds the next blocker of the list, after the deletion of `gone`.

@@ -99,6 +99,7 @@ impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn, and takes the permits.
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
+        self.wait_for_leases_too();
         // The supply is read in the round trip of the create, where the grant cannot do without. It counts only if the
         // same round trip shows that no entry is ahead: what is read before the turn may be taken by the entries ahead.
         let mut early = None;
@@ -113,7 +114,7 @@ impl<'a> PermitWaiter<'a> {
         }
         let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
-                Ok(replies) => znodes.parse(&replies)?,
+                Ok(replies) => znodes.parse(session, &replies)?,
                 // The entry has been confirmed by its own reply; only the read is repeated, in `take`.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
@@ -125,8 +126,9 @@ impl<'a> PermitWaiter<'a> {
 
     /// Waits until enough permits are free, and takes them.
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
-        // Behind others the permits are theirs, as a rule, and a try would be in vain.
-        let mut is_worth_a_try = !self.waiter.has_waited();
+        // Behind others the permits are theirs, as a rule, and a try would be in vain. But a turn for which the leases were
+        // waited for, too, came as they were free.
+        let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.waits_for_leases();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
                 self.prove(made).await?;
@@ -154,6 +156,20 @@ impl<'a> PermitWaiter<'a> {
             self.waiter
                 .tell_blocked(self.znodes.leases.path(), Some(0))?;
             is_worth_a_try = self.until_changed().await?;
+        }
+    }
+
+    /// Has the store wait for leases, too, from the next request on, where it can. Then the turn comes as enough permits
+    /// are free, by the number that was last seen.
+    ///
+    /// Not where somebody wants to know of each step: the store tells of no entry that leaves meanwhile.
+    fn wait_for_leases_too(&mut self) {
+        if !self.znodes.may_have_conditions() || self.waiter.is_watched() {
+            return;
+        }
+        let total = self.znodes.last_seen();
+        if let Some(blockers) = total.blockers(self.session(), self.wanted) {
+            self.waiter.set_blockers(blockers);
         }
     }
 

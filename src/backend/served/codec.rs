@@ -17,7 +17,7 @@ use crate::types::{AclEntry, CreateMode, SessionId, Zxid};
 use crate::watch::WatchMode;
 use crate::wire::{
     self, About, AclRecord, Ahead, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader,
-    Response, acl_records, blockers_number, flags, put_frame,
+    Response, acl_records, flags, put_frame,
 };
 
 /// Operations that a server knows.
@@ -105,13 +105,13 @@ fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request
             name: it.name.as_str().into(),
             data: &it.data,
             acl: acl_records(&it.acl),
-            blockers: blockers_number(it.blockers),
+            blockers: it.blockers.into(),
             count: it.count,
             queue_data: it.queue_data.as_deref(),
         }),
         Request::GetPredecessor(it) => wire::Request::GetPredecessor(wire::GetPredecessor {
             entry: chroot.absolute(&it.entry),
-            blockers: blockers_number(it.blockers),
+            blockers: it.blockers.into(),
             count: it.count,
         }),
         Request::GetQueue { parent, limit } => wire::Request::GetQueue(wire::GetQueue {

@@ -7,6 +7,7 @@ impl Core {
     pub(crate) fn dump(&self) -> Vec<String> {
         let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
         assert_eq!(self.bytes(), counted.sum::<usize>());
+        assert!(!self.watches.has_unsettled(), "between transactions");
         let mut dump = Vec::new();
         let mut open = vec![tree::ROOT];
         while let Some(index) = open.pop() {

@@ -226,7 +226,7 @@ fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
         name: "lock-".into(),
         data: b"",
         acl: wire::acl_records(&acl),
-        blockers: 0,
+        blockers: crate::protocol::Blockers::All.into(),
         count: false,
         queue_data: None,
     });

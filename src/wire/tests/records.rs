@@ -200,9 +200,19 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
     .boxed()
 }
 
+fn blockers() -> impl Strategy<Value = BlockersRecord> {
+    // 2 has more fields.
+    let numbered = any::<i32>().prop_filter_map("2", |number| {
+        (number != 2).then_some(BlockersRecord::Numbered(number))
+    });
+    let leases = (any::<i32>(), any::<i64>());
+    let leases = leases.prop_map(|(limit, number)| BlockersRecord::Leases { limit, number });
+    prop_oneof![numbered, leases]
+}
+
 prop_compose! {
     fn enqueue()(
-        parent in path(), name in text(), data in data(), acl in acl(), blockers in any::<i32>(),
+        parent in path(), name in text(), data in data(), acl in acl(), blockers in blockers(),
         count in any::<bool>(), queue_data in prop::option::of(data())
     ) -> Enqueue<'static> {
         Enqueue { parent, name, data, acl, blockers, count, queue_data }
@@ -211,7 +221,7 @@ prop_compose! {
 
 prop_compose! {
     fn get_predecessor()(
-        entry in path(), blockers in any::<i32>(), count in any::<bool>()
+        entry in path(), blockers in blockers(), count in any::<bool>()
     ) -> GetPredecessor<'static> {
         GetPredecessor { entry, blockers, count }
     }
