@@ -84,6 +84,9 @@ struct Timers {
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
+    /// Woken once a virtual clock has a timer that is due before all others.
+    #[cfg(feature = "simulation")]
+    mover: Option<Waker>,
 }
 
 /// The timer thread looks at the clock at least this often: its own wait does not count suspended time.
@@ -138,6 +141,32 @@ impl Clock {
             // Any fixed date will do, as long as it moves with the clock.
             Some(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
         }
+    }
+
+    /// Returns the date in milliseconds since the epoch, exactly.
+    #[cfg(feature = "file")]
+    pub(crate) fn exact_unix_ms(&self) -> i64 {
+        match self.is_virtual() {
+            true => self.unix_ms(),
+            false => {
+                let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+                since.map_or(0, |since| since.as_millis() as i64)
+            }
+        }
+    }
+
+    /// Blocks the thread for so long. Does nothing on a virtual clock, which only its owner moves.
+    #[cfg(feature = "file")]
+    pub(crate) fn block(&self, duration: Duration) {
+        if !self.is_virtual() {
+            std::thread::sleep(duration);
+        }
+    }
+
+    /// Returns true if the other one is a clone of this clock.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns true for a virtual clock.
@@ -221,11 +250,28 @@ impl Clock {
         self.stall(by);
     }
 
+    /// Registers the task that moves this virtual clock: it is woken once by the next timer that is due before all others.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn set_mover(&self, waker: &Waker) {
+        self.0.timers.lock().mover = Some(waker.clone());
+    }
+
     fn register(&self, moment: BootInstant, waker: &Waker) -> u64 {
         let mut timers = self.0.timers.lock();
         let id = timers.next_id;
         timers.next_id += 1;
+        #[cfg(feature = "simulation")]
+        let is_first = timers
+            .due
+            .keys()
+            .next()
+            .is_none_or(|first| moment < first.0);
         timers.due.insert((moment, id), waker.clone());
+        #[cfg(feature = "simulation")]
+        if is_first && let Some(mover) = timers.mover.take() {
+            // It is a task of a runtime, which its waker only queues.
+            mover.wake();
+        }
         if !self.is_virtual() {
             if !timers.thread_runs {
                 timers.thread_runs = true;

@@ -48,7 +48,14 @@ mod random;
 #[cfg(feature = "server")]
 mod server;
 mod session;
+#[cfg(feature = "simulation")]
+mod simnet;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod size;
+#[cfg(feature = "test-util")]
+mod splitmix;
 mod target;
 #[cfg(feature = "test-util")]
 pub mod testing;

@@ -12,7 +12,7 @@ pub(crate) mod backup;
 mod codec;
 pub(crate) mod disk;
 mod durability_barrier;
-mod epoch;
+pub(crate) mod epoch;
 mod frame;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
@@ -33,6 +33,8 @@ mod segment_allocator;
 mod sim;
 mod snapshot;
 mod snapshotter;
+#[cfg(any(test, feature = "simulation"))]
+mod step_writer;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -44,19 +46,20 @@ pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder, make_folder};
 pub(crate) use self::durability_barrier::{DurabilityBarrier, Passage};
 pub(crate) use self::lock::Lock;
+#[cfg(feature = "simulation")]
+pub(crate) use self::open::wait_to_open;
 pub(crate) use self::open::{RemoteSessions, check_folder, open};
 pub(crate) use self::segment::Sizes;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) use self::sim::{Boot, Faults, SimDisk};
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use self::step_writer::StepWriter;
 #[cfg(test)]
-pub(crate) use self::testing::{StepWriter, TempFolder, backed_up};
+pub(crate) use self::testing::{TempFolder, backed_up};
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::write_queue::LogStats;
 pub(crate) use self::write_queue::WriteQueue;
 pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
-
-/// Bits of a zxid that count within an epoch.
-pub(crate) const EPOCH_BITS: u32 = 32;
 
 /// Options of a log.
 #[derive(Clone, Copy, Debug)]

@@ -32,6 +32,8 @@ mod protocol;
 mod readiness;
 mod request_counters;
 mod sessions;
+#[cfg(feature = "simulation")]
+mod simulated;
 mod stats;
 #[cfg(test)]
 mod tests;

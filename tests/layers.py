@@ -11,8 +11,8 @@ import sys
 ROOT = set(
     """
     .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT
-    README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples fuzz proptest-regressions recipes src
-    tests
+    README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples faults fuzz model proptest-regressions recipes
+    sim src tests
     """.split()
 )
 
@@ -20,11 +20,12 @@ ROOT = set(
 # other, and are one layer.
 LAYERS = {
     "src": """
-        data detached future histogram platform process random tls types wake
+        data detached future histogram platform process random splitmix simnet tls types wake
         error fork watch_channel path target identity acl clock watch
         protocol entry size wire core
         log backend engine session connect
         disk server testing
+        simulation
     """,
     "recipes/src": """
         error retry synced stream futures_unordered names path select token deadline events metrics meter

@@ -36,7 +36,6 @@ use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
-use crate::random::random;
 use crate::types::CreateMode;
 
 /// A store that another process serves.
@@ -59,12 +58,22 @@ struct ServerAddress {
 impl Served {
     /// Returns the connector of a server.
     pub(crate) fn new(endpoint: Endpoint, chroot: &ZnodePath, url: String) -> Self {
+        Self::on_clock(endpoint, chroot, url, Clock::system())
+    }
+
+    /// Returns the connector of a server, for sessions that live by this clock.
+    pub(crate) fn on_clock(
+        endpoint: Endpoint,
+        chroot: &ZnodePath,
+        url: String,
+        clock: Clock,
+    ) -> Self {
         Self(Arc::new(ServerAddress {
             host: endpoint.to_string(),
             endpoint,
             url,
             chroot: chroot.clone(),
-            clock: Clock::system(),
+            clock,
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
         }))
@@ -296,7 +305,7 @@ impl ServedSession {
                 .then(ProcessIdentity::own)
                 .flatten(),
             longest_pause: server.endpoint.longest_pause(),
-            seed: u64::from_ne_bytes(random()),
+            seed: server.endpoint.seed(),
         };
         let clock = server.clock.clone();
         let link = Link::new(server.endpoint.clone(), tls.transpose()?, terms, clock);

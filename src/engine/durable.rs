@@ -33,7 +33,7 @@ use crate::core::{Core, SessionRef};
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 pub(super) use crate::log::{DurabilityBarrier, Passage};
-use crate::log::{EPOCH_BITS, Record, WriteQueue};
+use crate::log::{Record, WriteQueue, epoch};
 use crate::protocol::Request;
 use crate::types::{SessionState, Zxid};
 use crate::watch::{News, WatchCell};
@@ -44,8 +44,8 @@ pub(super) struct Durable {
     /// The last transaction of the last call to the core, if the log keeps it synchronously, otherwise 0: the replies
     /// and events of that call show it.
     shown: Zxid,
-    /// The zxid whose use reserves the next epoch.
-    reserve_at: Zxid,
+    /// The last epoch that the log has reserved, or will have soon.
+    reserved: u32,
     timeouts: Timeouts,
 }
 
@@ -68,15 +68,13 @@ pub(super) struct Timeouts {
 /// The most bytes that the beginning, the end or the timeout of a session takes in the log.
 const SESSION_BYTES: usize = 128;
 
-const HALF_AN_EPOCH: i64 = 1 << (EPOCH_BITS - 1);
-
 impl Durable {
-    /// Creates the store's end of a log that begins a new epoch at `last_zxid`.
+    /// Creates the store's end of a log that was opened at `last_zxid`.
     pub(super) fn new(queue: Arc<WriteQueue>, last_zxid: Zxid, timeouts: Timeouts) -> Self {
         Self {
             queue,
             shown: Zxid(0),
-            reserve_at: Zxid(last_zxid.0 + HALF_AN_EPOCH),
+            reserved: epoch::to_reserve(last_zxid),
             timeouts,
         }
     }
@@ -144,11 +142,11 @@ impl Durable {
             }
         }
         // Zxids of an epoch count in memory alone, so the log must have an epoch before its first zxid is used: fencing
-        // tokens never repeat, even after a crash. No wait is needed half an epoch, 2^31 zxids, ahead.
-        let used = core.last_zxid();
-        if used >= self.reserve_at {
-            self.queue.append_record(&Record::Epoch(epoch_of(used) + 1));
-            self.reserve_at.0 += 2 * HALF_AN_EPOCH;
+        // tokens never repeat, even after a crash.
+        let needed = epoch::to_reserve(core.last_zxid());
+        if needed > self.reserved {
+            self.reserved = needed;
+            self.queue.append_record(&Record::Epoch(needed));
         }
     }
 
@@ -289,11 +287,6 @@ fn frees(request: &Request) -> bool {
         request,
         Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
     )
-}
-
-/// Returns the epoch of a zxid.
-pub(super) fn epoch_of(zxid: Zxid) -> u32 {
-    (zxid.0 >> EPOCH_BITS) as u32
 }
 
 impl Engine {

@@ -153,6 +153,29 @@ pub(super) fn open_disk(
     Ok(serve(engine, Some(Files { log, held })))
 }
 
+#[cfg(feature = "simulation")]
+impl Store {
+    /// Opens the store on a disk whose log the caller writes.
+    pub(crate) fn on_disk(
+        disk: &Arc<dyn Disk>,
+        options: &StoreOptions,
+    ) -> Result<(Self, LogParts)> {
+        let (engine, parts) = read(disk, "file:/simulated".into(), options)?;
+        Ok((Self(serve(engine, None)), parts))
+    }
+
+    /// Returns the time for which the opening on a disk must wait.
+    pub(crate) fn wait_to_open(disk: &dyn Disk, options: &StoreOptions) -> Result<Duration> {
+        let new = || Core::new(options.core(0, 0));
+        log::wait_to_open(disk, &new, options.clock.exact_unix_ms())
+    }
+
+    /// Returns the failure of the log, if it has failed.
+    pub(crate) fn log_failure(&self) -> Option<Error> {
+        self.0.log_queue()?.barrier.failure()
+    }
+}
+
 /// Reads the store on a disk. Nothing is written but what [`LogParts`] writes.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
@@ -161,7 +184,7 @@ pub(super) fn read(
 ) -> Result<(Engine, LogParts)> {
     let clock = options.clock.clone();
     let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
-    let opened = log::open(disk, &options.log(), &new, clock.unix_ms())?;
+    let opened = log::open(disk, &options.log(), &new, &clock)?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
     // Recovered sessions have a full timeout from now on (rule 15): their clients could not reach a store that was

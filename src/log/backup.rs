@@ -5,14 +5,15 @@
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use std::{fs, io};
 
 use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
 use super::lock::{self, Lock};
 use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
-use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
+use super::snapshot::{self, Form, Head, UNFINISHED, Unreadable, snapshot_name};
 use super::{epoch, identity};
+use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::random::{hex, random};
@@ -70,17 +71,21 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
         );
         return Err(Error::BadArguments(text));
     }
-    let view = View::new(dir);
-    let store = store_in(&view)?;
-    let Content {
-        core, recovered, ..
-    } = recovery::read_in_use(&view, Result::is_ok, || {
-        recovery::read(&view, store, &bare_core)
-    })?;
-    let now = epoch::of_clock(now_ms());
-    let head = head(store, recovered.facts, now);
+    let (head, core) = content(&View::new(dir), now_ms())?;
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
     Ok(summary(&head, &core, bytes))
+}
+
+/// Reads what a backup holds of the store on a disk, which may be in use.
+fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
+    let store = store_in(disk)?;
+    let Content {
+        core, recovered, ..
+    } = recovery::read_in_use(disk, Result::is_ok, || {
+        recovery::read(disk, store, &bare_core)
+    })?;
+    let head = head(store, recovered.facts, epoch::of_clock(now_ms));
+    Ok((head, core))
 }
 
 /// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and must be empty
@@ -101,16 +106,27 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     // Before the backup is read, which may take long, and again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
+    let restored = restored(&View::new(folder), &name, now_ms());
+    let (head, core, bytes) = restored.map_err(|unreadable| unreadable.of(file.to_owned()))?;
+    create_store(dir, &head, &core)?;
+    // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
+    std::thread::sleep(Duration::from_millis(1));
+    Ok(summary(&head, &core, bytes))
+}
+
+/// Reads a backup, as the content of a store that continues from it, and its size.
+fn restored(
+    disk: &dyn Disk,
+    name: &str,
+    now_ms: i64,
+) -> std::result::Result<(Head, Core, u64), Unreadable> {
     let mut core = bare_core();
-    let opened = View::new(folder).open(&name);
-    let loaded = opened
-        .map_err(snapshot::Unreadable::from)
-        .and_then(|file| snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(())))
-        .map_err(|unreadable| unreadable.of(file.to_owned()))?;
+    let file = disk.open(name)?;
+    let loaded = snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(()))?;
     let was = loaded.head;
     let was_facts = was.start.facts;
     // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
-    let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms());
+    let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
@@ -119,17 +135,32 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
         completeness: Completeness::Restored,
         ..was_facts
     };
-    let head = head(was.store, facts, epoch::of_clock(now_ms()));
-    create_store(dir, &head, &core)?;
-    // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
-    std::thread::sleep(Duration::from_millis(1));
-    Ok(summary(&head, &core, loaded.bytes))
+    let head = head(was.store, facts, epoch::of_clock(now_ms));
+    Ok((head, core, loaded.bytes))
 }
 
-/// Returns the date to the millisecond, by which two restores differ: a store's own clock may be coarser.
+/// The name of a backup on a simulated disk.
+#[cfg(any(test, feature = "simulation"))]
+const SIMULATED: &str = "backup";
+
+/// Writes a backup of the store on one disk to another.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn backup_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
+    let (head, core) = content(from, now_ms)?;
+    write(to, SIMULATED, Form::Backup, &head, &core).map(drop)
+}
+
+/// Puts the content of the backup on one disk onto another, which is empty.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
+    let restored = restored(from, SIMULATED, now_ms);
+    let (head, core, _) = restored.map_err(|unreadable| unreadable.of(from.path(SIMULATED)))?;
+    fill(to, &head, &core).map(drop)
+}
+
+/// Returns the date to the millisecond, by which two restores differ.
 pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
+    Clock::system().exact_unix_ms()
 }
 
 /// Returns the header of content that stands in no log yet.
@@ -153,7 +184,7 @@ pub(super) fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
 }
 
 /// Returns the id of the store in a directory.
-pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
+pub(super) fn store_in(view: &dyn Disk) -> Result<[u8; 16]> {
     let not_a_store = |reason: String| Error::NotAStore {
         path: view.path(""),
         reason,
@@ -168,7 +199,7 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
 
 /// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to
 /// write to a backup's folder, so its temporary name is random: they cannot create it first.
-fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
+fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
         Form::Backup => format!("backup-{}.unfinished", hex(random())),
@@ -211,9 +242,9 @@ pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> 
     filled
 }
 
-/// Writes a new data directory. Returns the size of its snapshot. The file `STORE` comes last: without it the directory is no store, so an interrupted
-/// restore is never opened as a smaller one.
-fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<u64> {
+/// Writes a new data directory. Returns the size of its snapshot. The file `STORE` comes last: without it the directory is
+/// no store, so an interrupted restore is never opened as a smaller one.
+fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
     let written = identity::write(disk, head.store);

@@ -29,6 +29,12 @@ pub(crate) trait Disk: Send + Sync + 'static {
         refused()
     }
 
+    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is
+    /// opened, where there are other users.
+    fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.create(name)
+    }
+
     /// Gives a file another name, in one step; a file that has that name already is gone then.
     fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
         refused()
@@ -116,18 +122,16 @@ impl Folder {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
+}
 
-    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is
-    /// opened.
-    pub(super) fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+impl Disk for Folder {
+    fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         // `O_EXCL`, which follows no link as the last part of a path: in a shared folder another user could otherwise
         // direct the write to any file of this one.
         let file = private().create_new(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
-}
 
-impl Disk for Folder {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {

@@ -1,17 +1,23 @@
 //! Epochs: the upper half of a zxid. Each opening of a store begins a new one, so that its zxids are above all that any
 //! earlier run has assigned, including those that the log never had (invariant 5).
+//!
+//! A store that is made from another one (restored, copied, salvaged) cannot know what the other one, or what else was
+//! made from it, has assigned since. All of them share a [limit](limit) that moves with the clock: none assigns zxids
+//! above it, and each that is made begins at it.
 
 use std::time::Duration;
 
 use crate::types::Zxid;
 
-/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have begun beyond
-/// the clock's in the meantime, by openings more frequent than one in 4.096 s.
-const LEAP: u64 = 4096;
+/// The epochs by which a store may be ahead of the clock, 4.6 hours: those of openings more frequent than one in 4.096 s,
+/// and the difference of the clocks where a store that was never restored or copied is restored.
+const LEAD: u32 = 4096;
 
-/// The further epochs by which a salvaged store leaps ahead. The damage may hide epochs that were reserved: those of
-/// openings, and of up to fifteen copies and restores that leapt ahead themselves.
-const LEAP_BEYOND_DAMAGE: u32 = 15 * LEAP as u32;
+/// The epochs ahead of the clock that a store may have reserved: that of the limit, and the next.
+const MOST_RESERVED: u32 = LEAD + 1;
+
+/// The bits of a zxid below its epoch.
+const EPOCH_BITS: u32 = 32;
 
 /// Length of an epoch of the clock, 2^12 ms: at 2^20 zxids in a millisecond it holds 2^32.
 const MS_BITS: u32 = 12;
@@ -23,8 +29,16 @@ pub(crate) fn of_clock(now_ms: i64) -> u32 {
 
 /// Returns the age of an epoch, to its width.
 pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
-    let began_ms = u64::from(epoch) << MS_BITS;
-    Duration::from_millis((now_ms.max(0) as u64).saturating_sub(began_ms))
+    millis(now_ms).saturating_sub(since_1970(epoch))
+}
+
+/// Returns the beginning of the clock's epoch.
+fn since_1970(epoch: u32) -> Duration {
+    Duration::from_millis(u64::from(epoch) << MS_BITS)
+}
+
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(ms.max(0).cast_unsigned())
 }
 
 /// Returns the epoch of a zxid.
@@ -32,30 +46,71 @@ pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns a zxid below all that a restored or copied store will assign; all epochs before this one's count as used.
-///
-/// `reserved` is the last epoch of the content, and `made` the clock's epoch at that time. The original may have
-/// continued since. It was ahead of the clock by the difference of the two at most; the result
-/// is as far ahead of `now_ms`, and [`LEAP`] epochs more. So of two stores restored from one backup
-/// the later one is above the earlier one, too.
-pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
-    let now_ms = now_ms.max(0) as u64;
-    let ahead = u64::from(reserved.saturating_sub(made));
-    let now = (now_ms << 20).max(u64::from(made) << 32);
-    let floor = now.saturating_add((ahead + LEAP) << 32);
-    Zxid(i64::try_from(floor).unwrap_or(i64::MAX))
+/// Returns the zxid that no store has reached at this moment, if the clocks on which they were opened agree: at 2^20
+/// zxids in a millisecond it moves faster than any store can follow.
+fn limit(now_ms: i64) -> Zxid {
+    above(now_ms, LEAD.into())
 }
 
-/// Returns a zxid below all that a salvaged store will assign. `reserved` is the last epoch that can be read.
-pub(crate) fn beyond_damage(reserved: u32, now_ms: i64) -> Zxid {
+/// Returns the first zxid of a store's opening: it begins an epoch that no earlier run has reserved, and is not below the
+/// clock's. `reserved` is the last epoch that was. A copy begins at the [limit].
+pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     let clock = of_clock(now_ms);
-    let hidden = reserved.max(clock).saturating_add(LEAP_BEYOND_DAMAGE);
-    beyond(hidden, clock, now_ms)
+    let first = start_of(clock.max(reserved.saturating_add(1)));
+    match is_copied {
+        true => first.max(beyond(reserved, clock.min(reserved), now_ms)),
+        false => first,
+    }
+}
+
+/// Returns the epoch that must be in the log before a zxid after `used` is assigned. It is 2^28 zxids ahead, so that
+/// nothing waits for the log to have it.
+pub(crate) fn to_reserve(used: Zxid) -> u32 {
+    of(Zxid(used.0.saturating_add(1 << 28)))
+}
+
+/// Returns the time after which a store may begin at `first` without being above the [limit].
+///
+/// That is two epochs at most, the one after the last that may be reserved. A store that is further ahead was opened when
+/// the clock was: there is no limit for it, and nothing to wait for.
+pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
+    let ahead = of(first).saturating_sub(of_clock(now_ms));
+    if ahead > MOST_RESERVED + 1 {
+        return Duration::ZERO;
+    }
+    since_1970(of(first).saturating_sub(LEAD)).saturating_sub(millis(now_ms))
+}
+
+/// Returns a zxid below all that a restored, copied or salvaged store will assign: the [limit] of now, so that of two
+/// stores, whatever they were made from, the later one is above the earlier one.
+///
+/// `reserved` is the last epoch of the content, and `made` the clock's epoch at that time, which may have been ahead of
+/// today's. Content that was above the limit even then was written when the clock was further ahead: the result is as far
+/// ahead of now, and [`LEAD`] epochs more for what the original may have reserved since.
+pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
+    let ahead = reserved.saturating_sub(made);
+    let latest_ms = now_ms.max(i64::from(made) << MS_BITS);
+    match ahead {
+        0..=MOST_RESERVED => limit(latest_ms),
+        _ => above(latest_ms, u64::from(ahead) + u64::from(LEAD)),
+    }
+}
+
+fn above(now_ms: i64, epochs: u64) -> Zxid {
+    let now = (now_ms.max(0) as u64).saturating_mul(1 << (EPOCH_BITS - MS_BITS));
+    let zxid = now.saturating_add(epochs << EPOCH_BITS);
+    Zxid(i64::try_from(zxid).unwrap_or(i64::MAX))
+}
+
+fn start_of(epoch: u32) -> Zxid {
+    let start = u64::from(epoch) << EPOCH_BITS;
+    Zxid(i64::try_from(start).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::splitmix::Random;
 
     const NOW_MS: i64 = 1_790_000_000_123;
 
@@ -67,34 +122,155 @@ mod tests {
             let other = beyond(reserved, made, NOW_MS + 1);
             assert!(one < other);
             assert_eq!(other.0 - one.0, 1 << 20);
-            assert!(of(one) >= reserved + 4096);
+            assert!(of(one) >= made + 4096);
         }
     }
 
     #[test]
     fn the_clock_may_be_behind() {
         let made = of_clock(NOW_MS);
-        let late = beyond(made + 3, made, NOW_MS - 1_000_000_000);
-        assert!(of(late) >= made + 3 + 4096);
-        assert!(of(beyond(7, 0, -1)) >= 7 + 4096);
+        for ahead in [0, 3, 4096] {
+            let late = beyond(made + ahead, made, NOW_MS - 1_000_000_000);
+            assert!(of(late) >= made + 4096);
+        }
+        let late = beyond(made + 100_000, made, NOW_MS - 1_000_000_000);
+        assert!(of(late) >= made + 100_000 + 4096);
+        assert!(of(beyond(7, 0, -1)) >= 4096);
+        let first = first_zxid(made + 7, false, NOW_MS - 1_000_000_000);
+        assert_eq!(of(first), made + 8);
     }
 
     #[test]
-    fn a_salvaged_store_is_above_all_that_the_damage_can_hide() {
+    fn an_opening_waits_for_the_clock_and_no_longer_than_two_epochs() {
         let clock = of_clock(NOW_MS);
-        for reserved in [0, clock - 1_000_000, clock, clock + 100_000] {
-            let one = beyond_damage(reserved, NOW_MS);
-            let hidden = reserved.max(clock) + 15 * 4096;
-            assert!(of(one) >= hidden + 4096, "{reserved}");
-            assert!(one < beyond_damage(reserved, NOW_MS + 1));
-        }
+        let wait_for = |epoch| wait(start_of(epoch), NOW_MS).as_millis() as i64;
+        assert_eq!(wait_for(clock + 4096), 0);
+        let ms = wait_for(clock + 4097);
+        assert!((1..=4096).contains(&ms), "{ms}");
+        assert_eq!(of_clock(NOW_MS + ms), clock + 1);
+        assert_eq!(of_clock(NOW_MS + ms - 1), clock);
+        assert_eq!(wait_for(clock + 4098), ms + 4096);
+        // The clock was set back: it may not come for days.
+        assert_eq!(wait_for(clock + 4099), 0);
     }
 
     #[test]
     fn the_end_of_numbers_is_no_panic() {
         assert_eq!(beyond(u32::MAX, 0, i64::MAX), Zxid(i64::MAX));
-        assert_eq!(beyond_damage(u32::MAX, i64::MAX), Zxid(i64::MAX));
+        assert_eq!(first_zxid(u32::MAX, true, i64::MAX), Zxid(i64::MAX));
+        assert_eq!(wait(Zxid(i64::MAX), i64::MIN), Duration::ZERO);
         assert_eq!(of_clock(i64::MIN), 0);
         assert_eq!(of_clock(i64::MAX), u32::MAX);
+    }
+
+    /// What an opening knows of a store.
+    #[derive(Clone, Copy)]
+    struct Content {
+        reserved: u32,
+        zxid: Zxid,
+        is_copied: bool,
+    }
+
+    /// All that was made from one store, in any order, while one clock goes on.
+    struct Family {
+        random: Random,
+        now_ms: i64,
+        highest: Zxid,
+        /// The current one first; what it has replaced is copied, backed up and salvaged, and not opened again.
+        stores: Vec<Content>,
+        /// With the epochs of the clock at which they were made.
+        backups: Vec<(Content, u32)>,
+    }
+
+    impl Family {
+        fn below(&mut self, end: u64) -> u64 {
+            self.random.next() % end
+        }
+
+        fn pass_up_to(&mut self, ms: u64) {
+            self.now_ms += 1 + self.below(ms).cast_signed();
+        }
+
+        /// The current store is opened, and assigns some zxids; a crash may lose all but the reservation.
+        fn open(&mut self) {
+            let content = self.stores[0];
+            let first = |now_ms| first_zxid(content.reserved, content.is_copied, now_ms);
+            let wait = wait(first(self.now_ms), self.now_ms);
+            self.now_ms += wait.as_millis() as i64;
+            let first = first(self.now_ms).max(content.zxid);
+            assert!(first > self.highest, "{first} after {}", self.highest);
+            assert!(first <= limit(self.now_ms));
+            let before = self.now_ms;
+            self.pass_up_to(20_000);
+            let lived_ms = self.now_ms - before;
+            let most = lived_ms.cast_unsigned() << (EPOCH_BITS - MS_BITS);
+            self.highest = Zxid(first.0 + 1 + self.below(most - 1).cast_signed());
+            let is_lost = self.below(2) == 0;
+            self.stores[0] = Content {
+                reserved: to_reserve(self.highest),
+                zxid: if is_lost { content.zxid } else { self.highest },
+                is_copied: false,
+            };
+        }
+
+        fn step(&mut self) {
+            let index = self.below(self.stores.len() as u64) as usize;
+            let content = self.stores[index];
+            // The file system's calls take more than a millisecond, or are made to.
+            self.pass_up_to(10);
+            match self.below(6) {
+                0 | 1 => self.open(),
+                2 => self.backups.push((content, of_clock(self.now_ms))),
+                3 => self.replace(Content {
+                    is_copied: true,
+                    ..content
+                }),
+                4 if !self.backups.is_empty() => {
+                    let index = self.below(self.backups.len() as u64) as usize;
+                    let (content, made) = self.backups[index];
+                    self.make(beyond(content.reserved, made, self.now_ms));
+                }
+                _ => {
+                    let clock = of_clock(self.now_ms);
+                    self.make(beyond(content.reserved, clock, self.now_ms));
+                }
+            }
+            self.stores.truncate(20);
+        }
+
+        /// A store that continues above this zxid takes the place of the current one.
+        fn make(&mut self, zxid: Zxid) {
+            self.pass_up_to(10);
+            self.replace(Content {
+                reserved: of(zxid) - 1,
+                zxid,
+                is_copied: false,
+            });
+        }
+
+        fn replace(&mut self, content: Content) {
+            self.stores.insert(0, content);
+            self.open();
+        }
+    }
+
+    #[test]
+    fn whatever_is_opened_later_is_above_all_before() {
+        for seed in 0..300 {
+            let mut family = Family {
+                random: Random(seed),
+                now_ms: NOW_MS,
+                highest: Zxid(0),
+                stores: vec![Content {
+                    reserved: 0,
+                    zxid: Zxid(0),
+                    is_copied: false,
+                }],
+                backups: Vec::new(),
+            };
+            for _ in 0..100 {
+                family.step();
+            }
+        }
     }
 }

@@ -4,8 +4,8 @@
 //! of this run: the order in [`open`] leaves a directory that the next run opens to the same content.
 
 use std::collections::VecDeque;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::disk::{Disk, DiskFile, failed, no_room, remove_if_exists};
 use super::frame::Batch;
@@ -14,7 +14,8 @@ use super::recovery::{self, Completeness, Content, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, LogStart};
-use super::{EPOCH_BITS, Options, Record, Sizes, epoch, lock, snapshot};
+use super::{Options, Record, Sizes, epoch, lock, snapshot};
+use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::random::random;
@@ -90,7 +91,7 @@ pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &Options,
     new: &dyn Fn() -> Core,
-    now_ms: i64,
+    clock: &Clock,
 ) -> Result<Opened> {
     let identity = identify(&**disk)?;
     // Temporary files alone, which no recovery reads: this may come before the reading.
@@ -107,14 +108,14 @@ pub(crate) fn open(
     // A new store has no earlier run whose sessions could be believed.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
-    let next = first_zxid(&**disk, facts.epoch, identity.is_copied, now_ms)?;
+    let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
     // A restored snapshot's zxid may lie within an epoch.
-    let last = next.max(facts.zxid);
+    let last = first_zxid.max(facts.zxid);
     let mut first = Batch::default();
     first.begin(facts.zxid);
     // The epoch is reserved by the first frame, so it is durable before any of its zxids is assigned: zxids that are
     // never logged are not assigned again after a crash, and tokens only grow (invariant 5).
-    first.push_record(&Record::Epoch(epoch::of(last)));
+    first.push_record(&Record::Epoch(epoch::to_reserve(last)));
     // An unfinished pause stays in the log: this run may be killed before it is over, too, and the next one repeats it.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
@@ -157,6 +158,8 @@ pub(crate) fn open(
         // After the first batch, which has made the leap of zxids durable: with the identity first, a crash in between
         // would leave a copy that looks like an original and continues with its tokens.
         write_identity(&**disk, identity.store)?;
+        // Two copies of one store must not begin at the same zxid, and the millisecond is what distinguishes them.
+        clock.block(Duration::from_millis(1));
     }
     core.leave_behind(last, now_ms);
     if !remote.live_on {
@@ -172,6 +175,21 @@ pub(crate) fn open(
         id: identity.store,
         remote,
     })
+}
+
+/// Returns the time for which an opening would have the thread wait, which a simulated one cannot.
+#[cfg(feature = "simulation")]
+pub(crate) fn wait_to_open(
+    disk: &dyn Disk,
+    new: &dyn Fn() -> Core,
+    now_ms: i64,
+) -> Result<Duration> {
+    let Some(identity) = identity::read(disk)? else {
+        return Ok(Duration::ZERO);
+    };
+    let facts = recovery::read(disk, identity.store, new)?.recovered.facts;
+    let first = epoch::first_zxid(facts.epoch, identity.is_copied, now_ms);
+    Ok(epoch::wait(first, now_ms))
 }
 
 /// Marks this folder as the store's original, in the format of this version.
@@ -229,24 +247,28 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
-/// Returns the first zxid of a new epoch, which no earlier run can have assigned.
-///
-/// The epoch is above the last reserved one, also if the clock has gone back; and not below the clock's, which is the
-/// common measure of a store and its restored copies.
-fn first_zxid(disk: &dyn Disk, reserved: u32, is_copied: bool, now_ms: i64) -> Result<Zxid> {
-    let clock = epoch::of_clock(now_ms);
-    let mut next = clock.max(reserved.saturating_add(1));
-    if is_copied {
-        let beyond = epoch::beyond(reserved, clock.min(reserved), now_ms);
-        next = next.max(epoch::of(beyond).saturating_add(1));
+/// Returns the first zxid of this run, and the date. The thread waits until the clock allows it.
+fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Result<(Zxid, i64)> {
+    let first = |now_ms| epoch::first_zxid(reserved, is_copied, now_ms);
+    let mut now_ms = clock.exact_unix_ms();
+    let wait = epoch::wait(first(now_ms), now_ms);
+    if !wait.is_zero() {
+        tracing::info!(
+            seconds = wait.as_secs_f64(),
+            path = %disk.path("").display(),
+            "the store was restored, copied or opened very often: its tokens wait for the clock"
+        );
+        clock.block(wait);
+        now_ms = clock.exact_unix_ms();
     }
-    if next > LAST_EPOCH {
+    let epoch = epoch::of(first(now_ms));
+    if epoch > LAST_EPOCH {
         return Err(Error::StoreFailed {
             path: disk.path(""),
-            reason: format!("epoch {next} is beyond the last one: zxids would overflow"),
+            reason: format!("epoch {epoch} is beyond the last one: zxids would overflow"),
         });
     }
-    Ok(Zxid(i64::from(next) << EPOCH_BITS))
+    Ok((first(now_ms), now_ms))
 }
 
 /// Half of the epochs that a zxid has room for: arithmetic on them cannot overflow.

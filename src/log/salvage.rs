@@ -203,7 +203,7 @@ impl Reading {
         // The lost part may have reserved later epochs than any that can be read.
         let reserved = self.facts.epoch.max(seen.epoch).max(epoch::of(seen.zxid));
         // Above everything that the original may have assigned, so that tokens do not go back (invariant 5).
-        let zxid = epoch::beyond_damage(reserved, now_ms);
+        let zxid = epoch::beyond(reserved, epoch::of_clock(now_ms), now_ms).max(seen.zxid);
         let known = self.facts.allowed_timeout_ms;
         let allowed_timeout_ms = match self.damage {
             // "Never served" holds for the part that was read alone.

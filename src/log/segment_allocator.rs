@@ -93,7 +93,7 @@ impl SegmentAllocator {
     }
 
     /// Returns true if a segment to go on in is prepared.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn is_ready(&self) -> bool {
         !self.state.lock().prepared.is_empty()
     }

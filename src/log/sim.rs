@@ -4,7 +4,7 @@
 //! sectors and names, in any order. After a failed sync the writes that it covered are lost or kept at the next crash,
 //! even if later syncs succeed.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod boot;
 mod state;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::disk::{Disk, DiskFile, FileIdentity};
 use state::State;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) use boot::Boot;
 pub(crate) use state::Faults;
 
@@ -80,7 +80,7 @@ impl SimDisk {
     }
 
     /// Returns the number of crashes so far.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     fn life(&self) -> u64 {
         self.state.lock().life()
     }

@@ -1,8 +1,7 @@
 //! Helpers of the log's tests.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::disk::{Disk, DiskFile};
 use super::frame::{Batch, Link, mark};
@@ -10,7 +9,7 @@ use super::recovery::Start;
 use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
 use super::snapshot::{self, Form, Head};
-use super::{LogParts, Record, identity, snapshotter};
+use super::{Record, identity};
 use crate::acl::Acl;
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
 use crate::error::Result;
@@ -175,97 +174,6 @@ fn header(number: u64) -> Header {
         number,
         size: SEGMENT_BYTES,
         store: STORE,
-    }
-}
-/// Log writer in the thread of a test, step by step: the same turns give the same log.
-pub(crate) struct StepWriter {
-    parts: LogParts,
-    /// The next batch, when it waits for room.
-    batch: Option<Batch>,
-    has_failed: bool,
-}
-
-impl StepWriter {
-    pub(crate) fn new(parts: LogParts) -> Self {
-        Self {
-            parts,
-            batch: None,
-            has_failed: false,
-        }
-    }
-
-    /// Writes the next batch; false when there is none, or no room for it, or one has failed.
-    pub(crate) fn write(&mut self) -> bool {
-        if self.has_failed {
-            return false;
-        }
-        let LogParts {
-            queue,
-            allocator,
-            writer,
-        } = &mut self.parts;
-        let Some(batch) = self.batch.take().or_else(|| queue.try_next()) else {
-            return false;
-        };
-        if !writer.has_room_for(&batch) && !allocator.is_ready() {
-            self.batch = Some(batch);
-            return false;
-        }
-        let written = writer.write_batch(batch);
-        let is_written = written.is_ok();
-        self.note(written.map(drop));
-        is_written
-    }
-
-    /// Prepares a segment, if room is low; false when it is not, or cannot be made.
-    pub(crate) fn make_room(&self) -> bool {
-        let LogParts {
-            queue,
-            allocator,
-            writer,
-        } = &self.parts;
-        let is_low = queue.is_low(writer.position.header.size);
-        let is_wanted = is_low || (self.batch.is_some() && !allocator.is_ready());
-        !self.has_failed && is_wanted && allocator.make_room().is_ok()
-    }
-
-    /// Writes all that is left, while there is room, and says that the store was closed in order.
-    pub(crate) fn close(mut self) {
-        self.parts.queue.append_clean();
-        while self.write() || self.make_room() {}
-        if !self.has_failed {
-            let settled = self.parts.writer.sync_and_mark();
-            self.note(settled);
-        }
-    }
-
-    /// Goes on in the next segment, and makes a snapshot of all before it.
-    pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
-        let LogParts {
-            allocator, writer, ..
-        } = &mut self.parts;
-        if !allocator.is_ready() {
-            allocator.make_room().expect("the disk has room");
-        }
-        writer.enter_next_segment().expect("the disk does not fail");
-        let header = &writer.position.header;
-        let made = snapshotter::make(&snapshotter::SnapshotJob {
-            disk,
-            store: header.store,
-            current: header.number,
-            ends: &AtomicBool::new(false),
-        });
-        made.map(drop)
-    }
-
-    fn note(&mut self, written: io::Result<()>) {
-        let LogParts {
-            queue, allocator, ..
-        } = &self.parts;
-        if let Err(error) = written {
-            self.has_failed = true;
-            queue.fail(allocator.failed(&error));
-        }
     }
 }
 

@@ -394,7 +394,7 @@ impl WriteQueue {
     }
 
     /// Takes the next batch, if there is one.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn try_next(&self) -> Option<Batch> {
         self.queue.lock().pop()
     }

@@ -112,7 +112,7 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
 const UNKNOWN_USER: u32 = 65_534;
 
 /// Enters a connection in the table. Returns its guard and the deadline of its handshake; `None` if it is refused.
-fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
+pub(super) fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
     match shared.table.enter(address) {
         Ok(guard) => Some((guard, Instant::now() + shared.limits.handshake)),
         // The socket is closed by its drop, without a byte: no task, no handshake and no TLS for a refused connection.

@@ -4,6 +4,8 @@ use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::task::Poll;
+#[cfg(feature = "simulation")]
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
@@ -64,6 +66,14 @@ impl<T: Transport> Transport for &mut T {
 
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
         (**self).unix_socket()
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Transport for crate::simnet::SimSocket {
+    fn is_readable(&self) -> bool {
+        self.poll_readable(&Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 }
 

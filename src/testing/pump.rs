@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use self::inward::{Delivery, EventSender, Incoming, Watch};
 use self::outward::InFlight;
-use super::plan::{InjectedLoss, Random};
+use super::plan::InjectedLoss;
 use super::session_link::{Command, SessionLink};
 use crate::backend::StateStream;
 use crate::clock::{BootInstant, Sleep};
 use crate::error::Result;
 use crate::future::BoxFuture;
+use crate::splitmix::Random;
 use crate::types::SessionState;
 
 /// The simulated connection.

@@ -19,20 +19,35 @@ use crate::future::select;
 /// # Errors
 /// [`Error::ThreadRefused`] if the system refuses this module's thread, or what that needs.
 pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
-    let own = started()?;
-    own.spawn(supervise(link, user));
+    let runtimes = Runtimes {
+        own: own(&link, user.as_ref())?,
+        user,
+    };
+    let own = runtimes.own.clone();
+    own.spawn(supervise(link, runtimes));
     Ok(())
+}
+
+/// Runtimes of a session's tasks.
+#[derive(Clone)]
+struct Runtimes {
+    /// That of this module's thread.
+    own: Handle,
+    user: Option<Handle>,
+}
+
+/// Returns the runtime of this module's thread; in a simulation the one that all of it runs on.
+fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
+    match user {
+        Some(user) if link.endpoint.is_simulated() => Ok(user.clone()),
+        _ => started().cloned(),
+    }
 }
 
 /// Name of this module's thread, one in a process.
 const THREAD: &str = "lockkeeper-client";
 
 static OWN: OnceLock<Handle> = OnceLock::new();
-
-/// Returns the runtime of this module's thread.
-fn own() -> &'static Handle {
-    OWN.get().expect("the session was started on it")
-}
 
 /// Returns the runtime of this module's thread, which is started if it was not yet.
 fn started() -> Result<&'static Handle> {
@@ -47,7 +62,7 @@ fn started() -> Result<&'static Handle> {
         // Under the lock nobody else sets it.
         let _ = OWN.set(handle);
     }
-    Ok(own())
+    Ok(OWN.get().expect("it was set just now"))
 }
 
 fn run_thread() -> io::Result<Handle> {
@@ -59,16 +74,17 @@ fn run_thread() -> io::Result<Handle> {
     Ok(handle)
 }
 
-async fn supervise(link: Arc<Link>, user: Option<Handle>) {
+async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
     loop {
         let duties = link.supervise();
         if let Some(attempt) = duties.connect {
-            own().spawn(connect(link.clone(), attempt, user.clone()));
+            let connecting = connect(link.clone(), attempt, runtimes.clone());
+            runtimes.own.spawn(connecting);
         }
         if let Some((socket, attempt)) = duties.reader
             && link.take_over()
         {
-            start_reader(&link, socket, attempt, None);
+            start_reader(&link, socket, attempt, &runtimes.own, None);
         }
         let Some(next) = duties.next else { return };
         let clock = link.clock.clone();
@@ -79,7 +95,7 @@ async fn supervise(link: Arc<Link>, user: Option<Handle>) {
 /// Limit of an attempt to connect. The session gives one up earlier; this one ends its task.
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
-async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
+async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
     let connecting = link.endpoint.connect();
     let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
         Ok(connected) => connected,
@@ -88,7 +104,8 @@ async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
     match connected {
         Ok(socket) => {
             if let Some(handle) = link.attach(socket, attempt) {
-                start_reader(&link, handle, attempt, user.as_ref());
+                let Runtimes { own, user } = &runtimes;
+                start_reader(&link, handle, attempt, own, user.as_ref());
             }
         }
         Err(error) => {
@@ -99,12 +116,15 @@ async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
 }
 
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
-fn start_reader(link: &Arc<Link>, socket: Socket, attempt: u64, user: Option<&Handle>) {
-    for (runtime, is_users) in user
-        .map(|user| (user, true))
-        .into_iter()
-        .chain([(own(), false)])
-    {
+fn start_reader(
+    link: &Arc<Link>,
+    socket: Socket,
+    attempt: u64,
+    own: &Handle,
+    user: Option<&Handle>,
+) {
+    let user = user.map(|user| (user, true));
+    for (runtime, is_users) in user.into_iter().chain([(own, false)]) {
         let Some(stream) = RegisteredSocket::new(&socket, runtime) else {
             continue;
         };

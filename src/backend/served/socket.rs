@@ -14,6 +14,10 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::runtime::Handle;
 
+use crate::random::random;
+#[cfg(feature = "simulation")]
+use crate::simnet::{Network, SimSocket};
+
 /// Place at which a server listens.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
@@ -24,6 +28,13 @@ pub(crate) enum Endpoint {
         path: PathBuf,
         /// True if the server is to end a session with the client's process.
         ends_with_process: bool,
+    },
+    /// A host of a simulated network.
+    #[cfg(feature = "simulation")]
+    Simulated {
+        network: Network,
+        client: String,
+        server: String,
     },
 }
 
@@ -37,6 +48,17 @@ impl Endpoint {
             Self::Unix {
                 ends_with_process, ..
             } => *ends_with_process,
+            #[cfg(feature = "simulation")]
+            Self::Simulated { .. } => false,
+        }
+    }
+
+    /// Returns the seed of a session's pauses between attempts to connect.
+    pub(super) fn seed(&self) -> u64 {
+        match self {
+            #[cfg(feature = "simulation")]
+            Self::Simulated { network, .. } => network.draw(),
+            _ => u64::from_ne_bytes(random()),
         }
     }
 
@@ -49,12 +71,29 @@ impl Endpoint {
             // with long pauses a client misses them all, until its session is given up.
             #[cfg(unix)]
             Self::Unix { .. } => Duration::from_millis(100),
+            #[cfg(feature = "simulation")]
+            Self::Simulated { .. } => Duration::from_secs(1),
         }
+    }
+
+    /// Returns true for a host of a simulated network.
+    pub(super) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "simulation")]
+        if matches!(self, Self::Simulated { .. }) {
+            return true;
+        }
+        false
     }
 
     /// Returns true if the way to the server may lead through a network.
     pub(super) fn is_network(&self) -> bool {
-        matches!(self, Self::Tcp(_))
+        match self {
+            Self::Tcp(_) => true,
+            #[cfg(unix)]
+            Self::Unix { .. } => false,
+            #[cfg(feature = "simulation")]
+            Self::Simulated { .. } => true,
+        }
     }
 
     /// Connects, on a runtime with IO.
@@ -71,6 +110,12 @@ impl Endpoint {
                 let socket = tokio::net::UnixStream::connect(path).await?;
                 Ok(Socket::Unix(socket.into_std()?))
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated {
+                network,
+                client,
+                server,
+            } => network.connect(client, server).await.map(Socket::Simulated),
         }
     }
 }
@@ -81,6 +126,8 @@ impl fmt::Display for Endpoint {
             Self::Tcp(host) => f.write_str(host),
             #[cfg(unix)]
             Self::Unix { path, .. } => path.display().fmt(f),
+            #[cfg(feature = "simulation")]
+            Self::Simulated { server, .. } => f.write_str(server),
         }
     }
 }
@@ -91,6 +138,8 @@ pub(super) enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    #[cfg(feature = "simulation")]
+    Simulated(SimSocket),
 }
 
 impl Socket {
@@ -100,6 +149,8 @@ impl Socket {
             Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
             #[cfg(unix)]
             Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(socket) => Ok(Self::Simulated(socket.clone())),
         }
     }
 
@@ -109,6 +160,11 @@ impl Socket {
             Self::Tcp(socket) => socket.shutdown(Shutdown::Both),
             #[cfg(unix)]
             Self::Unix(socket) => socket.shutdown(Shutdown::Both),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(socket) => {
+                socket.shutdown();
+                Ok(())
+            }
         }
     }
 }
@@ -119,6 +175,8 @@ impl Read for &Socket {
             Socket::Tcp(socket) => (&mut &*socket).read(buffer),
             #[cfg(unix)]
             Socket::Unix(socket) => (&mut &*socket).read(buffer),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(socket) => socket.read(buffer),
         }
     }
 }
@@ -129,6 +187,8 @@ impl Write for &Socket {
             Socket::Tcp(socket) => (&mut &*socket).write(bytes),
             #[cfg(unix)]
             Socket::Unix(socket) => (&mut &*socket).write(bytes),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(socket) => socket.write(bytes),
         }
     }
 
@@ -143,6 +203,8 @@ pub(super) enum RegisteredSocket {
     Tcp(tokio::net::TcpStream),
     #[cfg(unix)]
     Unix(tokio::net::UnixStream),
+    #[cfg(feature = "simulation")]
+    Simulated(SimSocket),
 }
 
 impl RegisteredSocket {
@@ -155,6 +217,8 @@ impl RegisteredSocket {
             Socket::Tcp(socket) => tokio::net::TcpStream::from_std(socket).map(Self::Tcp),
             #[cfg(unix)]
             Socket::Unix(socket) => tokio::net::UnixStream::from_std(socket).map(Self::Unix),
+            #[cfg(feature = "simulation")]
+            Socket::Simulated(socket) => Ok(Self::Simulated(socket)),
         }));
         registered.ok()?.ok()
     }
@@ -168,6 +232,12 @@ impl RegisteredSocket {
             Self::Tcp(socket) => socket.ready(interest).await,
             #[cfg(unix)]
             Self::Unix(socket) => socket.ready(interest).await,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(socket) => {
+                let (for_reading, for_writing) = (interest.is_readable(), interest.is_writable());
+                socket.ready(for_reading, for_writing).await;
+                return;
+            }
         };
     }
 
@@ -181,6 +251,8 @@ impl RegisteredSocket {
             Self::Tcp(socket) => socket.try_io(interest, io),
             #[cfg(unix)]
             Self::Unix(socket) => socket.try_io(interest, io),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => io(),
         }
     }
 }

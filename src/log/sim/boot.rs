@@ -32,6 +32,12 @@ impl Boot {
         }
     }
 
+    /// Has the power fail after so many more changes.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn fail_after(&self, changes: u64) {
+        self.left.store(changes, Ordering::Release);
+    }
+
     /// Returns true if the power has failed.
     pub(crate) fn is_off(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0 || self.disk.life() != self.life

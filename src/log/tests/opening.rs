@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::log::disk::Disk;
@@ -19,7 +20,12 @@ fn opened(disk: &SimDisk) -> Result<Opened> {
         sizes: Sizes::new(1 << 16, 1 << 16),
     };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    log::open(&disk, &options, &|| Core::new(fuzz::options()), 0)
+    log::open(
+        &disk,
+        &options,
+        &|| Core::new(fuzz::options()),
+        &Clock::new_virtual(),
+    )
 }
 
 /// As a version wrote it that knew no terms of sessions: it may have granted longer timeouts than it noted.

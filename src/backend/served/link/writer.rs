@@ -213,6 +213,9 @@ fn is_writable(socket: &Socket, limit: Duration) -> bool {
         Socket::Tcp(socket) => PollFd::new(socket, PollFlags::OUT),
         #[cfg(unix)]
         Socket::Unix(socket) => PollFd::new(socket, PollFlags::OUT),
+        // Nothing moves while its one thread waits.
+        #[cfg(feature = "simulation")]
+        Socket::Simulated(_) => return false,
     }];
     poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
 }

@@ -1,0 +1,213 @@
+//! The contenders: each client tries its locks in different ways, until the faults have ended, and then once more.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockkeeper::{Client, Clock, Error, LockError};
+use lockkeeper_store::CreateMode;
+
+use crate::history::History;
+use crate::recipe::{Held, Recipe, Way, wait_for_all};
+use crate::resource::Resource;
+use crate::run::Sabotage;
+use crate::world::{Random, World};
+
+/// A task of a client.
+pub(crate) struct Actor {
+    pub(crate) world: World,
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    /// All that the run has.
+    pub(crate) resources: Vec<Rc<Resource>>,
+    /// The one that this contends for.
+    pub(crate) place: usize,
+    pub(crate) history: Rc<History>,
+    pub(crate) sabotage: Option<Sabotage>,
+}
+
+impl Actor {
+    /// Contends so many times.
+    pub(crate) async fn compete(mut self, turns: u64) {
+        for _ in 0..turns {
+            self.rest(2_000).await;
+            let wanted = self.wanted();
+            match self.contend(&wanted).await {
+                Ok(Some(held)) => self.hold(held, &wanted).await,
+                Ok(None) | Err(LockError::Timeout { .. }) => self.world.count("waits given up"),
+                // Without the error's text, which has a random id.
+                Err(error) if error.is_session_end() => {
+                    self.world.count("waits that ended with their session");
+                    self.world
+                        .tell(format_args!("{} has lost its session", self.name));
+                }
+                Err(error) if is_out_of_reach(&error) => {
+                    self.world.count("waits without a server");
+                    self.world.tell(format_args!("{} has no server", self.name));
+                }
+                Err(LockError::EntryDeleted { .. }) if self.world.holders_are_removed() => {
+                    self.world.count("waits whose entry was removed");
+                }
+                Err(error) => self
+                    .world
+                    .violate(format_args!("error: {} got {error:?}", self.name)),
+            }
+            if self.world.violation().is_some() {
+                return;
+            }
+        }
+        self.world.tell(format_args!("{} is done", self.name));
+    }
+
+    async fn rest(&mut self, longest_ms: u64) {
+        let length = self.random.below_ms(longest_ms);
+        self.clock.sleep(length).await;
+    }
+
+    /// Returns the resources to contend for: its own, or now and then all that mutexes guard.
+    fn wanted(&mut self) -> Vec<Rc<Resource>> {
+        let own = &self.resources[self.place];
+        let of_mutexes = self.resources.iter();
+        let of_mutexes = of_mutexes.filter(|resource| resource.recipe == Recipe::Mutex);
+        let all: Vec<_> = of_mutexes.cloned().collect();
+        let is_batch = own.recipe == Recipe::Mutex && all.len() > 1 && self.sabotage.is_none();
+        match is_batch && self.random.once_in(3) {
+            true => all,
+            false => vec![own.clone()],
+        }
+    }
+
+    /// Tries once, in a random way; `None` if it gave up.
+    async fn contend(&mut self, wanted: &[Rc<Resource>]) -> Result<Option<Held>, LockError> {
+        let mut paths: Vec<_> = wanted
+            .iter()
+            .map(|resource| resource.path.as_str())
+            .collect();
+        if self.sabotage == Some(Sabotage::WrongLock) {
+            paths = vec!["/another-lock"];
+        }
+        let way = Way::draw(&mut self.random);
+        self.world.count("waits");
+        self.world.tell(format_args!(
+            "{} waits for {}, {way:?}",
+            self.name,
+            paths.join(" and ")
+        ));
+        match paths[..] {
+            [path] => {
+                let recipe = wanted[0].recipe;
+                recipe
+                    .wait(&self.client, path, way, &mut self.random, &self.clock)
+                    .await
+            }
+            _ => {
+                self.world.count("batches of locks");
+                wait_for_all(&self.client, &paths, way, &self.clock).await
+            }
+        }
+    }
+
+    /// Makes the mistakes of a run that is meant to fail.
+    async fn make_a_mistake(&mut self) {
+        let resource = &self.resources[self.place];
+        match self.sabotage {
+            Some(Sabotage::LeavesAnEntry) => {
+                let queue = resource.recipe.queues(&resource.path).remove(0);
+                let entry = format!("{queue}/left-").parse().expect("a path");
+                if let Ok(session) = self.client.session().await {
+                    let _ = session
+                        .create(&entry, "", CreateMode::PersistentSequential)
+                        .await;
+                }
+            }
+            Some(Sabotage::NeverLetsGo) => std::future::pending().await,
+            Some(Sabotage::InventsAWrite) => resource.register.invent(),
+            Some(Sabotage::WrongLock) | None => {}
+        }
+    }
+
+    /// Reads or writes znodes whose history is checked. A lost reply is no failure.
+    async fn use_znodes(&mut self) {
+        let register = &self.resources[self.place].register;
+        let used = match self.random.within(0..6) {
+            0 => register.read(&self.client, false).await.map(drop),
+            1 => register.read(&self.client, true).await.map(drop),
+            2 | 3 => register.write(&self.name, &self.client).await,
+            _ => {
+                let (client, random) = (&self.client, &mut self.random);
+                return self.history.call(client, random).await;
+            }
+        };
+        if used.is_err() {
+            self.world.count("register: errors");
+        }
+    }
+
+    /// Uses the resources for a while, and lets the lock go.
+    async fn hold(&mut self, held: Held, wanted: &[Rc<Resource>]) {
+        let held = self.work(held, wanted).await;
+        let held = match held.is_convertible() && self.random.once_in(2) {
+            true => match held.converted().await {
+                Ok((held, what)) => {
+                    self.world.count(what);
+                    self.work(held, wanted).await
+                }
+                Err(_) => return self.world.count("conversions: lost"),
+            },
+            false => held,
+        };
+        self.world
+            .tell(format_args!("{} lets {} go", self.name, wanted[0].path));
+        self.let_go(held).await;
+    }
+
+    /// Works under a lock for a while.
+    async fn work(&mut self, held: Held, wanted: &[Rc<Resource>]) -> Held {
+        let held = Rc::new(held);
+        let enter = |resource: &Rc<Resource>| resource.enter(&self.name, &held, &self.clock);
+        let stays: Vec<_> = wanted.iter().map(enter).collect();
+        self.make_a_mistake().await;
+        let longest = match self.random.within(0..12) {
+            0 => 30_000,
+            _ => 800,
+        };
+        for _ in 0..self.random.within(1..4) {
+            self.rest(longest).await;
+            for resource in wanted {
+                resource.check();
+                resource.write(&self.name, &held);
+            }
+            self.use_znodes().await;
+        }
+        drop(stays);
+        Rc::into_inner(held).expect("only its holder uses it")
+    }
+
+    /// Lets a lock go in one of three ways.
+    async fn let_go(&mut self, held: Held) {
+        match self.random.within(0..3) {
+            0 => drop(held),
+            1 => drop(held.release()),
+            _ => {
+                let limit = Duration::from_secs(600);
+                let released = pin!(held.release());
+                let timer = pin!(self.clock.sleep(limit));
+                tokio::select! {
+                    biased;
+                    _ = released => {}
+                    () = timer => self.world.violate(format_args!("progress: {} cannot release", self.name)),
+                }
+            }
+        }
+    }
+}
+
+/// Returns true for an error that a server out of reach explains.
+fn is_out_of_reach(error: &LockError) -> bool {
+    matches!(
+        error,
+        LockError::Store(Error::ConnectionLoss | Error::ConnectFailed { .. })
+    )
+}

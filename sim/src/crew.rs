@@ -1,0 +1,130 @@
+//! [`Crew`]: the tasks of one client, and of the processes that take its place when it is killed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockkeeper::{Client, Clock, ConnectOptions};
+use lockkeeper_store::simulation;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::actor::Actor;
+use crate::faults::SERVER;
+use crate::history::History;
+use crate::resource::Resource;
+use crate::run::Sabotage;
+use crate::world::{Random, World, drifting};
+
+/// A client, and the processes that take its place.
+pub(crate) struct Crew {
+    world: World,
+    number: u64,
+    /// That of the present process's host.
+    clock: RefCell<Option<Clock>>,
+    /// Number of processes that were killed so far.
+    killed: Cell<u64>,
+    kill: Notify,
+}
+
+/// What the tasks of a client are made of.
+pub(crate) struct Work {
+    pub(crate) random: Random,
+    pub(crate) resources: Vec<Rc<Resource>>,
+    pub(crate) history: Rc<History>,
+    /// Largest number of waits of a task.
+    pub(crate) turns: u64,
+    /// Mistake of the first task.
+    pub(crate) sabotage: Option<Sabotage>,
+}
+
+impl Crew {
+    pub(crate) fn new(world: &World, number: u64) -> Self {
+        Self {
+            world: world.clone(),
+            number,
+            clock: RefCell::default(),
+            killed: Cell::new(0),
+            kill: Notify::new(),
+        }
+    }
+
+    /// Returns the name of the host that runs the present process.
+    pub(crate) fn host(&self) -> String {
+        match self.killed.get() {
+            0 => format!("client-{}", self.number),
+            killed => format!("client-{}.{killed}", self.number),
+        }
+    }
+
+    /// Returns the clock of that host, once it runs.
+    pub(crate) fn clock(&self) -> Option<Clock> {
+        self.clock.borrow().clone()
+    }
+
+    /// Kills the process: nothing that it still wants to send gets out. Its session ends by its timeout.
+    pub(crate) fn kill(&self) {
+        let host = self.host();
+        self.world.tell(format_args!("{host} is killed"));
+        self.world.network().kill(&host);
+        self.killed.set(self.killed.get() + 1);
+        self.kill.notify_one();
+    }
+
+    /// Works until a process has done all that it was to do. Returns its client.
+    pub(crate) async fn run(self: Rc<Self>, mut work: Work) -> Client {
+        loop {
+            let (host, process) = (self.host(), work.random.fork());
+            tokio::select! {
+                biased;
+                () = self.kill.notified() => work.sabotage = None,
+                client = self.live(&work, host, process) => return client,
+            }
+        }
+    }
+
+    async fn live(&self, work: &Work, host: String, mut random: Random) -> Client {
+        let clock = drifting(&self.world, &mut random);
+        self.clock.replace(Some(clock.clone()));
+        let client = connect(&self.world, &host, &clock, &mut random).await;
+        self.world.count("clients connected");
+        let mut actors = JoinSet::new();
+        for number in 0..random.within(1..4) {
+            let place = random.within(0..work.resources.len() as u64) as usize;
+            let actor = Actor {
+                world: self.world.clone(),
+                name: format!("{host}/{number}"),
+                client: client.clone(),
+                clock: clock.clone(),
+                random: random.fork(),
+                resources: work.resources.clone(),
+                place,
+                history: work.history.clone(),
+                sabotage: work.sabotage.filter(|_| actors.is_empty()),
+            };
+            let turns = random.within(5..40).min(work.turns);
+            actors.spawn_local(actor.compete(turns));
+        }
+        // Dropped with this future: a process that is killed does nothing more.
+        while actors.join_next().await.is_some() {}
+        client
+    }
+}
+
+/// Connects a host, however often it takes.
+pub(crate) async fn connect(
+    world: &World,
+    host: &str,
+    clock: &Clock,
+    random: &mut Random,
+) -> Client {
+    let timeout = Duration::from_secs(random.within(4..30));
+    let options = ConnectOptions::new().session_timeout(timeout);
+    loop {
+        let network = world.network();
+        match simulation::connect(network, (host, SERVER), clock, options.clone()).await {
+            Ok(client) => return client,
+            Err(error) => world.tell(format_args!("{host} cannot connect: {error}")),
+        }
+    }
+}

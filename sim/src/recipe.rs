@@ -1,0 +1,286 @@
+//! [`Recipe`]: the recipe that a path is used by, and [`Held`], a guard of any of them.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkeeper::{
+    Client, Clock, Election, FencingToken, Guard, Leadership, LockError, LockGuard, LockOptions,
+    MultiGuard, Mutex, Permit, ReadGuard, RwLock, Semaphore, Upgrade, WriteGuard, lock_all_with,
+    try_lock_all,
+};
+
+use crate::random::Random;
+
+/// The recipe of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    Mutex,
+    RwLock,
+    Semaphore { permits: u32 },
+    Election,
+}
+
+/// A guard of some recipe.
+pub(crate) enum Held {
+    Mutex(Guard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+    Leadership(Leadership),
+    /// Several mutexes.
+    Batch(MultiGuard),
+}
+
+/// The way of a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Only if it is free.
+    Try,
+    /// With a limit.
+    Limited(Duration),
+    /// Dropped at some point.
+    Dropped(Duration),
+    Patient,
+}
+
+impl Recipe {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        match random.within(0..6) {
+            0 | 1 => Self::RwLock,
+            2 => Self::Semaphore {
+                permits: 1 + random.within(0..4) as u32,
+            },
+            3 => Self::Election,
+            _ => Self::Mutex,
+        }
+    }
+
+    /// Returns the queues under a path, which are empty once nobody waits or holds.
+    pub(crate) fn queues(self, path: &str) -> Vec<String> {
+        match self {
+            Self::Semaphore { .. } => vec![format!("{path}/locks"), format!("{path}/leases")],
+            _ => vec![path.to_owned()],
+        }
+    }
+
+    /// Returns the most that may be held at once, as [`Held::weight`] counts.
+    pub(crate) fn capacity(self) -> u32 {
+        match self {
+            Self::Mutex | Self::Election => 1,
+            Self::RwLock => u32::MAX,
+            Self::Semaphore { permits } => permits,
+        }
+    }
+
+    /// Waits for it in one way; `None` if that gives up.
+    pub(crate) async fn wait(
+        self,
+        client: &Client,
+        path: &str,
+        way: Way,
+        random: &mut Random,
+        clock: &Clock,
+    ) -> Result<Option<Held>, LockError> {
+        let count = match self {
+            Self::Semaphore { permits } => 1 + random.within(0..u64::from(permits)) as u32,
+            _ => 1,
+        };
+        let shared = random.within(0..3) > 0;
+        let options = stated(random);
+        let waiting = async {
+            match way {
+                Way::Try => self.attempt(client, path, shared, count).await,
+                Way::Limited(limit) => {
+                    let options = options.timeout(limit);
+                    self.acquire(client, path, (shared, count), options)
+                        .await
+                        .map(Some)
+                }
+                Way::Dropped(_) | Way::Patient => self
+                    .acquire(client, path, (shared, count), options)
+                    .await
+                    .map(Some),
+            }
+        };
+        way.dropped(waiting, clock).await
+    }
+
+    async fn attempt(
+        self,
+        client: &Client,
+        path: &str,
+        shared: bool,
+        count: u32,
+    ) -> Result<Option<Held>, LockError> {
+        Ok(match self {
+            Self::Mutex => Mutex::new(client, path)?.try_lock().await?.map(Held::Mutex),
+            Self::RwLock if shared => RwLock::new(client, path)?.try_read().await?.map(Held::Read),
+            Self::RwLock => RwLock::new(client, path)?
+                .try_write()
+                .await?
+                .map(Held::Write),
+            Self::Semaphore { permits } => {
+                let semaphore = Semaphore::new(client, path, permits)?;
+                semaphore.try_acquire_many(count).await?.map(Held::Permit)
+            }
+            Self::Election => {
+                let election = Election::new(client, path)?;
+                election.try_campaign("data").await?.map(Held::Leadership)
+            }
+        })
+    }
+
+    async fn acquire(
+        self,
+        client: &Client,
+        path: &str,
+        (shared, count): (bool, u32),
+        options: LockOptions,
+    ) -> Result<Held, LockError> {
+        Ok(match self {
+            Self::Mutex => Held::Mutex(Mutex::new(client, path)?.lock_with(options).await?),
+            Self::RwLock if shared => {
+                Held::Read(RwLock::new(client, path)?.read_with(options).await?)
+            }
+            Self::RwLock => Held::Write(RwLock::new(client, path)?.write_with(options).await?),
+            Self::Semaphore { permits } => {
+                let semaphore = Semaphore::new(client, path, permits)?;
+                Held::Permit(semaphore.acquire_with(count, options).await?)
+            }
+            Self::Election => {
+                let election = Election::new(client, path)?;
+                Held::Leadership(election.campaign_with("data", options).await?)
+            }
+        })
+    }
+}
+
+/// Returns options, which may state for how long the lock is held at most.
+fn stated(random: &mut Random) -> LockOptions {
+    match random.once_in(3) {
+        true => {
+            let expected = random.below_ms(2_000) + Duration::from_millis(1);
+            LockOptions::new()
+                .expected_hold(expected)
+                .auto_unlock_after(2 * expected)
+        }
+        false => LockOptions::new(),
+    }
+}
+
+/// Waits for several mutexes at once; `None` if that gives up.
+pub(crate) async fn wait_for_all(
+    client: &Client,
+    paths: &[&str],
+    way: Way,
+    clock: &Clock,
+) -> Result<Option<Held>, LockError> {
+    let waiting = async {
+        let options = match way {
+            Way::Try => return Ok(try_lock_all(client, paths).await?.map(Held::Batch)),
+            Way::Limited(limit) => LockOptions::new().timeout(limit),
+            Way::Dropped(_) | Way::Patient => LockOptions::new(),
+        };
+        let held = lock_all_with(client, paths, options).await?;
+        Ok(Some(Held::Batch(held)))
+    };
+    way.dropped(waiting, clock).await
+}
+
+impl Way {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        match random.within(0..8) {
+            0 => Self::Try,
+            1 => Self::Limited(random.below_ms(5_000)),
+            2 => Self::Dropped(random.below_ms(3_000)),
+            _ => Self::Patient,
+        }
+    }
+
+    /// Drops a wait at its point, if this is the way.
+    async fn dropped<T>(
+        self,
+        waiting: impl Future<Output = Result<Option<T>, LockError>>,
+        clock: &Clock,
+    ) -> Result<Option<T>, LockError> {
+        let Self::Dropped(limit) = self else {
+            return waiting.await;
+        };
+        let (waiting, timer) = (pin!(waiting), pin!(clock.sleep(limit)));
+        tokio::select! {
+            biased;
+            held = waiting => held,
+            () = timer => Ok(None),
+        }
+    }
+}
+
+impl Held {
+    /// Returns true for a guard that can be [converted](Self::converted).
+    pub(crate) fn is_convertible(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write(_))
+    }
+
+    /// Downgrades a writer, or upgrades a reader if it is alone. Returns what happened, too.
+    pub(crate) async fn converted(self) -> Result<(Self, &'static str), LockError> {
+        Ok(match self {
+            Self::Write(guard) => {
+                let reader = guard.downgrade().await?;
+                (Self::Read(reader), "conversions: downgraded")
+            }
+            Self::Read(guard) => match guard.try_upgrade().await? {
+                Upgrade::Upgraded(writer) => (Self::Write(writer), "conversions: upgraded"),
+                Upgrade::Refused(reader) => (Self::Read(reader), "conversions: refused"),
+            },
+            other => unreachable!("no conversion of a guard by {}", other.token()),
+        })
+    }
+
+    /// Returns the share of the [capacity](Recipe::capacity) that it takes.
+    pub(crate) fn weight(&self) -> u32 {
+        match self {
+            Self::Mutex(_) | Self::Leadership(_) | Self::Read(_) | Self::Batch(_) => 1,
+            Self::Write(_) => u32::MAX,
+            Self::Permit(permit) => permit.count(),
+        }
+    }
+
+    /// Returns true if several may have the right at once, so that their tokens are in no order.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Permit(_))
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        match self {
+            Self::Mutex(guard) => LockGuard::is_held(guard),
+            Self::Read(guard) => LockGuard::is_held(guard),
+            Self::Write(guard) => LockGuard::is_held(guard),
+            Self::Permit(guard) => LockGuard::is_held(guard),
+            Self::Leadership(guard) => LockGuard::is_held(guard),
+            Self::Batch(guard) => LockGuard::is_held(guard),
+        }
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        match self {
+            Self::Mutex(guard) => LockGuard::fencing_token(guard),
+            Self::Read(guard) => LockGuard::fencing_token(guard),
+            Self::Write(guard) => LockGuard::fencing_token(guard),
+            Self::Permit(guard) => LockGuard::fencing_token(guard),
+            Self::Leadership(guard) => LockGuard::fencing_token(guard),
+            Self::Batch(guard) => LockGuard::fencing_token(guard),
+        }
+    }
+
+    /// Releases it. The release goes on if the future is dropped.
+    pub(crate) async fn release(self) -> Result<(), LockError> {
+        match self {
+            Self::Mutex(guard) => LockGuard::release(guard).await,
+            Self::Read(guard) => LockGuard::release(guard).await,
+            Self::Write(guard) => LockGuard::release(guard).await,
+            Self::Permit(guard) => LockGuard::release(guard).await,
+            Self::Leadership(guard) => LockGuard::release(guard).await,
+            Self::Batch(guard) => LockGuard::release(guard).await,
+        }
+    }
+}

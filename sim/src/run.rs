@@ -1,0 +1,440 @@
+//! One run: a server, its clients and their faults, by one seed.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Once;
+use std::time::Duration;
+
+use lockkeeper::{Client, ConnectOptions};
+use lockkeeper_store::simulation::{self, Disk, ServerHost, Time};
+use tokio::runtime::Builder;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::crew::{Crew, Work};
+use crate::faults::{Operator, SERVER, calm};
+use crate::history::History;
+use crate::recipe::Recipe;
+use crate::resource::Resource;
+use crate::watchman::Watchman;
+use crate::world::{Random, Tally, World, drifting};
+
+/// Outcome of a run.
+pub(crate) struct Outcome {
+    pub(crate) violation: Option<String>,
+    pub(crate) story: Vec<String>,
+    pub(crate) tally: Tally,
+}
+
+/// Longest time, in virtual time, that everything takes once the faults have ended.
+const PATIENCE: Duration = Duration::from_secs(2_000);
+
+/// Size of a run: each is an upper limit of what the seed draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) clients: u64,
+    /// Waits of each task of a client.
+    pub(crate) turns: u64,
+    /// Length of the time with faults, in seconds.
+    pub(crate) faults_s: u64,
+    pub(crate) sabotage: Option<Sabotage>,
+}
+
+/// Mistake of the first task, by which a check is seen to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests make mistakes"))]
+pub(crate) enum Sabotage {
+    /// It waits for another lock than that of its resource.
+    WrongLock,
+    /// It leaves an entry in the queue.
+    LeavesAnEntry,
+    /// It never lets go.
+    NeverLetsGo,
+    /// It acknowledges a write that was not made.
+    InventsAWrite,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            clients: u64::MAX,
+            turns: u64::MAX,
+            faults_s: u64::MAX,
+            sabotage: None,
+        }
+    }
+
+    /// Returns smaller plans, of which one may fail as well.
+    fn smaller(self, largest: Self) -> impl Iterator<Item = Self> {
+        let now = Self {
+            clients: self.clients.min(largest.clients),
+            turns: self.turns.min(largest.turns),
+            faults_s: self.faults_s.min(largest.faults_s),
+            ..self
+        };
+        [
+            Self {
+                clients: now.clients / 2,
+                ..now
+            },
+            Self {
+                turns: now.turns / 2,
+                ..now
+            },
+            Self {
+                faults_s: now.faults_s / 2,
+                ..now
+            },
+            Self {
+                clients: now.clients.saturating_sub(1),
+                ..now
+            },
+            Self {
+                turns: now.turns.saturating_sub(1),
+                ..now
+            },
+            Self {
+                faults_s: now.faults_s * 3 / 4,
+                ..now
+            },
+        ]
+        .into_iter()
+        .filter(move |plan| *plan != now && plan.clients > 0 && plan.turns > 0)
+    }
+
+    /// Returns the smallest plan found that fails, from one that does.
+    pub(crate) fn shrunk(self) -> Self {
+        let mut smallest = self;
+        while let Some(smaller) = smallest
+            .smaller(MOST)
+            .find(|plan| run(*plan).violation.is_some())
+        {
+            smallest = smaller;
+        }
+        smallest
+    }
+}
+
+/// The most that a seed draws.
+const MOST: Plan = Plan {
+    seed: 0,
+    clients: 5,
+    turns: 39,
+    faults_s: 119,
+    sabotage: None,
+};
+
+thread_local! {
+    /// The first panic of a run: those of tasks go no further than their tasks.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Has panics noted instead of printed.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            PANIC.with_borrow_mut(|first| {
+                first.get_or_insert_with(|| panic.to_string());
+            });
+        }));
+    });
+}
+
+/// Runs a plan.
+pub(crate) fn run(plan: Plan) -> Outcome {
+    note_panics();
+    PANIC.take();
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    let runtime = runtime.expect("a runtime without IO needs nothing of the system");
+    let mut world = None;
+    // What it unwinds through is dropped: only the world is looked at again.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let local = LocalSet::new();
+        local.block_on(&runtime, async {
+            let simulation = Simulation::new(plan);
+            world = Some(simulation.world.clone());
+            simulation.run().await;
+        });
+    }));
+    let panic = PANIC.take();
+    let Some(world) = world else {
+        return Outcome {
+            violation: panic,
+            story: Vec::new(),
+            tally: Tally::default(),
+        };
+    };
+    if let Some(panic) = panic {
+        world.violate(format_args!("panic: {panic}"));
+    }
+    Outcome {
+        violation: world.violation(),
+        story: world.story(),
+        tally: world.tally(),
+    }
+}
+
+/// A run: the server and its operator, and everything that the clients are made of.
+struct Simulation {
+    plan: Plan,
+    world: World,
+    random: Random,
+    operator: Operator,
+    history: Rc<History>,
+}
+
+impl Simulation {
+    fn new(plan: Plan) -> Self {
+        let mut random = Random(plan.seed);
+        let time = Time::new();
+        let network = simulation::network(random.next(), calm(), &time);
+        let (clocks_keep_margin, holders_are_removed) = (!random.once_in(10), random.once_in(6));
+        let world = World::new(
+            time.clone(),
+            network.clone(),
+            clocks_keep_margin,
+            holders_are_removed,
+        );
+        if !world.clocks_keep_margin() {
+            world.count("clocks beyond the margin");
+        }
+        let clock = drifting(&world, &mut random);
+        let disk = Disk::default();
+        let host = ServerHost::new(SERVER, &network, &disk, &clock, &time, random.next());
+        let crews = 0..random.within(2..6).min(plan.clients);
+        let resources = (0..random.within(1..4)).map(|number| {
+            let (path, recipe) = (format!("/lock-{number}"), Recipe::draw(&mut random));
+            world.tell(format_args!("{path} is a {recipe:?}"));
+            Rc::new(Resource::new(&world, &path, recipe))
+        });
+        let resources: Vec<_> = resources.collect();
+        let history = Rc::new(History::new(&world));
+        let operator = Operator {
+            world: world.clone(),
+            random: random.fork(),
+            host,
+            crews: crews
+                .map(|number| Rc::new(Crew::new(&world, number)))
+                .collect(),
+            resources,
+            history: history.clone(),
+            backup: None,
+            changes_options: random.once_in(2),
+        };
+        Self {
+            plan,
+            world,
+            random,
+            operator,
+            history,
+        }
+    }
+
+    async fn run(mut self) {
+        self.operator.start().await;
+        let faults_s = self.random.within(10..120).min(self.plan.faults_s);
+        let mut crews = self.crews();
+        let resources = self.operator.resources.clone();
+        let watchman = self.watchman();
+        let Self {
+            world,
+            operator,
+            history,
+            ..
+        } = self;
+        let work = async {
+            let operating = operator.run(Duration::from_secs(faults_s));
+            // It keeps the server running.
+            let _operator = operating.await;
+            world.time().sync();
+            let mut clients = Vec::new();
+            let done = async {
+                while let Some(client) = crews.join_next().await {
+                    clients.extend(client.ok());
+                }
+            };
+            if tokio::time::timeout(PATIENCE, done).await.is_err() {
+                world.violate("progress: somebody still waits long after all faults have ended");
+                return;
+            }
+            history.check();
+            if let Some(client) = inspector(&world).await {
+                for resource in &resources {
+                    check_empty(&world, &client, resource).await;
+                    resource.register.check_all_watches(&client).await;
+                }
+            }
+            if let Some(watchman) = watchman {
+                watchman.check().await;
+            }
+            for client in clients {
+                let _ = client.close().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = world.violated() => {}
+        }
+        summarize(&world);
+    }
+
+    /// Starts a warden, in some of the runs.
+    fn watchman(&mut self) -> Option<Watchman> {
+        let is_there = self.world.holders_are_removed() || self.random.once_in(3);
+        let (resources, random) = (&self.operator.resources, self.random.fork());
+        is_there.then(|| Watchman::start(&self.world, resources, random))
+    }
+
+    /// Starts the clients.
+    fn crews(&mut self) -> JoinSet<Client> {
+        let mut crews = JoinSet::new();
+        for crew in self.operator.crews.clone() {
+            let work = Work {
+                random: self.random.fork(),
+                resources: self.operator.resources.clone(),
+                history: self.history.clone(),
+                turns: self.plan.turns,
+                sabotage: self.plan.sabotage.filter(|_| crews.is_empty()),
+            };
+            crews.spawn_local(crew.run(work));
+        }
+        crews
+    }
+}
+
+/// Connects a client that looks at what is left, once all faults have ended. A store that was restored or copied keeps new
+/// sessions waiting for the longest timeout.
+async fn inspector(world: &World) -> Option<Client> {
+    let clock = world.time().clock(0);
+    let limit = world.time().elapsed() + Duration::from_secs(120);
+    loop {
+        let (network, options) = (world.network(), ConnectOptions::new());
+        match simulation::connect(network, ("inspector", SERVER), &clock, options).await {
+            Ok(client) => return Some(client),
+            Err(error) if world.time().elapsed() > limit => {
+                world.violate(format_args!("progress: nobody can connect: {error}"));
+                return None;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Fails unless the queues are empty within a while: clean-ups may still be under way, and a session that nobody has any
+/// more has its timeout.
+async fn check_empty(world: &World, client: &Client, resource: &Resource) {
+    let limit = world.time().elapsed() + Duration::from_secs(120);
+    for path in resource.recipe.queues(&resource.path) {
+        loop {
+            let names = match client.session().await {
+                Ok(session) => session.get_children(&path.parse().expect("a path")).await,
+                Err(error) => Err(error),
+            };
+            match names {
+                Ok((names, _)) if names.is_empty() => break,
+                Err(lockkeeper::Error::NoNode { .. }) => break,
+                left if world.time().elapsed() > limit => {
+                    // Without the names, which have random ids.
+                    let left = left.map(|(names, _)| names.len());
+                    let left = left.map_or("is out of reach".to_owned(), |left| {
+                        format!("has {left} entries")
+                    });
+                    return world.violate(format_args!("left behind: {path} {left}"));
+                }
+                _ => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+}
+
+fn summarize(world: &World) {
+    let counts = world.network().counts();
+    for (what, by) in [
+        ("network: connections", counts.connections),
+        ("network: refused", counts.refused),
+        ("network: pieces", counts.pieces),
+        ("network: pieces lost", counts.lost),
+        ("network: writes split", counts.split),
+        ("network: connections cut", counts.cut),
+        ("network: pieces held", counts.held),
+        ("virtual seconds", world.time().elapsed().as_secs()),
+    ] {
+        world.count_many(what, by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small(seed: u64) -> Plan {
+        Plan {
+            turns: 8,
+            faults_s: 30,
+            ..Plan::new(seed)
+        }
+    }
+
+    #[test]
+    fn no_seed_breaks_a_promise_and_each_fault_happens() {
+        let seeds = match std::env::var_os("LOCKKEEPER_FULL") {
+            Some(_) => 600,
+            None => 60,
+        };
+        let mut total = Tally::default();
+        for seed in 0..seeds {
+            let outcome = run(small(seed));
+            let story = outcome.story.join("\n");
+            assert_eq!(outcome.violation, None, "seed {seed}:\n{story}");
+            total.add(&outcome.tally);
+        }
+        assert_eq!(total.missing(), Vec::<&str>::new(), "{total}");
+    }
+
+    #[test]
+    fn a_seed_tells_the_same_story_again() {
+        for seed in 0..10 {
+            let (first, second) = (run(small(seed)), run(small(seed)));
+            assert_eq!(first.story, second.story, "seed {seed}");
+            assert_eq!(first.tally, second.tally, "seed {seed}");
+        }
+    }
+
+    /// Returns the first violation that a mistake leads to.
+    fn caught(sabotage: Sabotage) -> (Plan, String) {
+        let plans = (0..40).map(|seed| Plan {
+            sabotage: Some(sabotage),
+            ..small(seed)
+        });
+        let mut violations = plans.filter_map(|plan| Some((plan, run(plan).violation?)));
+        violations.next().expect("some seed notices")
+    }
+
+    #[test]
+    fn a_mistake_is_caught_by_the_check_that_is_meant_for_it() {
+        for (sabotage, check) in [
+            (Sabotage::WrongLock, "exclusion: "),
+            (Sabotage::LeavesAnEntry, "left behind: "),
+            (Sabotage::NeverLetsGo, "progress: "),
+            (Sabotage::InventsAWrite, "linearizability: "),
+        ] {
+            let (_, violation) = caught(sabotage);
+            assert!(violation.starts_with(check), "{sabotage:?}: {violation}");
+        }
+    }
+
+    #[test]
+    fn a_failing_run_is_shrunk() {
+        let (plan, _) = caught(Sabotage::LeavesAnEntry);
+        let shrunk = plan.shrunk();
+        assert!(run(shrunk).violation.is_some());
+        assert_eq!((shrunk.clients, shrunk.turns), (1, 1), "{shrunk:?}");
+    }
+}

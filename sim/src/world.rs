@@ -1,0 +1,212 @@
+//! [`World`]: everything that the tasks of a run share: time, network, randomness, counts, and the story so far.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use lockkeeper::Clock;
+use lockkeeper_store::simulation::{Network, Time};
+use tokio::sync::Notify;
+
+pub(crate) use crate::random::Random;
+
+/// Counts of a run, or of all runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    pub(crate) fn count(&mut self, what: &'static str, by: u64) {
+        *self.0.entry(what).or_default() += by;
+    }
+
+    fn has(&self, what: &str) -> bool {
+        self.0.get(what).is_some_and(|count| *count > 0)
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (what, by) in &other.0 {
+            self.count(what, *by);
+        }
+    }
+}
+
+/// The faults and the ways of recovery that runs must have seen, all together.
+#[cfg(test)]
+const EXPECTED: [&str; 37] = [
+    "backups",
+    "batches of locks",
+    "clocks beyond the margin",
+    "conversions: downgraded",
+    "conversions: lost",
+    "conversions: refused",
+    "conversions: upgraded",
+    "fault: backup restored",
+    "fault: client killed",
+    "fault: client stopped",
+    "fault: server stopped",
+    "fault: server moved",
+    "fault: connections reset",
+    "fault: disk fails",
+    "fault: partition",
+    "fault: power lost",
+    "fault: power lost after the disk failed",
+    "fault: power lost within a write",
+    "fault: server killed",
+    "fault: server restarted",
+    "grants that were lost",
+    "history: calls of unknown outcome",
+    "network: connections cut",
+    "network: pieces held",
+    "network: pieces lost",
+    "network: refused",
+    "network: writes split",
+    "register: writes of unknown outcome",
+    "register: watches fired",
+    "register: writes overtaken",
+    "server starts",
+    "waits given up",
+    "waits that ended with their session",
+    "waits without a server",
+    "warden: overdue holders seen",
+    "warden: overdue holders removed",
+    "writes refused by their tokens",
+];
+
+#[cfg(test)]
+impl Tally {
+    /// Returns what never happened.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        EXPECTED
+            .into_iter()
+            .filter(|what| !self.has(what))
+            .collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, count) in &self.0 {
+            writeln!(f, "{what:<32} {count:>12}")?;
+        }
+        Ok(())
+    }
+}
+
+/// State that the tasks of one run share.
+#[derive(Clone)]
+pub(crate) struct World(Rc<Inner>);
+
+/// Largest difference of a clock's rate, in microseconds a second: quartz has less than 100.
+const DRIFT_PPM: u64 = 500;
+
+/// The same beyond all margins.
+const WILD_DRIFT_PPM: u64 = 300_000;
+
+/// Creates the clock of a host, with a rate of its own.
+pub(crate) fn drifting(world: &World, random: &mut Random) -> Clock {
+    let most = match world.clocks_keep_margin() {
+        true => DRIFT_PPM,
+        false => WILD_DRIFT_PPM,
+    };
+    let drift = random.within(0..2 * most).cast_signed();
+    world.time().clock(drift - most.cast_signed())
+}
+
+struct Inner {
+    clocks_keep_margin: bool,
+    holders_are_removed: bool,
+    time: Time,
+    network: Network,
+    tally: RefCell<Tally>,
+    story: RefCell<Vec<String>>,
+    violation: RefCell<Option<String>>,
+    violated: Notify,
+}
+
+impl World {
+    pub(crate) fn new(
+        time: Time,
+        network: Network,
+        clocks_keep_margin: bool,
+        holders_are_removed: bool,
+    ) -> Self {
+        Self(Rc::new(Inner {
+            clocks_keep_margin,
+            holders_are_removed,
+            time,
+            network,
+            tally: RefCell::default(),
+            story: RefCell::default(),
+            violation: RefCell::default(),
+            violated: Notify::new(),
+        }))
+    }
+
+    /// Returns false where clocks run so differently that only tokens protect.
+    pub(crate) fn clocks_keep_margin(&self) -> bool {
+        self.0.clocks_keep_margin
+    }
+
+    /// Returns true if a warden removes overdue holders, who may not hear of it at once.
+    pub(crate) fn holders_are_removed(&self) -> bool {
+        self.0.holders_are_removed
+    }
+
+    /// Returns true if no two may believe to hold at once. Otherwise only tokens protect.
+    pub(crate) fn beliefs_exclude(&self) -> bool {
+        self.0.clocks_keep_margin && !self.0.holders_are_removed
+    }
+
+    pub(crate) fn time(&self) -> &Time {
+        &self.0.time
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.0.network
+    }
+
+    pub(crate) fn count(&self, what: &'static str) {
+        self.0.tally.borrow_mut().count(what, 1);
+    }
+
+    pub(crate) fn count_many(&self, what: &'static str, by: u64) {
+        self.0.tally.borrow_mut().count(what, by);
+    }
+
+    /// Returns true if it was counted.
+    pub(crate) fn has_happened(&self, what: &str) -> bool {
+        self.0.tally.borrow().has(what)
+    }
+
+    /// Adds an event to the story.
+    pub(crate) fn tell(&self, event: impl fmt::Display) {
+        let at = self.0.time.elapsed().as_secs_f64();
+        self.0.story.borrow_mut().push(format!("{at:>9.3} {event}"));
+    }
+
+    /// Records that a promise was broken: the run ends.
+    pub(crate) fn violate(&self, what: impl fmt::Display) {
+        self.tell(format_args!("VIOLATION {what}"));
+        let mut violation = self.0.violation.borrow_mut();
+        violation.get_or_insert_with(|| what.to_string());
+        self.0.violated.notify_one();
+    }
+
+    /// Waits until a promise is broken.
+    pub(crate) async fn violated(&self) {
+        self.0.violated.notified().await;
+    }
+
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.0.violation.borrow().clone()
+    }
+
+    pub(crate) fn story(&self) -> Vec<String> {
+        self.0.story.borrow().clone()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.0.tally.borrow().clone()
+    }
+}

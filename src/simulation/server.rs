@@ -1,0 +1,290 @@
+//! [`ServerHost`]: a machine with a disk and a server, which can be killed, lose its power, and start again.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use super::Time;
+use crate::clock::Clock;
+use crate::engine::{Store, StoreOptions};
+use crate::error::{Error, Result};
+use crate::log::{self, Boot, Faults, SimDisk, StepWriter, backup};
+use crate::server::{Server, ServerOptions};
+use crate::simnet::Network;
+use crate::splitmix::Random;
+
+/// A disk. A clone is the same disk.
+#[derive(Clone, Default)]
+pub struct Disk(SimDisk);
+
+/// Faults of a disk, each once in so many calls; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFaults {
+    /// A write fails.
+    pub write_error_every: u64,
+    /// A write takes a part of its bytes, and fails.
+    pub short_write_every: u64,
+    /// A sync fails.
+    pub sync_error_every: u64,
+    /// The bytes that are left on the disk.
+    pub room_bytes: Option<u64>,
+}
+
+impl Disk {
+    /// Injects faults from now on, by a plan that `seed` decides.
+    pub fn fail(&self, seed: u64, faults: DiskFaults) {
+        let faults = Faults {
+            write_error_every: faults.write_error_every,
+            short_write_every: faults.short_write_every,
+            sync_error_every: faults.sync_error_every,
+            room_bytes: faults.room_bytes,
+        };
+        self.0.fail(seed, faults);
+    }
+
+    /// Returns the numbers of writes and of syncs so far.
+    pub fn counts(&self) -> (u64, u64) {
+        self.0.counts()
+    }
+}
+
+/// A backup of a store.
+pub struct Backup(SimDisk);
+
+/// A machine with a disk and a server. Dropping it kills the server.
+pub struct ServerHost {
+    pub(super) name: String,
+    network: Network,
+    disk: Disk,
+    clock: Clock,
+    time: Time,
+    random: Random,
+    running: Option<Running>,
+}
+
+/// A server's process.
+struct Running {
+    store: Store,
+    boot: Boot,
+    server: Server,
+    writer: Arc<Mutex<Option<StepWriter>>>,
+    writing: JoinHandle<()>,
+}
+
+impl ServerHost {
+    /// Returns a machine without a running server.
+    pub fn new(
+        name: &str,
+        network: &Network,
+        disk: &Disk,
+        clock: &Clock,
+        time: &Time,
+        seed: u64,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            network: network.clone(),
+            disk: disk.clone(),
+            clock: clock.clone(),
+            time: time.clone(),
+            random: Random(seed),
+            running: None,
+        }
+    }
+
+    /// Starts the server, whose log takes this time for each batch.
+    ///
+    /// # Errors
+    /// Those of [`Store::file`].
+    pub async fn start(&mut self, options: &StoreOptions, pace: Range<Duration>) -> Result<()> {
+        self.kill();
+        let boot = Boot::new(&self.disk.0);
+        let disk: Arc<dyn log::Disk> = Arc::new(boot.clone());
+        let options = options.clone().clock(self.clock.clone());
+        self.clock
+            .sleep(Store::wait_to_open(&*disk, &options)?)
+            .await;
+        let (store, parts) = Store::on_disk(&disk, &options)?;
+        let writer = Arc::new(Mutex::new(Some(StepWriter::new(parts).on(&boot))));
+        let writing = Writing {
+            writer: writer.clone(),
+            disk,
+            time: self.time.clone(),
+            clock: self.clock.clone(),
+            random: Random(self.random.next()),
+            pace,
+        };
+        let accepting = self.network.listen(&self.name);
+        let server = Server::simulated(&store, ServerOptions::new(), accepting);
+        let server = server.map_err(|error| Error::Protocol(error.to_string()))?;
+        self.running = Some(Running {
+            store,
+            boot,
+            server,
+            writer,
+            writing: tokio::spawn(writing.run()),
+        });
+        Ok(())
+    }
+
+    /// Returns the machine's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Returns the machine's disk.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Makes a backup, of a server that may be running.
+    ///
+    /// # Errors
+    /// Those of [`disk::backup`](crate::disk::backup).
+    pub fn backup(&self) -> Result<Backup> {
+        let backup = SimDisk::new();
+        // As it is read from another process: the disk's own faults are those of the server's calls.
+        backup::backup_on(&self.disk.0.copy(), &backup, self.clock.unix_ms())?;
+        Ok(Backup(backup))
+    }
+
+    /// Puts a backup onto a new disk of the machine, whose server is killed before.
+    ///
+    /// # Errors
+    /// Those of [`disk::restore`](crate::disk::restore).
+    pub fn restore(&mut self, backup: &Backup) -> Result<()> {
+        self.kill();
+        let disk = SimDisk::new();
+        backup::restore_on(&backup.0, &disk, self.clock.unix_ms())?;
+        self.disk = Disk(disk);
+        Ok(())
+    }
+
+    /// Continues on another machine, with a copy of the disk and another clock. The server is killed before, if it runs.
+    pub fn move_to(&mut self, clock: &Clock) {
+        self.kill();
+        self.disk = Disk(self.disk.0.copy());
+        self.clock = clock.clone();
+    }
+
+    /// Returns the store of the running server.
+    pub fn store(&self) -> Option<&Store> {
+        self.running.as_ref().map(|running| &running.store)
+    }
+
+    /// Returns true if no server runs, or if it acknowledges nothing any more because its disk has failed.
+    pub fn is_down(&self) -> bool {
+        self.store()
+            .is_none_or(|store| store.log_failure().is_some())
+    }
+
+    /// Kills the server: what the system has taken stays, and the connections are reset.
+    pub fn kill(&mut self) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        self.network.stop_listening(&self.name);
+        running.end();
+        self.network.reset(&self.name);
+    }
+
+    /// Has the power fail after so many more changes of the disk, which may be in the midst of a write: from then on the
+    /// disk takes nothing, and [`crash`](Self::crash) must follow.
+    pub fn crash_within(&self, changes: u64) {
+        if let Some(running) = &self.running {
+            running.boot.fail_after(changes);
+        }
+    }
+
+    /// Returns true if the power has failed.
+    pub fn is_without_power(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.boot.is_off())
+    }
+
+    /// Fails the power: what was not synced is lost, or not, as a seed decides.
+    pub fn crash(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.network.stop_listening(&self.name);
+            running.end();
+        }
+        self.disk.0.crash(self.random.next());
+        // Its kernel knows of no connection once it is up again.
+        self.network.reset(&self.name);
+    }
+
+    /// Stops the server in order.
+    pub async fn shutdown(&mut self) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        self.network.stop_listening(&self.name);
+        let Running {
+            store,
+            server,
+            writer,
+            writing,
+            boot: _,
+        } = running;
+        server.shutdown().await;
+        writing.abort();
+        drop(store);
+        if let Some(writer) = writer.lock().take() {
+            writer.close();
+        }
+    }
+}
+
+impl Drop for ServerHost {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Running {
+    fn end(self) {
+        self.writing.abort();
+        // Nothing more reaches the disk, whoever still has the store.
+        drop(self.writer.lock().take());
+    }
+}
+
+/// The threads of a log.
+struct Writing {
+    writer: Arc<Mutex<Option<StepWriter>>>,
+    disk: Arc<dyn log::Disk>,
+    time: Time,
+    clock: Clock,
+    random: Random,
+    pace: Range<Duration>,
+}
+
+/// Batches between two snapshots, on average.
+const BATCHES_PER_SNAPSHOT: u64 = 200;
+
+impl Writing {
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(self.random.within(&self.pace)).await;
+            self.time.sync();
+            if self.time.is_stopped(&self.clock) {
+                continue;
+            }
+            let mut writer = self.writer.lock();
+            let Some(writer) = writer.as_mut() else {
+                return;
+            };
+            let mut has_written = false;
+            while writer.make_room() || writer.write() {
+                has_written = true;
+            }
+            if has_written && self.random.next().is_multiple_of(BATCHES_PER_SNAPSHOT) {
+                // A disk that fails has no snapshot, and its store goes on without.
+                let _ = writer.snapshot(&*self.disk);
+            }
+        }
+    }
+}
