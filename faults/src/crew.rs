@@ -1,0 +1,223 @@
+//! [`Crew`]: the processes of workers, and the checker that hears them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::checks::{Belief, Checker, WorkerId};
+use crate::process::Process;
+use crate::report::Report;
+
+/// A worker's process.
+struct Worker {
+    id: WorkerId,
+    process: Process,
+    stdin: Arc<Mutex<ChildStdin>>,
+    heard: Arc<Heard>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// State of a worker, as its reports tell.
+#[derive(Default)]
+struct Heard {
+    is_ready: AtomicBool,
+    /// Number of tasks that are done.
+    done: AtomicUsize,
+    /// Its end is no surprise.
+    may_end: AtomicBool,
+}
+
+/// Kind of a worker: its program, and its number of tasks.
+pub(crate) struct Kind {
+    pub(crate) belief: Belief,
+    pub(crate) tasks: usize,
+    /// Returns the command of a worker, by its number and life.
+    pub(crate) command: Box<dyn Fn(usize, u32) -> Command>,
+}
+
+pub(crate) struct Crew {
+    kinds: Vec<Kind>,
+    workers: Vec<Worker>,
+    checker: Arc<Mutex<Checker>>,
+}
+
+impl Crew {
+    /// Starts a worker of each kind. The number of a worker is its place.
+    pub(crate) fn start(kinds: Vec<Kind>, checker: Arc<Mutex<Checker>>) -> std::io::Result<Self> {
+        let mut crew = Self {
+            kinds,
+            workers: Vec::new(),
+            checker,
+        };
+        for number in 0..crew.kinds.len() {
+            let worker = crew.spawn(number, 0)?;
+            crew.workers.push(worker);
+        }
+        Ok(crew)
+    }
+
+    fn spawn(&self, number: usize, life: u32) -> std::io::Result<Worker> {
+        let kind = &self.kinds[number];
+        let id = WorkerId {
+            number,
+            life,
+            belief: kind.belief,
+        };
+        let mut command = (kind.command)(number, life);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command)?;
+        let stdin = Arc::new(Mutex::new(process.stdin()));
+        let stdout = process.stdout();
+        let heard = Arc::<Heard>::default();
+        let hearing = (self.checker.clone(), stdin.clone(), heard.clone());
+        let reader = std::thread::spawn(move || {
+            let (checker, stdin, heard) = hearing;
+            hear(id, stdout, &checker, &stdin, &heard);
+        });
+        Ok(Worker {
+            id,
+            process,
+            stdin,
+            heard,
+            reader: Some(reader),
+        })
+    }
+
+    /// Waits until all workers are connected. Returns false if one is not.
+    pub(crate) fn are_ready_within(&self, limit: Duration) -> bool {
+        let is_ready = |worker: &Worker| worker.heard.is_ready.load(Ordering::Relaxed);
+        waited(limit, || self.workers.iter().all(is_ready))
+    }
+
+    /// Number of workers.
+    pub(crate) fn count(&self) -> usize {
+        self.workers.len()
+    }
+
+    pub(crate) fn stop(&self, number: usize) {
+        self.workers[number].process.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self, number: usize) {
+        self.workers[number].process.signal(Signal::CONT);
+    }
+
+    pub(crate) fn kill(&mut self, number: usize) {
+        end(&mut self.workers[number]);
+    }
+
+    /// Starts a worker that was killed.
+    pub(crate) fn restart(&mut self, number: usize) -> std::io::Result<()> {
+        let life = self.workers[number].id.life + 1;
+        self.workers[number] = self.spawn(number, life)?;
+        Ok(())
+    }
+
+    /// Has each task do a last turn, and waits for all. Returns the workers that do not come to an end.
+    pub(crate) fn finish_within(&self, limit: Duration) -> Vec<String> {
+        for worker in &self.workers {
+            tell(&worker.stdin, "finish");
+        }
+        let open = |worker: &&Worker| {
+            let tasks = self.kinds[worker.id.number].tasks;
+            worker.heard.done.load(Ordering::Relaxed) < tasks
+        };
+        waited(limit, || self.workers.iter().find(open).is_none());
+        let late = self.workers.iter().filter(open);
+        late.map(|worker| worker.id.to_string()).collect()
+    }
+
+    /// Ends all workers, and hears what is left of their reports.
+    pub(crate) fn end(&mut self) {
+        self.workers.iter_mut().for_each(end);
+    }
+}
+
+fn end(worker: &mut Worker) {
+    worker.heard.may_end.store(true, Ordering::Relaxed);
+    worker.process.kill();
+    if let Some(reader) = worker.reader.take() {
+        let _ = reader.join();
+    }
+}
+
+/// Waits for a condition. Returns false if it does not come true.
+pub(crate) fn waited(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if began.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Hears a worker's reports until it ends.
+fn hear(
+    id: WorkerId,
+    stdout: impl Read,
+    checker: &Mutex<Checker>,
+    stdin: &Mutex<ChildStdin>,
+    heard: &Heard,
+) {
+    let mut lines = BufReader::new(stdout);
+    let mut line = String::new();
+    // The last line of one that is killed may be cut short.
+    while lines
+        .read_line(&mut line)
+        .is_ok_and(|_| line.ends_with('\n'))
+    {
+        match line.trim_end().parse() {
+            Ok(report) => take(id, report, checker, stdin, heard),
+            Err(why) => locked(checker).violate(format!("error: {id} says {line:?}: {why}")),
+        }
+        line.clear();
+    }
+    if !heard.may_end.load(Ordering::Relaxed) {
+        locked(checker).violate(format!("error: {id} has ended"));
+    }
+}
+
+fn take(
+    id: WorkerId,
+    report: Report,
+    checker: &Mutex<Checker>,
+    stdin: &Mutex<ChildStdin>,
+    heard: &Heard,
+) {
+    match &report {
+        Report::Ready => heard.is_ready.store(true, Ordering::Relaxed),
+        Report::Done => {
+            heard.done.fetch_add(1, Ordering::Relaxed);
+        }
+        _ => {}
+    }
+    let grant = match &report {
+        Report::Use { grant } => *grant,
+        _ => 0,
+    };
+    let answer = locked(checker).hear(id, report);
+    match answer {
+        Some(true) => tell(stdin, &format!("used {grant} admitted")),
+        Some(false) => tell(stdin, &format!("used {grant} refused")),
+        None => {}
+    }
+}
+
+fn tell(stdin: &Mutex<ChildStdin>, words: &str) {
+    let line = format!("{words}\n");
+    // One that is killed hears nothing.
+    let _ = stdin.lock().unwrap().write_all(line.as_bytes());
+}
+
+pub(crate) fn locked(checker: &Mutex<Checker>) -> MutexGuard<'_, Checker> {
+    checker.lock().unwrap()
+}

@@ -1,0 +1,140 @@
+//! [`Disk`]: the folder of a server, whose disk can be filled.
+//!
+//! It is a small tmpfs in a mount namespace that this program alone has, so nothing is left mounted. Where the system grants
+//! none, a full disk is a limit of the size of the server's files.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process::Process;
+
+/// Tells this program that it has a namespace.
+const NAMESPACE: &str = "LOCKKEEPER_FAULTS_NAMESPACE";
+
+/// Enters a mount namespace of its own, by starting this program again in this very process. Returns if there is none.
+pub(crate) fn enter_namespace() {
+    if std::env::var_os(NAMESPACE).is_some() {
+        return;
+    }
+    let as_root = rustix::process::geteuid().is_root();
+    let options: &[&str] = match as_root {
+        true => &["--mount"],
+        false => &["--user", "--map-root-user", "--mount"],
+    };
+    let mut probe = Command::new("unshare");
+    probe.args(options).arg("true").stderr(Stdio::null());
+    let is_granted = probe.status().is_ok_and(|status| status.success());
+    if let (true, Ok(program)) = (is_granted, std::env::current_exe()) {
+        let mut again = Command::new("unshare");
+        again.args(options).arg("--").arg(program);
+        let error = again
+            .args(std::env::args_os().skip(1))
+            .env(NAMESPACE, "1")
+            .exec();
+        println!("no namespace of mounts: {error}");
+    }
+}
+
+/// A folder on a disk that can be full.
+pub(crate) struct Disk {
+    path: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    Tmpfs,
+    /// The size of files is limited.
+    Limited,
+}
+
+impl Disk {
+    /// Creates the folder.
+    pub(crate) fn new(path: &Path, mebibytes: u64) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let is_private = std::env::var_os(NAMESPACE).is_some();
+        let size = format!("size={mebibytes}m,mode=700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path);
+        mount.stderr(Stdio::null());
+        let is_mounted = is_private && mount.status().is_ok_and(|status| status.success());
+        Ok(Self {
+            path: path.to_owned(),
+            kind: match is_mounted {
+                true => Kind::Tmpfs,
+                false => Kind::Limited,
+            },
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns true if it can be full as a real one: a server that has the room for its next writes goes on.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self.kind, Kind::Tmpfs)
+    }
+
+    /// Returns the way in which it is filled.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.kind {
+            Kind::Tmpfs => "a tmpfs that is filled",
+            Kind::Limited => "a limit of files' sizes, for lack of the right to mount",
+        }
+    }
+
+    /// Leaves no room for the server.
+    pub(crate) fn fill(&self, server: &Process) -> io::Result<()> {
+        match self.kind {
+            Kind::Limited => {
+                server.limit_files(Some(4096));
+                Ok(())
+            }
+            Kind::Tmpfs => {
+                let mut ballast = File::create(self.ballast())?;
+                for size in [1 << 20, 4096, 1] {
+                    let piece = vec![0; size];
+                    while write_all_or_nothing(&mut ballast, &piece)? {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes room again.
+    pub(crate) fn free(&self, server: &Process) {
+        match self.kind {
+            Kind::Limited => server.limit_files(None),
+            Kind::Tmpfs => {
+                let _ = fs::remove_file(self.ballast());
+            }
+        }
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if matches!(self.kind, Kind::Tmpfs) {
+            let _ = Command::new("umount")
+                .arg("--lazy")
+                .arg(&self.path)
+                .status();
+        }
+    }
+}
+
+/// Returns false once the disk is full.
+fn write_all_or_nothing(file: &mut File, bytes: &[u8]) -> io::Result<bool> {
+    match file.write_all(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
+        Err(error) => Err(error),
+    }
+}

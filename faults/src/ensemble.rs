@@ -1,0 +1,240 @@
+//! [`Ensemble`]: three ZooKeeper servers on loopback, with proxies on all ways between them and to their clients.
+
+mod links;
+mod member;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::runtime::Handle;
+
+use self::links::{Links, Silence};
+use self::member::{Member, Role};
+use crate::crew::waited;
+use crate::ports;
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::run::System;
+
+/// Number of servers.
+pub(crate) const SERVERS: usize = 3;
+
+/// The servers' `tickTime`, in milliseconds.
+const TICK_MS: u64 = 200;
+
+/// Time for a server to start, on a machine that is busy, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running ensemble. Its fields are dropped in this order.
+pub(crate) struct Ensemble {
+    members: Vec<Member>,
+    links: Links,
+    /// The proxies of each worker, one for each server.
+    proxies: Vec<Vec<Proxy>>,
+    hurt: Option<Hurt>,
+}
+
+/// A fault that is in force.
+enum Hurt {
+    Killed(Vec<usize>),
+    Stopped(usize),
+    CutOff,
+    FullDisk(usize),
+    Restarted,
+}
+
+impl Ensemble {
+    /// Starts the servers, for so many workers. Their programs are in `class_path`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start(
+        class_path: &str,
+        folder: &Path,
+        workers: usize,
+        mebibytes: u64,
+        runtime: &Handle,
+    ) -> io::Result<Self> {
+        let links = Links::start(runtime)?;
+        let member = |number| {
+            let folder = folder.join(format!("server-{}", number + 1));
+            Member::start(number, class_path, &folder, mebibytes, &links)
+        };
+        let members = (0..SERVERS).map(member).collect::<io::Result<Vec<_>>>()?;
+        println!("full disk: {}", members[0].disk.describe());
+        let proxies_of = |_| {
+            let servers = members.iter();
+            let proxy = |member: &Member| Proxy::start(runtime, ports::free(), member.client, None);
+            servers.map(proxy).collect::<io::Result<_>>()
+        };
+        let proxies = (0..workers).map(proxies_of).collect::<io::Result<_>>()?;
+        Ok(Self {
+            members,
+            links,
+            proxies,
+            hurt: None,
+        })
+    }
+
+    /// Returns the servers' addresses for a worker, as a list of ZooKeeper's clients.
+    pub(crate) fn hosts(&self, worker: usize) -> String {
+        let hosts = self.proxies[worker].iter();
+        let hosts: Vec<_> = hosts.map(|proxy| proxy.address().to_string()).collect();
+        hosts.join(",")
+    }
+
+    /// Returns the leader, or one of the followers.
+    fn pick(&self, wanted: Role, random: &mut Random) -> Result<usize, String> {
+        let of_role = |number: &usize| self.members[*number].role() == Some(wanted);
+        let found: Vec<_> = (0..SERVERS).filter(of_role).collect();
+        match found.len() as u64 {
+            0 => Err(format!("progress: no {wanted:?} among the servers")),
+            count => Ok(found[random.within(0..count) as usize]),
+        }
+    }
+
+    /// Restarts each server in order, once the others are well.
+    fn restart_all(&mut self) -> Result<String, String> {
+        for number in 0..SERVERS {
+            let server = &mut self.members[number];
+            server.process.signal(Signal::TERM);
+            if !server.process.has_ended_within(PATIENCE) {
+                return Err(format!("error: server {} does not end", number + 1));
+            }
+            server.start_again()?;
+            if !waited(PATIENCE, || self.is_well()) {
+                return Err(format!("error: server {} does not come back", number + 1));
+            }
+        }
+        Ok("all, one after the other".to_owned())
+    }
+
+    fn cut_off(&mut self, number: usize, random: &mut Random) -> String {
+        let silence = match random.within(0..4) {
+            0 => Silence::Outgoing,
+            1 => Silence::Incoming,
+            _ => Silence::Both,
+        };
+        self.links.cut_off(number, silence);
+        self.hurt = Some(Hurt::CutOff);
+        format!("server {}, {silence:?}", number + 1)
+    }
+
+    fn hurt_one(
+        &mut self,
+        number: usize,
+        how: &str,
+        random: &mut Random,
+    ) -> Result<String, String> {
+        let server = &mut self.members[number];
+        match how {
+            "killed" => {
+                server.process.kill();
+                self.hurt = Some(Hurt::Killed(vec![number]));
+            }
+            "stopped" => {
+                server.process.signal(Signal::STOP);
+                self.hurt = Some(Hurt::Stopped(number));
+            }
+            "cut off" => return Ok(self.cut_off(number, random)),
+            _ => {
+                let filled = server.disk.fill(&server.process);
+                filled.map_err(|error| format!("error: the disk cannot be filled: {error}"))?;
+                self.hurt = Some(Hurt::FullDisk(number));
+            }
+        }
+        Ok(format!("server {}", number + 1))
+    }
+}
+
+impl System for Ensemble {
+    fn kinds(&self) -> Vec<&'static str> {
+        vec![
+            "leader killed",
+            "leader stopped",
+            "leader cut off",
+            "leader on a full disk",
+            "follower killed",
+            "follower stopped",
+            "follower cut off",
+            "follower on a full disk",
+            "all killed",
+            "rolling restart",
+        ]
+    }
+
+    fn hurt(&mut self, kind: &'static str, random: &mut Random) -> Result<String, String> {
+        if let Some((role, how)) = kind.split_once(' ') {
+            let role = match role {
+                "leader" => Some(Role::Leader),
+                "follower" => Some(Role::Follower),
+                _ => None,
+            };
+            if let Some(role) = role {
+                let number = self.pick(role, random)?;
+                return self.hurt_one(number, how, random);
+            }
+        }
+        if kind == "rolling restart" {
+            self.hurt = Some(Hurt::Restarted);
+            return self.restart_all();
+        }
+        let all = (0..SERVERS).collect();
+        self.members
+            .iter_mut()
+            .for_each(|server| server.process.kill());
+        self.hurt = Some(Hurt::Killed(all));
+        Ok("all servers".to_owned())
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
+        match self.hurt.take() {
+            Some(Hurt::Killed(numbers)) => {
+                for number in numbers {
+                    self.members[number].start_again()?;
+                }
+            }
+            Some(Hurt::Stopped(number)) => self.members[number].process.signal(Signal::CONT),
+            Some(Hurt::CutOff) => self.links.mend(),
+            // A ZooKeeper that could not write its log needs its operator: it ends, or serves no more.
+            Some(Hurt::FullDisk(number)) => {
+                let server = &mut self.members[number];
+                server.process.kill();
+                server.disk.free(&server.process);
+                server.start_again()?;
+            }
+            Some(Hurt::Restarted) | None => {}
+        }
+        Ok(())
+    }
+
+    fn is_well(&mut self) -> bool {
+        let roles: Vec<_> = self.members.iter().map(Member::role).collect();
+        let count = |wanted| roles.iter().filter(|role| **role == Some(wanted)).count();
+        (count(Role::Leader), count(Role::Follower)) == (1, SERVERS - 1)
+    }
+
+    fn proxies(&self, worker: usize) -> &[Proxy] {
+        &self.proxies[worker]
+    }
+
+    fn url(&self) -> String {
+        let hosts: Vec<_> = self
+            .members
+            .iter()
+            .map(|member| member.client.to_string())
+            .collect();
+        format!("zookeeper://{}", hosts.join(","))
+    }
+
+    fn tick(&self) -> Option<u64> {
+        Some(TICK_MS)
+    }
+
+    fn logs(&self) -> String {
+        let logs = self.members.iter().map(Member::log);
+        logs.collect::<Vec<_>>().join("\n")
+    }
+}

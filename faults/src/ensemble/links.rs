@@ -1,0 +1,103 @@
+//! [`Links`]: the ways between the servers of an ensemble, each by proxies.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::runtime::Handle;
+
+use super::SERVERS;
+use crate::ports;
+use crate::proxy::Proxy;
+
+/// Direction in which a server is cut off from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nothing that it sends reaches them.
+    Outgoing,
+    /// Nothing that they send reaches it.
+    Incoming,
+    Both,
+}
+
+/// The ports of a server for its peers.
+#[derive(Clone, Copy)]
+pub(super) struct Peer {
+    pub(super) quorum: SocketAddr,
+    pub(super) election: SocketAddr,
+}
+
+/// The way from one server to another.
+struct Link {
+    from: usize,
+    to: usize,
+    quorum: Proxy,
+    election: Proxy,
+}
+
+pub(super) struct Links {
+    peers: Vec<Peer>,
+    links: Vec<Link>,
+}
+
+impl Links {
+    pub(super) fn start(runtime: &Handle) -> io::Result<Self> {
+        let peer = |_| Peer {
+            quorum: ports::free(),
+            election: ports::free(),
+        };
+        let peers: Vec<_> = (0..SERVERS).map(peer).collect();
+        let pairs = || (0..SERVERS).flat_map(|from| (0..SERVERS).map(move |to| (from, to)));
+        let pairs = || pairs().filter(|(from, to)| from != to);
+        // Each proxy of elections names the one for the way back.
+        let entrances: Vec<_> = pairs().map(|pair| (pair, ports::free())).collect();
+        let entrance = |pair| {
+            let found = entrances.iter().find(|(other, _)| *other == pair);
+            found.expect("there is one for each pair").1
+        };
+        let link = |(from, to): (usize, usize)| {
+            let Peer { quorum, election } = peers[to];
+            let (own, back) = (entrance((from, to)), entrance((to, from)));
+            Ok(Link {
+                from,
+                to,
+                quorum: Proxy::start(runtime, ports::free(), quorum, None)?,
+                election: Proxy::start(runtime, own, election, Some(back))?,
+            })
+        };
+        let links = pairs().map(link).collect::<io::Result<_>>()?;
+        Ok(Self { peers, links })
+    }
+
+    /// Returns the addresses at which a server listens, or reaches another one.
+    pub(super) fn peer(&self, from: usize, to: usize) -> Peer {
+        let link = self
+            .links
+            .iter()
+            .find(|link| (link.from, link.to) == (from, to));
+        link.map_or(self.peers[to], |link| Peer {
+            quorum: link.quorum.address(),
+            election: link.election.address(),
+        })
+    }
+
+    /// Cuts a server off from the others, in one direction or both. Its clients still reach it.
+    pub(super) fn cut_off(&self, number: usize, silence: Silence) {
+        let (outgoing, incoming) = (silence != Silence::Incoming, silence != Silence::Outgoing);
+        for link in &self.links {
+            for proxy in [&link.quorum, &link.election] {
+                if link.from == number {
+                    proxy.hold(outgoing, incoming);
+                } else if link.to == number {
+                    proxy.hold(incoming, outgoing);
+                }
+            }
+        }
+    }
+
+    pub(super) fn mend(&self) {
+        for link in &self.links {
+            link.quorum.mend();
+            link.election.mend();
+        }
+    }
+}

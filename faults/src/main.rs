@@ -1,0 +1,219 @@
+//! Hurts real servers while several processes use their locks, and checks the promises.
+//!
+//! `serve` is `lockkeeper serve` under kill -9, SIGSTOP, a full disk and failed syncs. `ensemble` is three ZooKeeper servers
+//! of which the leader or the followers are killed, stopped, cut off and left without room. The workers are this program,
+//! started again; they report each grant with its token and with the times in which the guard believed, and each call on
+//! a register. A seed decides the faults and what the workers want, and not how the machine schedules them.
+
+#[path = "../../sim/src/ask.rs"]
+mod ask;
+mod checks;
+mod crew;
+mod curator;
+mod disk;
+mod ensemble;
+mod figures;
+mod keys;
+#[path = "../../sim/src/linearizable.rs"]
+mod linearizable;
+mod plan;
+mod ports;
+mod process;
+mod programs;
+mod proxy;
+#[path = "../../sim/src/random.rs"]
+mod random;
+#[path = "../../sim/src/recipe.rs"]
+#[expect(dead_code, reason = "the simulation draws recipes, too")]
+mod recipe;
+mod report;
+mod run;
+mod served;
+mod time;
+mod word;
+mod worker;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use tokio::runtime::Runtime;
+
+use crate::checks::Belief;
+use crate::crew::Kind;
+use crate::curator::Curator;
+use crate::ensemble::Ensemble;
+use crate::programs::{Folder, Version};
+use crate::run::{Plan, Run, System, TIMEOUT_MS};
+use crate::served::Served;
+use crate::worker::Mistake;
+
+/// Hurts real servers while several processes use their locks, and checks the promises.
+#[derive(Parser)]
+enum Command {
+    /// `lockkeeper serve` and clients by lockkeeper://
+    Serve(Common),
+    /// Three ZooKeeper servers and clients by zookeeper://
+    Ensemble {
+        #[command(flatten)]
+        common: Common,
+        /// Version of ZooKeeper: Debian's 3.8, or 3.9 by the jars that faults/zookeeper-3.9.sh fetches.
+        #[arg(long, default_value = "3.8")]
+        version: Version,
+    },
+    #[command(hide = true)]
+    Worker(worker::Options),
+    #[command(hide = true)]
+    Launch {
+        parent: i32,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<OsString>,
+    },
+}
+
+#[derive(Args, Clone)]
+struct Common {
+    /// Time in which faults happen.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Seed of the faults, and of what the workers want.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Mounts nothing: a full disk is a limit of files' sizes then, as where the system refuses to mount.
+    #[arg(long)]
+    without_mounts: bool,
+    /// Has the workers make a mistake, which must be noticed.
+    #[arg(long = "break")]
+    mistake: Option<Mistake>,
+}
+
+/// Number of processes of this library's clients.
+const WORKERS: usize = 3;
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let outcome = match command {
+        Command::Worker(options) => {
+            worker::run(&options);
+            return ExitCode::SUCCESS;
+        }
+        Command::Launch { parent, program } => process::launch(parent, &program)
+            .map(|never| match never {})
+            .map_err(|error| error.to_string()),
+        Command::Serve(common) => serve(&common),
+        Command::Ensemble { common, version } => ensemble(&common, version),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(common: &Common) -> Result<bool, String> {
+    if !common.without_mounts {
+        disk::enter_namespace();
+    }
+    let program = programs::lockkeeper()?;
+    let folder = Folder::new().map_err(|error| error.to_string())?;
+    let runtime = runtime();
+    let curator = Curator::compile(folder.path());
+    let system = Served::start(program, folder.path(), WORKERS + 1, runtime.handle())
+        .map_err(|error| format!("the server does not start: {error}"))?;
+    let hosts: Vec<_> = (0..=WORKERS).map(|worker| system.hosts(worker)).collect();
+    start(system, "lockkeeper", &hosts, curator, common, &runtime)
+}
+
+fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
+    if !common.without_mounts {
+        disk::enter_namespace();
+    }
+    let class_path = programs::zookeeper(version)?;
+    let folder = Folder::new().map_err(|error| error.to_string())?;
+    let runtime = runtime();
+    let curator = Curator::compile(folder.path());
+    // The servers never remove old logs here.
+    let mebibytes = 128 + (common.minutes * 32.0) as u64;
+    let started = Ensemble::start(
+        &class_path,
+        folder.path(),
+        WORKERS + 1,
+        mebibytes,
+        runtime.handle(),
+    );
+    let system = started.map_err(|error| format!("the servers do not start: {error}"))?;
+    let hosts: Vec<_> = (0..=WORKERS).map(|worker| system.hosts(worker)).collect();
+    start(system, "zookeeper", &hosts, curator, common, &runtime)
+}
+
+/// Runs faults on a system. Each worker has hosts of its own; the last ones are Curator's.
+fn start(
+    mut system: impl System,
+    scheme: &str,
+    hosts: &[String],
+    curator: Option<Curator>,
+    common: &Common,
+    runtime: &Runtime,
+) -> Result<bool, String> {
+    let limit = Duration::from_secs(60);
+    if !crew::waited(limit, || system.is_well()) {
+        return Err(format!("the servers do not start: {}", system.logs()));
+    }
+    let seed = common.seed.unwrap_or_else(|| time::now() % 1_000_000);
+    println!("faults by --seed {seed}");
+    let began = time::now();
+    let own = hosts[..WORKERS].iter().map(|hosts| {
+        let url = format!("{scheme}://{hosts}");
+        own_worker(url, seed, began, system.tick(), common.mistake)
+    });
+    let curators = curator.map(|curator| curator.worker(hosts[WORKERS].clone(), seed));
+    let kinds = own.chain(curators).collect();
+    let plan = Plan {
+        seed,
+        length: Duration::from_secs_f64(common.minutes * 60.0),
+    };
+    let run = Run::start(system, kinds, plan, began, runtime.handle().clone())?;
+    Ok(run.carry_out())
+}
+
+/// Returns a process of this library's clients.
+fn own_worker(
+    url: String,
+    seed: u64,
+    began: u64,
+    tick: Option<u64>,
+    mistake: Option<Mistake>,
+) -> Kind {
+    let command = move |number: usize, life: u32| {
+        let mut command = process::command(process::own_program());
+        let unique = number as u64 * 1_000 + u64::from(life);
+        command
+            .args(["worker", &url])
+            .args(["--seed", &(seed ^ (unique << 32)).to_string()])
+            .args(["--number", &unique.to_string()])
+            .args(["--began", &began.to_string()])
+            .args(["--timeout", &TIMEOUT_MS.to_string()]);
+        if let Some(tick) = tick {
+            command.args(["--tick", &tick.to_string()]);
+        }
+        if let Some(mistake) = mistake {
+            command.args(["--break", &mistake.name()]);
+        }
+        command
+    };
+    Kind {
+        belief: Belief::Promised,
+        tasks: worker::TASKS,
+        command: Box::new(command),
+    }
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
+    runtime.expect("a runtime can be made")
+}

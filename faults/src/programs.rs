@@ -1,0 +1,103 @@
+//! The programs and folders that a run needs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the command `lockkeeper` of the same build. Run by cargo, this builds it.
+///
+/// # Errors
+/// The way to build it.
+pub(crate) fn lockkeeper() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = own.with_file_name("lockkeeper");
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args([
+            "build",
+            "--quiet",
+            "--package",
+            "lockkeeper-cli",
+            "--bin",
+            "lockkeeper",
+        ]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let _ = build.status();
+    }
+    match program.exists() {
+        true => Ok(program),
+        false => Err(format!(
+            "{} is missing: cargo build --package lockkeeper-cli",
+            program.display()
+        )),
+    }
+}
+
+/// Version of ZooKeeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Version {
+    #[value(name = "3.8")]
+    V3_8,
+    #[value(name = "3.9")]
+    V3_9,
+}
+
+/// Returns the class path of a ZooKeeper server.
+///
+/// # Errors
+/// The package or the script that brings it.
+pub(crate) fn zookeeper(version: Version) -> Result<String, String> {
+    match version {
+        Version::V3_8 => {
+            let jars = ["zookeeper", "slf4j-simple"];
+            let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar"));
+            match jars.iter().find(|jar| !Path::new(jar).exists()) {
+                None => Ok(jars.join(":")),
+                Some(jar) => Err(format!(
+                    "{jar} is missing: apt install zookeeper libslf4j-java"
+                )),
+            }
+        }
+        Version::V3_9 => {
+            let own = std::env::current_exe().map_err(|error| error.to_string())?;
+            let target = own
+                .parent()
+                .and_then(Path::parent)
+                .unwrap_or(Path::new("target"));
+            let jars = target.join("zookeeper-3.9");
+            match jars.exists() {
+                true => Ok(format!("{}/*", jars.display())),
+                false => Err(format!(
+                    "{} is missing: faults/zookeeper-3.9.sh {0}",
+                    jars.display()
+                )),
+            }
+        }
+    }
+}
+
+/// A folder for the servers of a run, removed when it is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> io::Result<Self> {
+        let name = format!("lockkeeper-faults-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is mounted in it goes with this process.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

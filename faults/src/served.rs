@@ -1,0 +1,264 @@
+//! [`Served`]: `lockkeeper serve` under faults.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lockkeeper::connect_with;
+use lockkeeper_store::CreateMode;
+use rustix::process::Signal;
+use tokio::runtime::Handle;
+
+use crate::disk::Disk;
+use crate::ports;
+use crate::process::{self, Process};
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::run::{System, TIMEOUT_MS};
+use crate::word;
+use crate::worker::connect_options;
+
+/// Size of the server's disk, in MiB. A small store needs up to 450 (docs/durability.md): with less the log itself fills the
+/// disk, and no fault is to blame.
+const DISK: u64 = 512;
+
+/// Undoes writes whose sync fails.
+const LOST_WRITES: &str = include_str!("../shim/lost_writes.c");
+
+/// A running server. Its fields are dropped in this order.
+pub(crate) struct Served {
+    server: Process,
+    proxies: Vec<Vec<Proxy>>,
+    setup: Setup,
+    hurt: Option<&'static str>,
+    runtime: Handle,
+}
+
+/// All that it takes to start the server again.
+struct Setup {
+    program: PathBuf,
+    folder: PathBuf,
+    address: SocketAddr,
+    disk: Disk,
+    /// The library that makes syncs fail, if there is a compiler.
+    shim: Option<PathBuf>,
+}
+
+impl Served {
+    /// Starts a server for so many workers.
+    ///
+    /// # Errors
+    /// The system's, and those of the server.
+    pub(crate) fn start(
+        program: PathBuf,
+        folder: &Path,
+        workers: usize,
+        runtime: &Handle,
+    ) -> io::Result<Self> {
+        let setup = Setup {
+            program,
+            folder: folder.to_owned(),
+            address: ports::free(),
+            disk: Disk::new(&folder.join("disk"), DISK)?,
+            shim: compile(folder),
+        };
+        println!("full disk: {}", setup.disk.describe());
+        let proxy = |_| {
+            let proxy = Proxy::start(runtime, ports::free(), setup.address, None)?;
+            Ok(vec![proxy])
+        };
+        let proxies = (0..workers).map(proxy).collect::<io::Result<_>>()?;
+        Ok(Self {
+            server: setup.start()?,
+            proxies,
+            setup,
+            hurt: None,
+            runtime: runtime.clone(),
+        })
+    }
+
+    /// Returns the server's address for a worker.
+    pub(crate) fn hosts(&self, worker: usize) -> String {
+        self.proxies[worker][0].address().to_string()
+    }
+
+    /// Fills the disk, and then the room that the log has left, by writes until one is refused.
+    fn fill_the_disk(&self) -> Result<String, String> {
+        let filled = self.setup.disk.fill(&self.server);
+        filled.map_err(|error| format!("error: the disk cannot be filled: {error}"))?;
+        let writes = self.runtime.block_on(self.flood());
+        Ok(format!("after {writes} large writes"))
+    }
+
+    /// Writes large data until that is refused, or takes too long. Returns the number of writes.
+    async fn flood(&self) -> u32 {
+        let mut writes = 0;
+        let flood = async {
+            let connect = connect_options(TIMEOUT_MS, None);
+            let client = connect_with(&self.url(), connect).await?;
+            let session = client.session().await?;
+            let path = "/flood".parse().expect("a path");
+            let _ = session.create(&path, "", CreateMode::Persistent).await;
+            let data = vec![b'x'; 900_000];
+            loop {
+                session.set_data(&path, data.clone(), None).await?;
+                writes += 1;
+            }
+        };
+        let limit = Duration::from_secs(10);
+        let _: Result<Result<(), lockkeeper::Error>, _> = tokio::time::timeout(limit, flood).await;
+        writes
+    }
+
+    /// Has the next sync fail. The server must not outlive that.
+    fn fail_the_sync(&mut self) -> Result<String, String> {
+        let order = File::create(self.setup.sync_order());
+        order.map_err(|error| format!("error: {error}"))?;
+        match self.server.has_ended_within(Duration::from_secs(30)) {
+            true => Ok("the server has ended".to_owned()),
+            false => Err("durability: the server goes on after a sync has failed".to_owned()),
+        }
+    }
+
+    fn start_again(&mut self) -> Result<(), String> {
+        // A second server would be refused the folder while the first one lives.
+        self.server.kill();
+        let started = self.setup.start();
+        self.server =
+            started.map_err(|error| format!("error: the server does not start: {error}"))?;
+        Ok(())
+    }
+}
+
+impl System for Served {
+    fn kinds(&self) -> Vec<&'static str> {
+        let mut kinds = vec![
+            "server killed",
+            "server stopped",
+            "server restarted in order",
+        ];
+        // A limit of files' sizes also refuses writes for which there is room.
+        if self.setup.disk.is_real() {
+            kinds.extend(["disk full", "server killed on a full disk"]);
+        }
+        if self.setup.shim.is_some() {
+            kinds.push("sync failed");
+        }
+        kinds
+    }
+
+    fn hurt(&mut self, kind: &'static str, _: &mut Random) -> Result<String, String> {
+        if let Some(status) = self.server.ended() {
+            return Err(format!("error: the server has ended by itself: {status}"));
+        }
+        self.hurt = Some(kind);
+        match kind {
+            "server killed" => self.server.kill(),
+            "server stopped" => self.server.signal(Signal::STOP),
+            "server restarted in order" => {
+                self.server.signal(Signal::TERM);
+                if !self.server.has_ended_within(Duration::from_secs(30)) {
+                    return Err("progress: the server does not end on SIGTERM".to_owned());
+                }
+            }
+            "disk full" => return self.fill_the_disk(),
+            "server killed on a full disk" => {
+                let filled = self.fill_the_disk()?;
+                self.server.kill();
+                return Ok(filled);
+            }
+            _ => return self.fail_the_sync(),
+        }
+        Ok("the server".to_owned())
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
+        match self.hurt.take() {
+            Some("server stopped") => self.server.signal(Signal::CONT),
+            Some("disk full") => {
+                // A healthy server with free space goes on.
+                self.setup.disk.free(&self.server);
+                if let Some(status) = self.server.ended() {
+                    return Err(format!("error: a full disk has ended the server: {status}"));
+                }
+            }
+            Some("server killed on a full disk") => {
+                self.setup.disk.free(&self.server);
+                self.start_again()?;
+            }
+            Some("sync failed") => {
+                let _ = fs::remove_file(self.setup.sync_order());
+                self.start_again()?;
+            }
+            _ => self.start_again()?,
+        }
+        Ok(())
+    }
+
+    fn is_well(&mut self) -> bool {
+        word::ask(self.setup.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
+    }
+
+    fn proxies(&self, worker: usize) -> &[Proxy] {
+        &self.proxies[worker]
+    }
+
+    fn url(&self) -> String {
+        format!("lockkeeper://{}", self.setup.address)
+    }
+
+    fn tick(&self) -> Option<u64> {
+        None
+    }
+
+    fn logs(&self) -> String {
+        word::end_of(&self.setup.folder.join("log"))
+    }
+}
+
+impl Setup {
+    fn start(&self) -> io::Result<Process> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))?;
+        let mut command = process::command(&self.program);
+        command
+            .args(["serve", "--listen", &self.address.to_string(), "--data"])
+            .arg(self.disk.path().join("store"))
+            .args(["--tick", "200ms", "--max-session-timeout", "60s"])
+            .env_remove("LOCKKEEPER_LOG")
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(log);
+        if let Some(shim) = &self.shim {
+            command
+                .env("LD_PRELOAD", shim)
+                .env("LOCKKEEPER_FAULTS_SYNC", self.sync_order());
+        }
+        Process::spawn(&mut command)
+    }
+
+    /// Returns the file that exists while syncs fail.
+    fn sync_order(&self) -> PathBuf {
+        self.folder.join("syncs-fail")
+    }
+}
+
+/// Compiles the library that makes syncs fail; `None`, with a word, where there is no compiler.
+fn compile(folder: &Path) -> Option<PathBuf> {
+    let (source, shim) = (folder.join("lost_writes.c"), folder.join("lost_writes.so"));
+    fs::write(&source, LOST_WRITES).ok()?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-shared", "-fPIC", "-o"]);
+    let compiled = compiler.arg(&shim).arg(&source).arg("-ldl").status();
+    if compiled.is_ok_and(|status| status.success()) {
+        return Some(shim);
+    }
+    println!("failed syncs are left out: there is no C compiler");
+    None
+}

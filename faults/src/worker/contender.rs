@@ -1,0 +1,302 @@
+//! [`Contender`]: a task that takes a lock, or several at once, again and again.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper::{Client, Error, LockError, LockGuard, LostReason, SessionState};
+use lockkeeper_store::CreateMode;
+
+use super::{Mistake, Reporter};
+use crate::keys;
+use crate::random::Random;
+use crate::recipe::{Held, Way, wait_for_all};
+use crate::report::{Report, Share};
+use crate::time::{nanos, now};
+
+pub(super) struct Contender {
+    pub(super) client: Client,
+    pub(super) keys: &'static [&'static str],
+    pub(super) random: Random,
+    pub(super) reporter: Arc<Reporter>,
+    /// The time for which it holds on to a lock while it has no connection.
+    pub(super) longest_hold: Duration,
+    pub(super) mistake: Option<Mistake>,
+}
+
+/// A grant of several keys: a number for each.
+struct Stay {
+    grants: Vec<u64>,
+    /// Permits exclude nobody, and so write nothing.
+    writes: bool,
+}
+
+/// The end of a stay.
+#[derive(PartialEq)]
+enum Ending {
+    Kept,
+    Lost,
+}
+
+impl Contender {
+    /// Contends until it is told to finish, and then until one more patient wait has been granted and released.
+    pub(super) async fn compete(mut self) {
+        loop {
+            let is_last = self.reporter.is_finishing();
+            self.rest(40).await;
+            let way = match is_last {
+                true => Way::Patient,
+                false => Way::draw(&mut self.random),
+            };
+            match self.contend(way).await {
+                Ok(Some(held)) => {
+                    let is_released = self.hold(held).await;
+                    if is_last && is_released {
+                        return;
+                    }
+                }
+                Ok(None) | Err(LockError::Timeout { .. }) => self.no_grant("given up"),
+                Err(error) if error.is_session_end() => self.no_grant("the session has ended"),
+                Err(error) if is_out_of_reach(&error) => self.no_grant("no server"),
+                Err(error) if is_refused(&error) => self.no_grant("refused, as on a full disk"),
+                Err(error) => {
+                    let text = format!("{error:?}");
+                    self.reporter.report(&Report::Failed { text });
+                }
+            }
+        }
+    }
+
+    fn no_grant(&self, reason: &str) {
+        let reason = reason.to_owned();
+        self.reporter.report(&Report::NoGrant { reason });
+    }
+
+    async fn rest(&mut self, longest_ms: u64) {
+        tokio::time::sleep(self.random.below_ms(longest_ms)).await;
+    }
+
+    async fn contend(&mut self, way: Way) -> Result<Option<Held>, LockError> {
+        let clock = self.client.clock().clone();
+        let paths: Vec<_> = self.keys.iter().map(|key| keys::path(key)).collect();
+        match &paths[..] {
+            [path] => {
+                let recipe = keys::recipe(self.keys[0]).expect("contenders know their keys");
+                let path = match self.mistake {
+                    Some(Mistake::WrongLock) => format!("{path}-{}", self.random.within(0..1000)),
+                    _ => path.clone(),
+                };
+                recipe
+                    .wait(&self.client, &path, way, &mut self.random, &clock)
+                    .await
+            }
+            paths => {
+                let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+                wait_for_all(&self.client, &paths, way, &clock).await
+            }
+        }
+    }
+
+    /// Uses the resources for a while, and lets the lock go. Returns false if it has lost it.
+    async fn hold(&mut self, held: Held) -> bool {
+        let Some(held) = self.stay(held).await else {
+            return false;
+        };
+        let is_converted = held.is_convertible() && self.random.once_in(4);
+        let held = match is_converted {
+            true => match held.converted().await {
+                Ok((held, _)) => match self.stay(held).await {
+                    Some(held) => held,
+                    None => return false,
+                },
+                Err(_) => return false,
+            },
+            false => held,
+        };
+        match self.random.within(0..3) {
+            0 => drop(held),
+            1 => drop(held.release()),
+            _ => drop(held.release().await),
+        }
+        true
+    }
+
+    /// Works under a lock for a while. Returns the guard, unless it is lost.
+    async fn stay(&mut self, held: Held) -> Option<Held> {
+        let stay = self.enter(&held)?;
+        self.make_a_mistake().await;
+        let mut ending = Ending::Kept;
+        // Some hold for so long that a fault happens meanwhile.
+        let longest_ms = match self.random.once_in(25) {
+            true => self.longest_hold.as_millis() as u64 / 4,
+            false => 15,
+        };
+        for _ in 0..self.random.within(1..5) {
+            self.rest(longest_ms).await;
+            ending = self.wait_for_connection(&stay, &held).await;
+            if ending == Ending::Lost || !self.write(&stay, &held).await {
+                break;
+            }
+        }
+        if ending == Ending::Lost || !self.confirm(&stay, &held) {
+            self.report_loss(&stay, &held).await;
+            return None;
+        }
+        for grant in &stay.grants {
+            self.reporter.report(&Report::Released { grant: *grant });
+        }
+        if self.mistake == Some(Mistake::HoldsAfterRelease) {
+            drop(held);
+            self.rest(100).await;
+            self.believe(&stay, now());
+            return None;
+        }
+        Some(held)
+    }
+
+    /// Reports a grant, unless it is lost already.
+    fn enter(&self, held: &Held) -> Option<Stay> {
+        // Before the guard is asked: it believed at that moment, too.
+        let at = now();
+        if !held.is_held() {
+            self.no_grant("lost at once");
+            return None;
+        }
+        let share = match held {
+            Held::Permit(permit) => Share::Permits(permit.count()),
+            Held::Read(_) => Share::Shared,
+            _ => Share::Exclusive,
+        };
+        let enter = |key: &&str| {
+            let grant = self.reporter.number();
+            self.reporter.report(&Report::Granted {
+                grant,
+                key: (*key).to_owned(),
+                share,
+                token: held.token(),
+                at,
+            });
+            grant
+        };
+        Some(Stay {
+            grants: self.keys.iter().map(enter).collect(),
+            writes: !matches!(held, Held::Permit(_)),
+        })
+    }
+
+    /// Returns true if the guard believes, and reports that it does.
+    fn confirm(&self, stay: &Stay, held: &Held) -> bool {
+        let at = now();
+        let is_held = held.is_held() || self.mistake == Some(Mistake::IgnoresLoss);
+        if is_held {
+            self.believe(stay, at);
+        }
+        is_held
+    }
+
+    fn believe(&self, stay: &Stay, at: u64) {
+        for grant in &stay.grants {
+            self.reporter.report(&Report::Held { grant: *grant, at });
+        }
+    }
+
+    /// Stays while there is no connection, as services do, until the guard is lost: that is when another holder may be
+    /// beside this one.
+    async fn wait_for_connection(&mut self, stay: &Stay, held: &Held) -> Ending {
+        let began = now();
+        while now() - began < nanos(self.longest_hold) {
+            if !self.confirm(stay, held) {
+                return Ending::Lost;
+            }
+            let state = self.client.current_session().state();
+            if matches!(state, SessionState::Connected | SessionState::Reconnected) {
+                return Ending::Kept;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ending::Kept
+    }
+
+    /// Writes to the resources. Returns false if one of them refuses.
+    async fn write(&self, stay: &Stay, held: &Held) -> bool {
+        if !stay.writes {
+            return true;
+        }
+        for grant in &stay.grants {
+            if !self.reporter.write(*grant).await {
+                let (grant, is_held) = (*grant, self.confirm(stay, held));
+                self.reporter.report(&Report::Refused { grant, is_held });
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn report_loss(&self, stay: &Stay, held: &Held) {
+        let at = now();
+        let reason = match lost_reason(held).await {
+            Some(reason) => reason.to_string(),
+            None => "no reason".to_owned(),
+        };
+        // Of several locks at once one report will do: they are lost together.
+        if let Some(grant) = stay.grants.first() {
+            let grant = *grant;
+            self.reporter.report(&Report::Lost { grant, at, reason });
+        }
+    }
+
+    /// Makes the mistakes of a run that is meant to fail.
+    async fn make_a_mistake(&mut self) {
+        match self.mistake {
+            Some(Mistake::NeverLetsGo) => std::future::pending().await,
+            Some(Mistake::LeavesAnEntry) => {
+                let entry = format!("{}/left-lock-", keys::path(self.keys[0]));
+                let entry = entry.parse().expect("a path");
+                if let Ok(session) = self.client.session().await {
+                    let mode = CreateMode::EphemeralSequential;
+                    let _ = session.create(&entry, "", mode).await;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the reason of a loss, which is known by now.
+async fn lost_reason(held: &Held) -> Option<LostReason> {
+    let lost = async {
+        match held {
+            Held::Mutex(guard) => LockGuard::lost(guard).await,
+            Held::Read(guard) => LockGuard::lost(guard).await,
+            Held::Write(guard) => LockGuard::lost(guard).await,
+            Held::Permit(guard) => LockGuard::lost(guard).await,
+            Held::Leadership(guard) => LockGuard::lost(guard).await,
+            Held::Batch(guard) => LockGuard::lost(guard).await,
+        }
+    };
+    let mut lost = pin!(lost);
+    poll_fn(|context| match lost.as_mut().poll(context) {
+        Poll::Ready(reason) => Poll::Ready(Some(reason)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+fn is_out_of_reach(error: &LockError) -> bool {
+    matches!(
+        error,
+        LockError::Store(Error::ConnectionLoss | Error::ConnectFailed { .. })
+    )
+}
+
+/// Returns true for a request that the server refuses, as on a full disk. A client whose handshake was broken off speaks
+/// ZooKeeper's own protocol until it connects again, and is told a code that may mean several things.
+fn is_refused(error: &LockError) -> bool {
+    match error {
+        LockError::Store(Error::DiskFull { .. } | Error::LimitReached { .. }) => true,
+        LockError::Store(Error::Protocol(text)) => text.contains("SystemError"),
+        _ => false,
+    }
+}
