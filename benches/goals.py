@@ -25,6 +25,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SAVED = ROOT / "docs/performance"
 
+# The package of each benchmark that is not one of `lockkeeper`.
+PACKAGES = {"locks": "lockkeeper-bench"}
+
 # Each family: a benchmark, and its options. {data} is a folder on a disk.
 FAMILIES = {
     "latency": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system redis,redis-unix,postgres --workload w1"),
@@ -33,7 +36,7 @@ FAMILIES = {
     "durable": ("wire", "--url lockkeeper:// --mix set --data {data}"),
     "process-end": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system none --workload kill"),
     "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
-    "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 1,64 --warm-up 10"),
+    "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 64 --warm-up 10"),
     "memory-cycles": ("locks", "--url memory: --workload w1 --recipe mutex,rwlock-read,semaphore"),
     "memory-hand-overs": ("locks", "--url memory: --workload w2"),
     "memory-latency": ("locks", "--url memory: --workload w3,cold --n 1,100000"),
@@ -223,10 +226,10 @@ def brief(rows):
     return "\n".join(head + [row.brief() for row in rows if not isinstance(row, Limit) or row.ours])
 
 
-def load(folder):
+def load(folder, families=FAMILIES):
     """Returns the saved runs; of a family without one, a run without lines."""
     runs = {}
-    for family in FAMILIES:
+    for family in families:
         file = folder / f"{family}.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         runs[family] = Run([json.loads(line) for line in lines])
@@ -254,50 +257,57 @@ def show(runs):
     print("\n\n".join(tables))
 
 
-def families(name):
-    """Returns the families of this name, or of the group that begins so."""
-    return [family for family in FAMILIES if family == name or family.startswith(f"{name}-")]
-
-
-def measure(family, seconds, rounds, folder):
-    """Runs a family, and saves its lines."""
-    benchmark, options = FAMILIES[family]
-    with tempfile.TemporaryDirectory(dir=ROOT / "target") as data:
-        command = ["cargo", "bench", "--quiet", "-p", "lockkeeper", "--bench", benchmark, "--"]
-        options = options.format(data=data).split()
-        options += ["--seconds", str(seconds), "--rounds", str(rounds)]
-        print(f"{family}: {' '.join(command + options)}", file=sys.stderr, flush=True)
-        output = subprocess.run(command + options, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    lines = [line for line in output.splitlines() if line.startswith("{")]
+def measure(family, benchmark, options, folder, ratios=True):
+    """Runs a family, and saves its lines, with or without the ratios."""
+    package = PACKAGES.get(benchmark, "lockkeeper")
+    command = ["cargo", "bench", "--quiet", "-p", package, "--bench", benchmark, "--", *options]
+    print(f"{family}: {' '.join(command)}", file=sys.stderr, flush=True)
+    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    lines = [line for line in output.splitlines() if line.startswith("{") and (ratios or '"ratio":' not in line)]
     folder.mkdir(exist_ok=True)
     (folder / f"{family}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(FAMILIES))
+def read_arguments(parser, families, rounds):
+    """Returns the command line, with `only` as the list of the families to run: those named, and those of a group, whose
+    names begin so."""
+    parser.add_argument("--only", default=",".join(families))
     parser.add_argument("--from", dest="source", type=pathlib.Path)
     parser.add_argument("--to", dest="folder", type=pathlib.Path, default=SAVED)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=rounds)
     arguments = parser.parse_args()
-    if arguments.source:
-        show(load(arguments.source))
-        return
-    only = [name for name in arguments.only.split(",") if name]
-    if unknown := [name for name in only if not families(name)]:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
-    for name in only:
-        for family in families(name):
-            measure(family, arguments.seconds, arguments.rounds, arguments.folder)
-    runs = load(arguments.folder)
-    show(runs)
-    if arguments.folder != SAVED:
-        return
-    for page, mark, text in tables(runs):
+    only = []
+    for name in filter(None, arguments.only.split(",")):
+        found = [family for family in families if family == name or family.startswith(f"{name}-")]
+        if not found:
+            parser.error(f"unknown: {name}; there are {', '.join(families)}")
+        only += found
+    arguments.only = [] if arguments.source else only
+    return arguments
+
+
+def publish(tables):
+    """Writes the tables into their pages, and draws the pictures of the saved runs."""
+    for page, mark, text in tables:
         file = ROOT / page
         file.write_text(between(file.read_text(), mark, text))
     subprocess.run([ROOT / "benches/plots.py", SAVED], check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = read_arguments(parser, FAMILIES, rounds=7)
+    for family in arguments.only:
+        benchmark, options = FAMILIES[family]
+        with tempfile.TemporaryDirectory(dir=ROOT / "target") as data:
+            options = options.format(data=data).split()
+            options += ["--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
+            measure(family, benchmark, options, arguments.folder)
+    runs = load(arguments.source or arguments.folder)
+    show(runs)
+    if not arguments.source and arguments.folder == SAVED:
+        publish(tables(runs))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
-//! `cargo bench --bench locks -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
+//! `cargo bench -p lockkeeper-bench -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
 //! docs/performance.md explains the measurements.
 
 #[path = "locks/args.rs"]
@@ -9,6 +9,8 @@ mod args;
 mod common;
 #[path = "locks/kill.rs"]
 mod kill;
+#[path = "locks/local_locks.rs"]
+mod local_locks;
 #[path = "peers/mod.rs"]
 mod peers;
 #[path = "locks/readers.rs"]
@@ -19,8 +21,6 @@ mod relay;
 mod rounds;
 #[path = "locks/systems.rs"]
 mod systems;
-#[path = "locks/tokio_locks.rs"]
-mod tokio_locks;
 #[path = "locks/workloads.rs"]
 mod workloads;
 
@@ -30,18 +30,18 @@ use args::{Args, Recipe, System};
 use common::recipes::{Permits, Side};
 use common::store_server::StoreServer;
 use common::{disk, figures, options, process, report, store_server};
+use local_locks::{LocalLock, Readers, many};
 use lockkeeper::{Election, Mutex, RwLock};
 use peers::Peers;
 use rounds::Contender;
 use systems::Keeper;
-use tokio_locks::{Readers, TokioLock, many};
 use workloads::{Case, From, Workload};
 
 fn main() {
     common::echo::help();
     kill::help();
     let args = Args::read();
-    common::runtime(args.threads).block_on(run(args));
+    peers::runtime(args.threads).block_on(run(args));
 }
 
 async fn run(args: Args) {
@@ -53,37 +53,56 @@ async fn run(args: Args) {
     let server = &servers[0];
     let mut floor = (!args.is_in_process()).then(|| args.serving.echo_floor());
     let mut keepers = Vec::new();
-    for server in &servers {
-        keepers.push(Keeper::connect(server.url()).await);
+    for (number, server) in servers.iter().enumerate() {
+        let system = match number {
+            0 => "lockkeeper",
+            _ => scheme(server.url()),
+        };
+        keepers.push((system, Keeper::connect(server.url()).await));
     }
-    let memory = match args.has(System::Memory) {
-        true => Some(Keeper::connect("memory:").await),
-        false => None,
-    };
+    let durable = args.has(System::Durable).then(|| args.serving.on_disk());
+    let durable = durable.map(|serving| StoreServer::of("lockkeeper://", &serving));
+    let durable = durable.and_then(|server| peers::told("lockkeeper-durable", server));
+    if let Some(server) = &durable {
+        keepers.push(("lockkeeper-durable", Keeper::connect(server.url()).await));
+    }
+    let file = args
+        .has(System::File)
+        .then(|| process::fresh_folder("file"));
+    let mut in_process = Vec::new();
+    if args.has(System::Memory) {
+        in_process.push(("memory", Keeper::connect("memory:").await));
+    }
+    if let Some(folder) = &file {
+        let url = format!("file:{}", folder.display());
+        in_process.push(("file", Keeper::connect(&url).await));
+    }
     let mut peers = Peers::start(&args, server.url()).await;
     let mut w3_of_one = None;
     for case in cases(&args) {
         let mut contenders = Vec::new();
         for &recipe in &args.recipes {
             let mut systems = Vec::new();
-            for (number, keeper) in keepers.iter().enumerate() {
-                let system = match number {
-                    0 => "lockkeeper",
-                    _ => scheme(keeper.url()),
-                };
+            for (system, keeper) in &keepers {
                 systems.push(ours(system, keeper, recipe, case).await);
             }
-            if let Some(memory) = &memory {
-                systems.push(ours("memory", memory, recipe, case).await);
-            }
-            if args.has(System::Tokio) {
-                systems.push(tokio(recipe, case));
+            if !case.workload.is_of_served_stores() {
+                for (system, keeper) in &in_process {
+                    systems.push(ours(system, keeper, recipe, case).await);
+                }
+                if args.has(System::Tokio) {
+                    systems.push(tokio(recipe, case));
+                }
+                if args.has(System::AsyncLock) {
+                    let locks = many::<async_lock::Mutex<()>>(&case);
+                    systems.push(Contender::of("async-lock", "", case, locks));
+                }
             }
             let systems = systems.into_iter();
             contenders.extend(systems.map(|system| system.with_recipe(recipe)));
         }
-        if case.workload == Workload::W1 && !args.is_in_process() {
-            contenders.extend(keepers[0].raw(case).await);
+        if case.workload == Workload::W1 && !args.is_in_process() && !args.no_wire {
+            contenders.extend(keepers[0].1.raw(case).await);
         }
         contenders.extend(peers.contenders(case).await);
         if case.workload == Workload::W1
@@ -105,6 +124,10 @@ async fn run(args: Args) {
                 _ => w3_of_one = Some((case.from, p50)),
             }
         }
+    }
+    drop(in_process);
+    if let Some(folder) = file {
+        let _ = std::fs::remove_dir_all(folder);
     }
 }
 
@@ -140,7 +163,7 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
 
 /// Tokio's lock of the same kind, as the floor.
 fn tokio(recipe: Recipe, case: Case) -> Contender {
-    fn of<L: TokioLock>(case: Case) -> Contender {
+    fn of<L: LocalLock>(case: Case) -> Contender {
         Contender::of("tokio", "", case, many::<L>(&case))
     }
     match recipe {
@@ -157,9 +180,6 @@ fn cases(args: &Args) -> Vec<Case> {
     if args.recipes.contains(&Recipe::RwLockRead) {
         cases.retain(|case| readers::have(case.workload));
     }
-    let is_chosen = |chosen: &[usize], number| chosen.is_empty() || chosen.contains(&number);
-    cases.retain(|case| is_chosen(&args.clients, case.clients));
-    cases.retain(|case| is_chosen(&args.n, case.n));
     cases
 }
 
@@ -170,12 +190,13 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
         match workload {
             Workload::W1 => cases.push(case),
             Workload::W2 => {
-                cases.extend([2, 8, 64, 512].map(|clients| Case { clients, ..case }));
+                let clients = chosen_or(&args.clients, &[2, 8, 64, 512]);
+                cases.extend(clients.iter().map(|&clients| Case { clients, ..case }));
             }
             Workload::W3 => {
-                let queued: &[usize] = match in_process {
-                    true => &[1, 100, 1_000, 100_000],
-                    false => &[1, 100, 1_000],
+                let queued = match in_process {
+                    true => chosen_or(&args.n, &[1, 100, 1_000, 100_000]),
+                    false => chosen_or(&args.n, &[1, 100, 1_000]),
                 };
                 let froms: &[From] = match in_process {
                     true => &[From::Task, From::Thread],
@@ -192,17 +213,28 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
             }
             Workload::Cold => cases.push(Case { clients: 2, ..case }),
             Workload::Kill => cases.push(case),
-            Workload::Bytes => cases.extend([1, 100, 1_000].map(|n| Case {
-                n,
-                clients: 3,
-                ..case
-            })),
-            Workload::W4 => cases.push(Case {
-                n: 10_000,
-                clients: 2,
-                ..case
-            }),
+            Workload::Bytes => {
+                let queued = chosen_or(&args.n, &[1, 100, 1_000]);
+                cases.extend(queued.iter().map(|&n| Case {
+                    n,
+                    clients: 3,
+                    ..case
+                }));
+            }
+            Workload::W4 => {
+                let keys = chosen_or(&args.n, &[10_000]);
+                cases.extend(keys.iter().map(|&n| Case {
+                    n,
+                    clients: 2,
+                    ..case
+                }));
+            }
         }
     }
     cases
+}
+
+/// Returns the chosen numbers, if there are any.
+fn chosen_or<'a>(chosen: &'a [usize], usual: &'a [usize]) -> &'a [usize] {
+    if chosen.is_empty() { usual } else { chosen }
 }

@@ -21,6 +21,25 @@ NAMES = {
     "wire": "Lockkeeper without a client library",
     "tokio": "tokio",
 }
+# The names in the race, whose pictures have a line for each system.
+RACE_NAMES = {
+    "memory": "Lockkeeper, `memory:`",
+    "file": "Lockkeeper, `file:`",
+    "tokio": "tokio's mutex",
+    "async-lock": "async-lock's mutex",
+    "lockkeeper": "Lockkeeper, TCP",
+    "lockkeeper+unix": "Lockkeeper, Unix socket",
+    "redis": "Redis",
+    "redlock": "Redlock (rslock)",
+    "postgres": "Postgres",
+    "lockkeeper-durable": "Lockkeeper, TCP, synced",
+    "redis-aof": "Redis, append-only file",
+    "etcd": "etcd",
+    "zookeeper": "Lockkeeper on ZooKeeper",
+    "zookeeper-client": "zookeeper-client on ZooKeeper",
+    "curator": "Curator on ZooKeeper",
+    "kazoo": "kazoo on ZooKeeper",
+}
 IN_MEMORY = "Lockkeeper, in memory"
 ECHO = "echo server, nothing written"
 
@@ -109,6 +128,61 @@ class Picture:
             svg.append(mark.format(place=f'x="{x}" y="{y - 11}"'))
             svg.append(f'<text class="legend" x="{x + 20}" y="{y}">{escape(name)}</text>')
         return "\n".join(svg + ["</svg>", ""])
+
+
+class Race:
+    """Horizontal bars by powers of ten: a line for each system, and in it a bar for each case."""
+
+    LEFT, TOP, BAR, GAP = 220, 62, 13, 9
+
+    def __init__(self, title, unit):
+        self.title, self.unit = title, unit
+        self.systems = {}  # name -> [(case, value)]
+
+    def add(self, system, case, value):
+        if value:
+            self.systems.setdefault(system, []).append((case, value))
+
+    def svg(self):
+        values = [value for bars in self.systems.values() for _, value in bars]
+        low, high = math.floor(math.log10(min(values)) - 0.01), math.ceil(math.log10(max(values)))
+        x = lambda value: self.LEFT + (WIDTH - 70 - self.LEFT) * (math.log10(value) - low) / (high - low)
+        cases = []
+        for bars in self.systems.values():
+            cases += [case for case, _ in bars if case not in cases]
+        shapes, y = [], self.TOP
+        for name, bars in self.systems.items():
+            tall = self.BAR * len(bars)
+            shapes.append(f'<text x="{self.LEFT - 8}" y="{y + tall / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+            for case, value in bars:
+                # Ours in blue, the others in grey; the second case of both is lighter.
+                style = 2 * (not name.startswith("Lockkeeper")) + cases.index(case)
+                box = f'x="{self.LEFT}" y="{y}" width="{x(value) - self.LEFT:.1f}" height="{self.BAR - 2}"'
+                shapes.append(f'<rect class="bar r{style}" {box} rx="2"><title>{escape(f"{name}, {case}: {short(value)}")}</title></rect>')
+                shapes.append(f'<text class="small" x="{x(value) + 5:.1f}" y="{y + self.BAR - 3}">{short(value)}</text>')
+                y += self.BAR
+            y += self.GAP
+        ticks = [10.0**power for power in range(low, high + 1)]
+        grid = [f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{self.TOP - 6}" y2="{y}"/>' for tick in ticks]
+        axis = [f'<text class="small" x="{x(tick):.1f}" y="{y + 14}" text-anchor="middle">{short(tick)}</text>' for tick in ticks]
+        height = y + 24
+        head = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+            f' role="img" aria-label="{escape(self.title)}">',
+            "<style>",
+            f"text{{{TEXT};fill:#1f2328}} .small{{font-size:11px;fill:#59636e}} .title{{font-weight:600}}",
+            ".card{fill:#fff;stroke:#d1d9e0} .grid{stroke:#d1d9e0}",
+            ".r0{fill:#0969da} .r1{fill:#54aeff} .r2{fill:#59636e} .r3{fill:#afb8c1}",
+            "@media(prefers-color-scheme:dark){text{fill:#f0f6fc} .small{fill:#9198a1}",
+            ".card{fill:#0d1117;stroke:#3d444d} .grid{stroke:#3d444d}",
+            ".r0{fill:#4493f8} .r1{fill:#1f5fb5} .r2{fill:#9198a1} .r3{fill:#59636e}}",
+            "</style>",
+            f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+            f'<text class="title" x="16" y="26">{escape(self.title)}</text>',
+        ]
+        unit = self.unit if len(cases) == 1 else f"{self.unit}; {', below '.join(cases)}"
+        head.append(f'<text class="small" x="16" y="46">{escape(unit)}, by powers of ten</text>')
+        return "\n".join(head + grid + shapes + axis + ["</svg>", ""])
 
 
 class Scale:
@@ -222,7 +296,49 @@ def memory_waiters(lines):
     return picture
 
 
+def race(title, unit, bars):
+    """Returns a function that draws the race's lines, whose cases and fields `bars` names for each line."""
+
+    def draw(lines):
+        picture, lines = Race(title, unit), figures(lines)
+        for system, name in RACE_NAMES.items():
+            for line in lines:
+                for case, value in bars(line) if line["system"] == system else []:
+                    picture.add(name.replace("`", ""), case, value)
+        return picture
+
+    return draw
+
+
+def race_w1(line):
+    yield "acquire", line.get("acquire_p50_us")
+    # The crate does not wait for it.
+    if line["system"] != "zookeeper-client":
+        yield "release", line.get("release_p50_us")
+
+
 PICTURES = {
+    "race-w1": race("An uncontended lock, one client: p50", "time in µs", race_w1),
+    "race-w2": race(
+        "Hand-overs of one lock among contending clients",
+        "hand-overs per second",
+        lambda line: [(f"{line['clients']} clients", line["handovers_per_s"])],
+    ),
+    "race-w3": race(
+        "From a release to the next grant: p50",
+        "time in µs",
+        lambda line: [(f"{line['n']} waiting", line["handover_p50_us"])],
+    ),
+    "race-w4": race(
+        "10,000 keys, each locked and unlocked, over two connections",
+        "locks per second",
+        lambda line: [("256 tasks", line["cycles_per_s"])],
+    ),
+    "race-kill": race(
+        "From SIGKILL of a holder to the next grant: p50, all timeouts 4 s",
+        "time in ms",
+        lambda line: [("from the signal to the grant", line["kill_to_grant_p50_us"] / 1e3)],
+    ),
     "latency": latency,
     "hand-overs": hand_overs,
     "keys": keys,

@@ -24,7 +24,7 @@ impl WriteTimes for Times {
     }
 }
 
-/// The median of each field over the rounds; of faults the sum.
+/// The median of each field over the rounds; of faults, and of grants in another order than that of arrival, the sum.
 pub(crate) fn medians(rounds: &[Row]) -> Row {
     let mut summary = Row::new();
     for field in rounds[0].keys() {
@@ -33,7 +33,8 @@ pub(crate) fn medians(rounds: &[Row]) -> Row {
             .filter_map(|row| row.get(field).copied())
             .collect();
         // A median would hide a violation that only one round has.
-        let value = if field.ends_with("_violations") {
+        let is_sum = field.ends_with("_violations") || field.starts_with("order_");
+        let value = if is_sum {
             values.iter().sum()
         } else {
             values.sort_unstable_by(f64::total_cmp);

@@ -42,10 +42,19 @@ pub(crate) fn fresh_name() -> String {
 
 /// Returns the runtime of a load: a single thread runs it in place.
 pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    runtime_with(threads, || {})
+}
+
+/// Returns the same; each of its threads begins with `on_start`.
+pub(crate) fn runtime_with(
+    threads: usize,
+    on_start: impl Fn() + Send + Sync + 'static,
+) -> tokio::runtime::Runtime {
     let mut builder = match threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
-    let runtime = builder.worker_threads(threads).enable_all().build();
+    builder.worker_threads(threads).on_thread_start(on_start);
+    let runtime = builder.enable_all().build();
     runtime.expect("a runtime")
 }

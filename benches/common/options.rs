@@ -1,5 +1,6 @@
 //! Options that the benchmarks share. Each benchmark's own stand in its `args.rs`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -41,6 +42,9 @@ pub(crate) struct Serving {
     /// Data of the `lockkeeper serve` that is started: memory, or a folder, in which it gets its own
     #[arg(long, default_value = "memory")]
     pub(crate) data: String,
+    /// Command whose `serve` is measured [default: a release build of this repository's]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) server: Option<PathBuf>,
     /// Durability of a store in a folder, and of a ZooKeeper, which syncs unless it is none
     #[arg(long, value_enum, default_value = "fsync")]
     pub(crate) durability: Durability,
@@ -56,6 +60,15 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
+    /// Returns the same options, for a store in a folder for temporary files.
+    pub(crate) fn on_disk(&self) -> Self {
+        Self {
+            data: std::env::temp_dir().to_string_lossy().into_owned(),
+            durability: Durability::Fsync,
+            ..self.clone()
+        }
+    }
+
     /// Returns the number of threads of a server.
     pub(crate) fn server_threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

@@ -130,7 +130,7 @@ pub(crate) fn log_to(folder: &Path, command: &mut Command) {
     command.stdout(log).stderr(again);
 }
 
-/// Installs a Debian package unless `is_there` finds it.
+/// Installs a Debian package unless `is_there` finds it, or `LOCKKEEPER_INSTALL=no` forbids it.
 ///
 /// # Errors
 /// A message with the package's name, where it is missing and cannot be installed.
@@ -141,6 +141,9 @@ pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), Str
     let install = "if [ \"$(id -u)\" = 0 ]; then as=; else as='sudo -n'; fi; \
         $as apt-get update && $as env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends \"$0\"";
+    if std::env::var_os("LOCKKEEPER_INSTALL").is_some_and(|install| install == "no") {
+        return Err(format!("the package {package} is missing"));
+    }
     eprintln!("installing {package}");
     let installed = Command::new("sh")
         .args(["-c", install, package])

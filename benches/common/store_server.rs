@@ -62,7 +62,10 @@ impl StoreServer {
 
 /// Ours: built as a release, on a port of the kernel's choice or a socket in its folder.
 fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, String> {
-    let command = build_lockkeeper()?;
+    let command = match &serving.server {
+        Some(command) => command.clone(),
+        None => build_lockkeeper()?,
+    };
     let folder = match &*serving.data {
         "memory" => process::fresh_folder(match transport {
             Transport::Tcp => "lockkeeper",

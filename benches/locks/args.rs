@@ -37,14 +37,30 @@ pub(crate) enum System {
     Tokio,
     /// The same locks on memory:
     Memory,
+    /// The same locks on file:, in a folder for temporary files
+    File,
+    /// The mutex of the crate async-lock
+    AsyncLock,
+    /// The same locks on a lockkeeper:// with its data in a folder for temporary files
+    #[value(name = "lockkeeper-durable")]
+    Durable,
     Redis,
     /// The same Redis, over its Unix socket
     RedisUnix,
+    /// A Redis that syncs each write
+    RedisAof,
+    /// The crate rslock, on five Redis servers
+    Redlock,
+    Etcd,
     Postgres,
     /// The same locks on a ZooKeeper
     #[value(name = "zookeeper")]
     ZooKeeper,
+    /// The lock of the crate zookeeper-client
+    ZookeeperClient,
     Curator,
+    /// Of Python; see LOCKKEEPER_PYTHON in benches/peers
+    Kazoo,
     None,
 }
 
@@ -62,6 +78,9 @@ pub(crate) struct Args {
     /// mutex curator on zookeeper:, and redis,postgres,zookeeper,curator on lockkeeper:]
     #[arg(long, value_enum, value_delimiter = ',')]
     system: Vec<System>,
+    /// Leave out what runs beside the first URL without a client library: its sessions do not outlive long rounds
+    #[arg(long)]
+    pub(crate) no_wire: bool,
     /// Several are measured side by side
     #[arg(
         long = "recipe",
@@ -73,10 +92,11 @@ pub(crate) struct Args {
     /// Workloads to measure [default: w1 to w4, and cold for memory: and file:]
     #[arg(long = "workload", value_enum, value_delimiter = ',')]
     pub(crate) workloads: Vec<Workload>,
-    /// Only the cases with so many sessions
+    /// Numbers of sessions in w2 [default: 2,8,64,512]
     #[arg(long, value_delimiter = ',')]
     pub(crate) clients: Vec<usize>,
-    /// Only the cases with so many queued
+    /// Numbers of queued contenders in w3 and bytes [default: 1,100,1000, in w3 of this process 100000, too], and of
+    /// keys in w4 [default: 10000]
     #[arg(long, value_delimiter = ',')]
     pub(crate) n: Vec<usize>,
     #[command(flatten)]
@@ -99,10 +119,10 @@ impl Args {
         if args.system.is_empty() {
             args.system = args.usual_systems();
         }
-        let is_server =
-            |system: &System| !matches!(system, System::Tokio | System::Memory | System::None);
-        let fault = if !args.is_of_mutex() && args.system.iter().any(is_server) {
-            "of other servers, the mutex alone is measured"
+        let has_recipes =
+            |system: &System| matches!(system, System::Tokio | System::Memory | System::None);
+        let fault = if !args.is_of_mutex() && !args.system.iter().all(has_recipes) {
+            "of other systems, the mutex alone is measured"
         } else if args.has(System::Tokio) && !args.recipes.iter().all(|it| it.has_tokio_peer()) {
             "this recipe has no peers to run beside"
         } else if args.is_in_process() && args.workloads.iter().any(|it| it.is_of_served_stores()) {

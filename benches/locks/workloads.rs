@@ -164,11 +164,15 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
 
 /// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
 /// released, and queues again: so `n` are queued at each release, and wait when the holder's own wait begins.
+///
+/// A grant beside the holder is a violation of exclusion. Where waiters are granted in the order of their arrival, each is
+/// granted again after `n` hand-overs; others count as `order_overtakes`, of `order_checked`.
 pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await.expect("granted");
     let asked = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let (grants, mut granted) = mpsc::unbounded_channel();
+    let (mut order, mut violations) = (Vec::new(), 0usize);
     let waiters: Vec<_> = (0..case.n)
         .map(|waiter| {
             let lock = locks[1 + waiter % (locks.len() - 1)].clone();
@@ -179,7 +183,7 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
                     let guard = guard.expect("granted");
                     let now = Instant::now();
                     // After the round the receiver is closed, and the guard is dropped here.
-                    let _ = grants.send((guard, now));
+                    let _ = grants.send((guard, now, waiter));
                 }
             })
         })
@@ -195,10 +199,12 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
         if let Some(hold) = case.workload.hold() {
             tokio::time::sleep(hold).await;
         }
+        violations += granted.len();
         let released = Instant::now();
         L::unlock(guard).await.expect("released");
-        let (next, at) = granted.recv().await.expect("a waiter follows");
+        let (next, at, waiter) = granted.recv().await.expect("a waiter follows");
         handovers.push(at.saturating_duration_since(released));
+        order.push(waiter);
         guard = next;
         queued += 1;
         all_asked(&asked, queued).await;
@@ -215,6 +221,13 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
     }
     let mut row = Row::new();
     row.insert("handovers".into(), handovers.len() as f64);
+    row.insert("exclusion_violations".into(), violations as f64);
+    if case.n > 1 && order.len() > case.n {
+        let checked = order.len() - case.n;
+        let overtakes = order.iter().zip(&order[case.n..]).filter(|(a, b)| a != b);
+        row.insert("order_overtakes".into(), overtakes.count() as f64);
+        row.insert("order_checked".into(), checked as f64);
+    }
     handovers.write(&mut row, "handover");
     row
 }

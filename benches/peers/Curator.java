@@ -1,7 +1,11 @@
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Scanner;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -11,10 +15,17 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryOneTime;
 
 /**
- * Apache Curator's mutex under the workloads of benches/locks.rs. Reads `w1 SECONDS` or
- * `w2 CLIENTS SECONDS` a line, answers each with one line of JSON.
+ * Apache Curator's mutex under the workloads of benches/locks.rs. Reads a workload a line, answers each with one line of
+ * JSON: `w1 SECONDS`, `w2 CLIENTS SECONDS`, `w3 WAITING SECONDS`, `w4 KEYS CLIENTS SECONDS`, and for the kill of a holder
+ * `hold PATH TIMEOUT_MS` and `wait PATH`.
  */
 public class Curator {
+    /** Tasks over many keys that hold or request a lock: as many as in the other systems. */
+    private static final int IN_FLIGHT = 256;
+
+    /** Time in which a contender finds its predecessor, in milliseconds. */
+    private static final long PAUSE = 5;
+
     private final String hosts;
     private final List<CuratorFramework> clients = new ArrayList<>();
     private int paths;
@@ -28,9 +39,17 @@ public class Curator {
         Scanner lines = new Scanner(System.in);
         while (lines.hasNextLine()) {
             String[] words = lines.nextLine().split(" ");
-            System.out.println(words[0].equals("w1")
-                ? curator.uncontended(Double.parseDouble(words[1]))
-                : curator.contended(Integer.parseInt(words[1]), Double.parseDouble(words[2])));
+            double seconds = words[0].startsWith("w") && !words[0].equals("wait")
+                ? Double.parseDouble(words[words.length - 1]) : 0;
+            System.out.println(switch (words[0]) {
+                case "w1" -> curator.uncontended(seconds);
+                case "w2" -> curator.contended(Integer.parseInt(words[1]), seconds);
+                case "w3" -> curator.handedOver(Integer.parseInt(words[1]), seconds);
+                case "w4" -> curator.manyKeys(Integer.parseInt(words[1]), Integer.parseInt(words[2]));
+                case "hold" -> curator.hold(words[1], Integer.parseInt(words[2]));
+                case "wait" -> curator.await(words[1]);
+                default -> throw new IllegalArgumentException(words[0]);
+            });
         }
         System.exit(0);
     }
@@ -123,6 +142,118 @@ public class Curator {
         return "{\"handovers_per_s\":" + perSecond + ",\"grants_max\":" + most
             + ",\"grants_min\":" + least + ",\"exclusion_violations\":" + violations.get()
             + quantiles("wait", all) + "}";
+    }
+
+    /** A mutex of Curator's belongs to its thread, so the holder itself queues again, behind the others. */
+    private String handedOver(int waiting, double seconds) throws Exception {
+        String path = freshPath();
+        int count = waiting + 1;
+        AtomicBoolean stop = new AtomicBoolean();
+        AtomicLong released = new AtomicLong();
+        BlockingQueue<long[]> granted = new LinkedBlockingQueue<>();
+        Semaphore[] goes = new Semaphore[count];
+        Thread[] threads = new Thread[count];
+        for (int i = 0; i < count; i++) {
+            int me = i;
+            goes[i] = new Semaphore(0);
+            InterProcessMutex mutex = new InterProcessMutex(client(i), path);
+            threads[i] = new Thread(() -> {
+                try {
+                    while (!stop.get()) {
+                        mutex.acquire();
+                        granted.add(new long[] {me, System.nanoTime()});
+                        goes[me].acquire();
+                        released.set(System.nanoTime());
+                        mutex.release();
+                    }
+                } catch (Exception e) {
+                    throw new RuntimeException(e);
+                }
+            });
+            threads[i].start();
+        }
+        long[] holder = granted.take();
+        Thread.sleep(100 * PAUSE);
+        List<Long> times = new ArrayList<>();
+        List<Long> order = new ArrayList<>();
+        order.add(holder[0]);
+        int violations = 0;
+        long end = System.nanoTime() + (long) (seconds * 1e9);
+        while (System.nanoTime() < end) {
+            violations += granted.size();
+            goes[(int) holder[0]].release();
+            holder = granted.take();
+            times.add(holder[1] - released.get());
+            order.add(holder[0]);
+            Thread.sleep(PAUSE);
+        }
+        stop.set(true);
+        for (int i = 0; i < count; i++) {
+            goes[i].release();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        int checked = order.size() - count;
+        int overtakes = 0;
+        for (int i = 0; i < checked; i++) {
+            overtakes += order.get(i).equals(order.get(i + count)) ? 0 : 1;
+        }
+        return "{\"handovers\":" + times.size() + ",\"exclusion_violations\":" + violations
+            + (waiting > 1 && checked > 0
+                ? ",\"order_overtakes\":" + overtakes + ",\"order_checked\":" + checked : "")
+            + quantiles("handover", times) + "}";
+    }
+
+    private String manyKeys(int keys, int sessions) throws Exception {
+        String path = freshPath();
+        for (int i = 0; i < sessions; i++) {
+            client(i);
+        }
+        AtomicInteger next = new AtomicInteger();
+        List<Long> times = Collections.synchronizedList(new ArrayList<>());
+        Thread[] threads = new Thread[Math.min(IN_FLIGHT, keys)];
+        long start = System.nanoTime();
+        for (int i = 0; i < threads.length; i++) {
+            threads[i] = new Thread(() -> {
+                try {
+                    for (int key = next.getAndIncrement(); key < keys; key = next.getAndIncrement()) {
+                        InterProcessMutex mutex = new InterProcessMutex(clients.get(key % sessions), path + "/" + key);
+                        long asked = System.nanoTime();
+                        mutex.acquire();
+                        times.add(System.nanoTime() - asked);
+                        mutex.release();
+                    }
+                } catch (Exception e) {
+                    throw new RuntimeException(e);
+                }
+            });
+            threads[i].start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        double perSecond = keys / ((System.nanoTime() - start) / 1e9);
+        return "{\"cycles_per_s\":" + perSecond + quantiles("acquire", times) + "}";
+    }
+
+    private String hold(String path, int timeout) throws Exception {
+        CuratorFramework client =
+            CuratorFrameworkFactory.newClient(hosts, timeout, timeout, new RetryOneTime(1000));
+        client.start();
+        client.blockUntilConnected();
+        clients.add(client);
+        new InterProcessMutex(client, path).acquire();
+        return "{}";
+    }
+
+    private String await(String path) throws Exception {
+        InterProcessMutex mutex = new InterProcessMutex(client(0), path);
+        long asked = System.nanoTime();
+        mutex.acquire();
+        double waited = (System.nanoTime() - asked) / 1e9;
+        mutex.release();
+        return "{\"wait_s\":" + waited + "}";
     }
 
     private static String quantiles(String what, List<Long> times) {

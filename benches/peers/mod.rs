@@ -1,19 +1,24 @@
-//! Other servers that keep locks, each started for the run.
+//! Other systems that keep locks; their servers are started for the run.
 
-mod curator;
+mod etcd;
+mod foreign;
 mod pipe;
 mod postgres;
 mod redis;
+mod redlock;
 mod wire;
+mod zookeeper_client;
 
 use lockkeeper::Mutex;
 
 use crate::args::{Args, System};
+use crate::common;
+use crate::kill;
 use crate::report::Line;
 use crate::rounds::Contender;
 use crate::store_server::StoreServer;
 use crate::systems::Keeper;
-use crate::workloads::Case;
+use crate::workloads::{Case, Relayed, Workload};
 
 /// The peers of this run.
 #[derive(Default)]
@@ -21,19 +26,31 @@ pub(crate) struct Peers {
     redis: Option<redis::Redis>,
     /// Connections to it that are measured.
     redis_over: Vec<redis::Way>,
+    redis_aof: Option<redis::Redis>,
+    redlock: Option<redlock::Redlock>,
+    etcd: Option<etcd::Etcd>,
     postgres: Option<postgres::Postgres>,
     zookeeper: Option<Keeper>,
-    curator: Option<curator::Curator>,
+    zookeeper_client: Option<zookeeper_client::ZookeeperClient>,
+    foreign: Vec<foreign::Foreign>,
     wire: Option<wire::Wire>,
     // The last field: fields are dropped in order, and its clients go before the server.
     _server: Option<StoreServer>,
 }
 
+/// Systems that are clients of a ZooKeeper.
+const OF_ZOOKEEPER: [System; 4] = [
+    System::ZooKeeper,
+    System::ZookeeperClient,
+    System::Curator,
+    System::Kazoo,
+];
+
 impl Peers {
     /// `ours` is the URL of the store under test: where it is a ZooKeeper, there is no other beside.
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
         let mut peers = Self {
-            wire: wire::Wire::of(ours).filter(|_| args.is_of_mutex()),
+            wire: wire::Wire::of(ours).filter(|_| args.is_of_mutex() && !args.no_wire),
             redis_over: [
                 (System::Redis, redis::Way::Tcp),
                 (System::RedisUnix, redis::Way::Unix),
@@ -44,13 +61,24 @@ impl Peers {
             ..Self::default()
         };
         if !peers.redis_over.is_empty() {
-            peers.redis = told("redis", redis::Redis::start().await);
+            let started = redis::Redis::start("redis", &redis::VOLATILE).await;
+            peers.redis = told("redis", started);
+        }
+        if args.has(System::RedisAof) {
+            let started = redis::Redis::start("redis-aof", &redis::DURABLE).await;
+            peers.redis_aof = told("redis-aof", started);
+        }
+        if args.has(System::Redlock) {
+            peers.redlock = told("redlock", redlock::Redlock::start());
+        }
+        if args.has(System::Etcd) {
+            peers.etcd = told("etcd", etcd::Etcd::start().await);
         }
         if args.has(System::Postgres) {
             peers.postgres = told("postgres", postgres::Postgres::start().await);
         }
         let mut zookeeper = ours.starts_with("zookeeper:").then(|| ours.to_owned());
-        if zookeeper.is_none() && (args.has(System::ZooKeeper) || args.has(System::Curator)) {
+        if zookeeper.is_none() && OF_ZOOKEEPER.iter().any(|&system| args.has(system)) {
             let server = told("zookeeper", StoreServer::of("zookeeper://", &args.serving));
             zookeeper = server.as_ref().map(|server| server.url().to_owned());
             peers._server = server;
@@ -59,8 +87,16 @@ impl Peers {
             if args.has(System::ZooKeeper) {
                 peers.zookeeper = Some(Keeper::connect(&url).await);
             }
+            if args.has(System::ZookeeperClient) {
+                peers.zookeeper_client = Some(zookeeper_client::ZookeeperClient::of(&url));
+            }
             if args.has(System::Curator) {
-                peers.curator = told("curator", curator::Curator::start(&url));
+                let started = told("curator", foreign::Foreign::curator(&url));
+                peers.foreign.extend(started);
+            }
+            if args.has(System::Kazoo) {
+                let started = told("kazoo", foreign::Foreign::kazoo(&url));
+                peers.foreign.extend(started);
             }
         }
         peers
@@ -69,7 +105,7 @@ impl Peers {
     /// Those that know this case.
     pub(crate) async fn contenders(&mut self, case: Case) -> Vec<Contender> {
         let mut contenders = Vec::new();
-        if case.workload.is_of_served_stores() {
+        if case.workload == Workload::Bytes {
             return contenders;
         }
         if let Some(wire) = &self.wire
@@ -85,23 +121,85 @@ impl Peers {
             for &way in &self.redis_over {
                 let locks = redis.locks(way, &case).await;
                 contenders.push(match way {
-                    redis::Way::Tcp => Contender::of("redis", "", case, locks),
-                    redis::Way::Unix => Contender::of("redis+unix", "", case, locks).over_unix(),
+                    redis::Way::Tcp => of_peer("redis", &redis.address(), case, locks),
+                    redis::Way::Unix => {
+                        of_peer("redis+unix", &redis.address(), case, locks).over_unix()
+                    }
                 });
             }
         }
+        if let Some(redis) = &mut self.redis_aof {
+            let locks = redis.locks(redis::Way::Tcp, &case).await;
+            contenders.push(of_peer("redis-aof", &redis.address(), case, locks));
+        }
+        if let Some(redlock) = &mut self.redlock {
+            let locks = redlock.locks(&case);
+            contenders.push(of_peer("redlock", redlock.address(), case, locks));
+        }
+        if let Some(etcd) = &mut self.etcd {
+            let locks = etcd.locks(&case).await;
+            contenders.push(of_peer("etcd", etcd.address(), case, locks));
+        }
         if let Some(postgres) = &mut self.postgres {
             let locks = postgres.locks(&case).await;
-            contenders.push(Contender::of("postgres", "", case, locks));
+            contenders.push(of_peer("postgres", &postgres.address(), case, locks));
         }
         if let Some(keeper) = &self.zookeeper {
-            let locks = keeper.locks::<Mutex>(&case).await;
-            contenders.push(Contender::of("zookeeper", keeper.url(), case, locks));
+            contenders.push(match case.workload {
+                Workload::Kill => kill::contender("zookeeper", keeper).await,
+                _ => {
+                    let locks = keeper.locks::<Mutex>(&case).await;
+                    Contender::of("zookeeper", keeper.url(), case, locks)
+                }
+            });
         }
-        let curator = self.curator.as_ref();
-        contenders.extend(curator.and_then(|curator| curator.contender(case)));
+        if let Some(client) = &mut self.zookeeper_client {
+            let locks = client.locks(&case).await;
+            contenders.push(of_peer("zookeeper-client", client.address(), case, locks));
+        }
+        let foreign = self.foreign.iter();
+        contenders.extend(foreign.filter_map(|foreign| foreign.contender(case)));
         contenders
     }
+}
+
+/// A lock of a peer that another process can take by its key.
+trait Keyed {
+    fn key(&self) -> String;
+}
+
+/// Returns the contender of a peer whose server has this address.
+fn of_peer<L: Relayed + Keyed>(
+    system: &str,
+    address: &str,
+    case: Case,
+    locks: Vec<L>,
+) -> Contender {
+    match case.workload {
+        Workload::Kill => kill::of_peer(system, address, &locks[0].key(), locks[0].clone()),
+        _ => Contender::of(system, "", case, locks),
+    }
+}
+
+/// Acquires a peer's lock as a holder that is killed: without anything that renews it.
+pub(crate) async fn hold(system: &str, address: &str, key: &str) -> ! {
+    let timeout = kill::TIMEOUT;
+    match system {
+        "redlock" => kill::hold_peer(redlock::RedlockLock::connect(address, key, timeout)).await,
+        "etcd" => kill::hold_peer(etcd::EtcdLock::connect(address, key, timeout).await).await,
+        "postgres" => kill::hold_peer(postgres::PostgresLock::connect(address, key).await).await,
+        "zookeeper-client" => {
+            let lock = zookeeper_client::ZookeeperLock::connect(address, key, timeout).await;
+            kill::hold_peer(lock).await
+        }
+        _ => kill::hold_peer(redis::RedisLock::connect(address, key, timeout).await).await,
+    }
+}
+
+/// Returns the runtime of the loads, on which the peers' clients can spawn their tasks.
+pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    zookeeper_client::enter_thread();
+    common::runtime_with(threads, zookeeper_client::enter_thread)
 }
 
 /// A system that cannot be had leaves a line that says why.

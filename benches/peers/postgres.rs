@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::LockError;
 
+use super::Keyed;
 use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
@@ -70,6 +71,10 @@ impl Postgres {
             cases: 0,
             _process: process,
         })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.pool.port.to_string()
     }
 
     /// Returns the handles that a case needs. Each holder takes a session from the pool: Postgres would grant the
@@ -193,6 +198,17 @@ enum Sessions {
     Shared(Pipe<Messages>),
 }
 
+impl PostgresLock {
+    /// Connects a session.
+    pub(crate) async fn connect(port: &str, key: &str) -> Self {
+        let session = open(port.parse().expect("a port")).await;
+        Self {
+            key: key.parse().expect("a number"),
+            sessions: Sessions::Shared(session),
+        }
+    }
+}
+
 /// A lock that a session holds. Dropping it asks for its release, and does not wait.
 pub(crate) struct PostgresGuard {
     session: Option<Pipe<Messages>>,
@@ -247,6 +263,12 @@ impl Lock for PostgresLock {
 impl Relayed for PostgresLock {
     async fn settled_again(&self) {
         tokio::time::sleep(REMOTE_PAUSE).await;
+    }
+}
+
+impl Keyed for PostgresLock {
+    fn key(&self) -> String {
+        self.key.to_string()
     }
 }
 

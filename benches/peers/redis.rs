@@ -1,24 +1,68 @@
 //! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that first compares
 //! its token. Clients do not queue: they retry after a pause.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::LockError;
 
+use super::Keyed;
 use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
 use crate::process::{self, Process};
 use crate::workloads::{Case, Relayed, Workload};
 
-/// Redis, without anything written to the disk, and connections to it.
+/// A Redis server that is started for the run.
+pub(crate) struct Server {
+    port: u16,
+    socket: PathBuf,
+    _process: Process,
+}
+
+/// Options of a server that writes nothing to the disk.
+pub(crate) const VOLATILE: [&str; 2] = ["--appendonly", "no"];
+
+/// Options of a server that syncs each write to its append-only file before it answers.
+pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+impl Server {
+    /// Starts a server, whose folder has this name.
+    pub(crate) fn start(name: &str, options: &[&str]) -> Result<Self, String> {
+        let is_there = || Command::new("redis-server").arg("-v").output().is_ok();
+        process::need("redis-server", is_there)?;
+        let (folder, port) = (process::fresh_folder(name), process::free_port());
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
+        let socket = folder.join("socket");
+        command.arg("--unixsocket").arg(&socket);
+        command.args(["--save", ""]).args(options).arg("--dir");
+        command.arg(&folder);
+        process::log_to(&folder, &mut command);
+        let mut process = Process::spawn(&mut command, folder)?;
+        process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        Ok(Self {
+            port,
+            socket,
+            _process: process,
+        })
+    }
+
+    /// Returns its address by TCP.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+}
+
+/// A Redis server, and connections to it.
 pub(crate) struct Redis {
     tcp: Pool,
     unix: Pool,
     unlock: String,
     cases: usize,
-    _process: Process,
+    server: Server,
 }
 
 /// Transport of connections to it.
@@ -56,7 +100,7 @@ const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// Lifetime of a lock that is not released.
-const HELD_FOR_MS: &str = "30000";
+pub(crate) const HELD_FOR: Duration = Duration::from_secs(30);
 
 /// Bounds of the longest pause before a retry: it doubles each time, up to what common clients of Redis
 /// wait from the first time on (redis-py 100 ms, node-redlock 200 ms). The pause itself is random.
@@ -64,32 +108,22 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
 impl Redis {
-    pub(crate) async fn start() -> Result<Self, String> {
-        let is_there = || Command::new("redis-server").arg("-v").output().is_ok();
-        process::need("redis-server", is_there)?;
-        let (folder, port) = (process::fresh_folder("redis"), process::free_port());
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
-        let socket = folder.join("socket");
-        command.arg("--unixsocket").arg(&socket);
-        command.args(["--save", "", "--appendonly", "no", "--dir"]);
-        command.arg(&folder);
-        process::log_to(&folder, &mut command);
-        let mut process = Process::spawn(&mut command, folder)?;
-        process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
-        let mut tcp = Pool::of(Address::loopback(port));
+    /// Starts a server with these options, whose folder has this name.
+    pub(crate) async fn start(name: &str, options: &[&str]) -> Result<Self, String> {
+        let server = Server::start(name, options)?;
+        let mut tcp = Pool::of(Address::Tcp(server.address()));
         tcp.fill(1).await;
-        let script = command_of(&["SCRIPT", "LOAD", UNLOCK]);
-        let Answer::Text(unlock) = tcp.connections[0].ask(script).await else {
-            return Err("redis takes no script".into());
-        };
         Ok(Self {
+            unlock: load_unlock(&tcp.connections[0]).await,
             tcp,
-            unix: Pool::of(Address::Unix(socket)),
-            unlock,
+            unix: Pool::of(Address::Unix(server.socket.clone())),
             cases: 0,
-            _process: process,
+            server,
         })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.server.address().to_string()
     }
 
     /// Returns the handles that a case needs: each client has its own connection.
@@ -111,8 +145,20 @@ impl Redis {
                 _ => format!("bench:{}", self.cases),
             },
             unlock: self.unlock.clone(),
+            held_for: HELD_FOR,
         };
         (0..count).map(lock).collect()
+    }
+}
+
+/// Loads the script with which a holder deletes its key; returns its name.
+async fn load_unlock(connection: &Pipe<Resp>) -> String {
+    match connection
+        .ask(command_of(&["SCRIPT", "LOAD", UNLOCK]))
+        .await
+    {
+        Answer::Text(name) => name,
+        answer => panic!("redis takes no script: {answer:?}"),
     }
 }
 
@@ -122,6 +168,21 @@ pub(crate) struct RedisLock {
     connection: Pipe<Resp>,
     key: String,
     unlock: String,
+    held_for: Duration,
+}
+
+impl RedisLock {
+    /// Connects a client, whose lock ends after `held_for`.
+    pub(crate) async fn connect(address: &str, key: &str, held_for: Duration) -> Self {
+        let address = Address::Tcp(address.parse().expect("an address"));
+        let connection = Pipe::connect(&address).await.expect("redis answers");
+        Self {
+            unlock: load_unlock(&connection).await,
+            connection,
+            key: key.into(),
+            held_for,
+        }
+    }
 }
 
 /// A key that this client has set. Dropping it requests its deletion, and does not wait.
@@ -135,7 +196,8 @@ impl Lock for RedisLock {
 
     async fn lock(&self) -> Result<RedisGuard, LockError> {
         let token = format!("{:016x}{:016x}", random(), random());
-        let set = ["SET", &self.key, &token, "NX", "PX", HELD_FOR_MS];
+        let held_for = self.held_for.as_millis().to_string();
+        let set = ["SET", &self.key, &token, "NX", "PX", &held_for];
         let mut backoff = SHORTEST;
         loop {
             match self.connection.ask(command_of(&set)).await {
@@ -176,6 +238,12 @@ impl Lock for RedisLock {
 impl Relayed for RedisLock {
     async fn settled_again(&self) {
         tokio::time::sleep(REMOTE_PAUSE).await;
+    }
+}
+
+impl Keyed for RedisLock {
+    fn key(&self) -> String {
+        self.key.clone()
     }
 }
 

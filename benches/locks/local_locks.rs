@@ -1,4 +1,4 @@
-//! Tokio's locks as the floor: they are fair as well, and nothing of them outlives the process.
+//! Locks of a process alone, as the floor: tokio's, which are fair as well, and async-lock's mutex.
 
 use std::future::Future;
 
@@ -10,8 +10,8 @@ use tokio::sync::{
 use crate::common::lock::Lock;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A lock of tokio's, acquired exclusively unless it says otherwise.
-pub(crate) trait TokioLock: Sync + Sized + 'static {
+/// A lock of a process, acquired exclusively unless it says otherwise.
+pub(crate) trait LocalLock: Sync + Sized + 'static {
     type Guard: Send + 'static;
 
     fn new() -> Self;
@@ -19,7 +19,7 @@ pub(crate) trait TokioLock: Sync + Sized + 'static {
     fn acquire(&'static self) -> impl Future<Output = Self::Guard> + Send;
 }
 
-impl TokioLock for Mutex<()> {
+impl LocalLock for Mutex<()> {
     type Guard = MutexGuard<'static, ()>;
 
     fn new() -> Self {
@@ -31,7 +31,7 @@ impl TokioLock for Mutex<()> {
     }
 }
 
-impl TokioLock for RwLock<()> {
+impl LocalLock for RwLock<()> {
     type Guard = RwLockWriteGuard<'static, ()>;
 
     fn new() -> Self {
@@ -43,11 +43,25 @@ impl TokioLock for RwLock<()> {
     }
 }
 
+impl LocalLock for async_lock::Mutex<()> {
+    type Guard = async_lock::MutexGuard<'static, ()>;
+
+    fn new() -> Self {
+        Self::default()
+    }
+
+    async fn acquire(&'static self) -> Self::Guard {
+        // As tokio's locks do: otherwise a client that finds it free again and again leaves no other its turn.
+        tokio::task::consume_budget().await;
+        self.lock().await
+    }
+}
+
 /// A lock that its readers share.
 #[derive(Default)]
 pub(crate) struct Readers(RwLock<()>);
 
-impl TokioLock for Readers {
+impl LocalLock for Readers {
     type Guard = RwLockReadGuard<'static, ()>;
 
     fn new() -> Self {
@@ -59,7 +73,7 @@ impl TokioLock for Readers {
     }
 }
 
-impl TokioLock for Semaphore {
+impl LocalLock for Semaphore {
     type Guard = SemaphorePermit<'static>;
 
     fn new() -> Self {
@@ -81,7 +95,7 @@ impl<L> Clone for Floor<L> {
 }
 
 /// Returns the handles that a case needs.
-pub(crate) fn many<L: TokioLock>(case: &Case) -> Vec<Floor<L>> {
+pub(crate) fn many<L: LocalLock>(case: &Case) -> Vec<Floor<L>> {
     let new = || Floor(Box::leak(Box::new(L::new())));
     match case.workload {
         Workload::W4 => (0..case.n).map(|_| new()).collect(),
@@ -89,7 +103,7 @@ pub(crate) fn many<L: TokioLock>(case: &Case) -> Vec<Floor<L>> {
     }
 }
 
-impl<L: TokioLock> Lock for Floor<L> {
+impl<L: LocalLock> Lock for Floor<L> {
     type Guard = L::Guard;
 
     async fn lock(&self) -> Result<L::Guard, LockError> {
@@ -110,6 +124,6 @@ impl<L: TokioLock> Lock for Floor<L> {
     }
 }
 
-impl<L: TokioLock> Relayed for Floor<L> {
+impl<L: LocalLock> Relayed for Floor<L> {
     async fn settled_again(&self) {}
 }

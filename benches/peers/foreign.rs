@@ -1,0 +1,225 @@
+//! Lock libraries of other languages as peers, each a program that runs the workloads itself: Apache Curator
+//! (`Curator.java`) and kazoo (`kazoo_locks.py`). A program reads a workload a line and answers each with one line of JSON.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::common::fresh_name;
+use crate::common::lock::REMOTE_PAUSE;
+use crate::figures::{Row, Times, WriteTimes};
+use crate::kill::TIMEOUT;
+use crate::process;
+use crate::rounds::Contender;
+use crate::workloads::{Case, Workload};
+
+/// Jars that Curator needs, as Debian names them (libcurator-recipes-java, zookeeper, default-jdk-headless).
+const JARS: [&str; 11] = [
+    "curator-recipes",
+    "curator-framework",
+    "curator-client",
+    "zookeeper",
+    "zookeeper-jute",
+    "guava",
+    "slf4j-api",
+    "slf4j-nop",
+    "netty-all",
+    "failureaccess",
+    "snappy-java",
+];
+
+/// A lock library on a ZooKeeper.
+pub(crate) struct Foreign {
+    system: &'static str,
+    url: String,
+    program: Rc<RefCell<Program>>,
+    /// Starts the program once more, as a holder that is killed.
+    command: Rc<dyn Fn() -> Command>,
+}
+
+impl Foreign {
+    /// Starts Curator on the ZooKeeper of this URL.
+    ///
+    /// # Errors
+    /// The missing package or file.
+    pub(crate) fn curator(url: &str) -> Result<Self, String> {
+        let jar = Path::new("/usr/share/java/curator-recipes.jar");
+        process::need("libcurator-recipes-java", || jar.exists())?;
+        let jars = Path::new("/usr/share/java");
+        let class_path: Vec<PathBuf> = JARS.map(|jar| jars.join(format!("{jar}.jar"))).into();
+        // Curator's own jars and ZooKeeper's; a release may need fewer of the others.
+        if let Some(jar) = class_path[..4].iter().find(|jar| !jar.exists()) {
+            return Err(format!("{} is missing", jar.display()));
+        }
+        let class_path = std::env::join_paths(class_path).map_err(|error| error.to_string())?;
+        let hosts = hosts(url).to_owned();
+        // Java compiles a single source file as it starts it.
+        let command = move || {
+            let mut command = Command::new("java");
+            command
+                .arg("-cp")
+                .arg(&class_path)
+                .arg(source("Curator.java"));
+            command.arg(&hosts);
+            command
+        };
+        Self::start("curator", url, command)
+    }
+
+    /// Starts kazoo on the ZooKeeper of this URL, in the Python that `LOCKKEEPER_PYTHON` names.
+    ///
+    /// # Errors
+    /// A Python without kazoo.
+    pub(crate) fn kazoo(url: &str) -> Result<Self, String> {
+        let python = std::env::var_os("LOCKKEEPER_PYTHON").unwrap_or("python3".into());
+        let mut import = Command::new(&python);
+        let found = import.args(["-c", "import kazoo"]).stderr(Stdio::null());
+        if !found.status().is_ok_and(|status| status.success()) {
+            return Err(
+                "no Python with kazoo; benches/race.py installs one, which LOCKKEEPER_PYTHON names"
+                    .into(),
+            );
+        }
+        let hosts = hosts(url).to_owned();
+        let command = move || {
+            let mut command = Command::new(&python);
+            command.arg(source("kazoo_locks.py")).arg(&hosts);
+            command
+        };
+        Self::start("kazoo", url, command)
+    }
+
+    fn start(
+        system: &'static str,
+        url: &str,
+        command: impl Fn() -> Command + 'static,
+    ) -> Result<Self, String> {
+        let program = Program::start(command()).and_then(|mut program| {
+            // Warm-up: a virtual machine compiles the hot code now, not while it is measured.
+            program.ask("w1 2").map(|_| program)
+        });
+        Ok(Self {
+            system,
+            url: url.into(),
+            program: Rc::new(RefCell::new(program.map_err(|error| error.to_string())?)),
+            command: Rc::new(command),
+        })
+    }
+
+    /// Returns the contender of a case; each client of it takes a thread and a connection.
+    pub(crate) fn contender(&self, case: Case) -> Option<Contender> {
+        let words = match case.workload {
+            Workload::W1 => "w1".to_owned(),
+            Workload::W2 => format!("w2 {}", case.clients),
+            Workload::W3 => format!("w3 {}", case.n),
+            Workload::W4 => format!("w4 {} {}", case.n, case.clients),
+            Workload::Kill => return Some(self.killed()),
+            Workload::Cold | Workload::Bytes => return None,
+        };
+        let program = self.program.clone();
+        Some(Contender::new(self.system, &self.url, move |time| {
+            let (program, words) = (program.clone(), words.clone());
+            async move {
+                let ask = format!("{words} {}", time.as_secs_f64());
+                program.borrow_mut().ask(&ask).expect("the program answers")
+            }
+        }))
+    }
+
+    /// Returns the contender of `kill`: a second program holds, and this one waits.
+    fn killed(&self) -> Contender {
+        let (program, command) = (self.program.clone(), self.command.clone());
+        Contender::new(self.system, &self.url, move |time| {
+            let (program, command) = (program.clone(), command.clone());
+            async move {
+                let (mut times, start) = (Times::default(), Instant::now());
+                // At least one, where the timeout is longer than a round.
+                while times.len() == 0 || start.elapsed() < time {
+                    let kill = kill_to_grant(&mut program.borrow_mut(), command());
+                    times.push(kill.expect("granted"));
+                }
+                let mut row = Row::new();
+                row.insert("kills".into(), times.len() as f64);
+                row.insert("exclusion_violations".into(), 0.0);
+                times.write(&mut row, "kill_to_grant");
+                row
+            }
+        })
+    }
+}
+
+fn hosts(url: &str) -> &str {
+    url.trim_start_matches("zookeeper://")
+}
+
+fn source(name: &str) -> PathBuf {
+    let benches = Path::new(env!("CARGO_MANIFEST_DIR"));
+    benches.join("peers").join(name)
+}
+
+/// The lock is not granted before the kill: the waiting program answers in the order of time, and its answer says how
+/// long it has waited.
+fn kill_to_grant(waiter: &mut Program, holder: Command) -> std::io::Result<Duration> {
+    let path = format!("/bench/{}", fresh_name());
+    let mut holder = Program::start(holder)?;
+    holder.ask(&format!("hold {path} {}", TIMEOUT.as_millis()))?;
+    let asked = Instant::now();
+    waiter.send(&format!("wait {path}"))?;
+    std::thread::sleep(100 * REMOTE_PAUSE);
+    let killed = Instant::now();
+    holder.child.kill()?;
+    let waited = waiter.answer()?["wait_s"];
+    let granted = Instant::now();
+    if Duration::from_secs_f64(waited) < killed - asked - 20 * REMOTE_PAUSE {
+        return Err(std::io::Error::other("granted before the kill"));
+    }
+    Ok(granted - killed)
+}
+
+/// A running program. Dropping it kills it.
+struct Program {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(mut command: Command) -> std::io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let asks = child.stdin.take().expect("piped");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Ok(Self {
+            child,
+            asks,
+            answers,
+        })
+    }
+
+    fn ask(&mut self, ask: &str) -> std::io::Result<Row> {
+        self.send(ask)?;
+        self.answer()
+    }
+
+    fn send(&mut self, ask: &str) -> std::io::Result<()> {
+        writeln!(self.asks, "{ask}")
+    }
+
+    fn answer(&mut self) -> std::io::Result<Row> {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        serde_json::from_str(&answer)
+            .map_err(|error| std::io::Error::other(format!("{error} in {answer:?}")))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It ends when its input does; killing is for one that hangs.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
