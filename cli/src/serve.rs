@@ -184,6 +184,8 @@ impl Life<'_> {
                 std::process::exit(0)
             }
         };
+        // Queued before the server listens, so that it precedes the records of its first clients.
+        self.note(AuditEvent::ServerStart);
         let (server, control) = match self.start(&store).await {
             Ok(started) => started,
             Err(error) => {
@@ -203,7 +205,6 @@ impl Life<'_> {
         watchdog::start(self.health.clone());
         // After the line on stdout, which may be the place of the audit log, too.
         if let Some((audit, output)) = self.audit.as_ref().zip(output) {
-            self.note(AuditEvent::ServerStart);
             *writer = Some(audit.begin(output)?);
         }
         let signal = self

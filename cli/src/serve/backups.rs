@@ -97,6 +97,8 @@ impl Schedule {
     /// Reports a backup. Returns the pause until the next one.
     fn made(&self, made: &Made) -> Duration {
         let Made { file, summary, .. } = made;
+        // Counted first: an alert on the line may look at the figures at once.
+        self.metrics.made(made);
         info!(
             file = %file.display(),
             zxid = %summary.zxid,
@@ -104,7 +106,6 @@ impl Schedule {
             bytes = summary.bytes,
             "backup made"
         );
-        self.metrics.made(made);
         if let Err(failure) = &made.kept {
             warn!(reason = failure.text, "old backups stay");
         }
@@ -115,12 +116,12 @@ impl Schedule {
     /// Reports a failure. Returns the pause until the next attempt.
     fn failed(&self, failure: &Failure) -> Duration {
         let pause = self.every.min(RETRY_DELAY);
+        self.metrics.failed(failure.reason);
         warn!(
             reason = failure.text,
             retry_seconds = pause.as_secs(),
             "no backup was made; the store goes on"
         );
-        self.metrics.failed(failure.reason);
         pause
     }
 

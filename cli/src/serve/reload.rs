@@ -82,18 +82,24 @@ impl<'a> Reloader<'a> {
             audit.reopen();
         }
         let outcome = self.replace(server);
-        let (label, result) = match &outcome {
-            Ok(changes) => {
-                info!("{why}: reloaded: {changes}");
-                ("success", AuditOutcome::Success)
-            }
-            Err(reason) => {
-                error!("{why}: not reloaded, the former configuration stays in use: {reason}");
-                ("failure", AuditOutcome::Failure)
-            }
+        // Counted first: an alert on the line may look at the figures at once.
+        let label = if outcome.is_ok() {
+            "success"
+        } else {
+            "failure"
         };
         self.figures.reloads.with_label_values(&[label]).inc();
         self.figures.is_successful.set(outcome.is_ok().into());
+        let result = match &outcome {
+            Ok(changes) => {
+                info!("{why}: reloaded: {changes}");
+                AuditOutcome::Success
+            }
+            Err(reason) => {
+                error!("{why}: not reloaded, the former configuration stays in use: {reason}");
+                AuditOutcome::Failure
+            }
+        };
         if let Some(audit) = &self.audit {
             audit.note(AuditEvent::Reload, result, |record| {
                 record.peer = by.map(str::to_owned);

@@ -443,11 +443,21 @@ fn the_server_holds_no_file_of_its_starters_open() {
     assert!(home.server().is_some());
 }
 
+/// Copies this command, in another process: a child that another test forks here meanwhile would have the copy open for
+/// writing until it is executed, and a file that is written cannot be executed ("Text file busy").
+fn copy_program(to: &Path) {
+    let copying = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_lockkeeper"))
+        .arg(to)
+        .output();
+    success(&copying.unwrap());
+}
+
 #[test]
 fn an_executable_that_was_replaced_starts_the_server_again() {
     let home = Home::new();
     let program = home.folder.at("lockkeeper");
-    fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
+    copy_program(&program);
     let mut holder = Holder::spawn(home.command_of(&program, Shell::Login, &holding(&["a"])));
     holder.granted();
     fs::remove_file(&program).unwrap();
@@ -466,7 +476,7 @@ fn a_waiter_whose_executable_was_replaced_runs_its_command() {
     let program = home.folder.at("lockkeeper");
     for is_removed in [true, false] {
         let holder = home.hold(Shell::Login, "a");
-        fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &program).unwrap();
+        copy_program(&program);
         let waiter = home.command_of(&program, Shell::Cron, &holding(&["a"]));
         let mut waiter = Holder::spawn(waiter);
         home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));

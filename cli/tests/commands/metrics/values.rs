@@ -257,7 +257,12 @@ fn a_durable_write_is_a_sync_of_the_log() {
     let server = Server::start(&mut serve_metrics(data.to_str().unwrap()));
     let at = metrics_of(&server);
     let before = Samples::read(&at);
-    block_on(async { put(&server.connect().await, "/a", "kept").await });
+    // Kept to the end: the close of its session would be one more transaction, at any moment.
+    let client = block_on(async {
+        let client = server.connect().await;
+        put(&client, "/a", "kept").await;
+        client
+    });
     let after = Samples::read(&at);
     for name in [
         "lockkeeper_log_sync_seconds_count",
@@ -287,6 +292,7 @@ fn a_durable_write_is_a_sync_of_the_log() {
         "\"}"
     );
     assert_eq!(after.at(version), 1.0);
+    drop(client);
     ended_well(&server.end(Signal::TERM));
 }
 
