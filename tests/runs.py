@@ -2,24 +2,20 @@
 """Checks that the pictures and tables of the performance pages are those of the saved runs, docs/performance/*.jsonl, and
 that benches/plots.py draws well-formed pictures in which no system is missing."""
 
-import importlib.util
 import json
 import pathlib
 import sys
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benches"))
+import goals
+import plots
+import race
+
 # Measured beside locks, and in no picture.
 SINGLE_REQUESTS = ["create", "create, then list", "a sync"]
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def benches(name):
-    """Returns a script of benches/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benches" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def faults_of_picture(family, text, svg, units):
@@ -30,7 +26,8 @@ def faults_of_picture(family, text, svg, units):
     texts = ["".join(item.itertext()) for item in picture.iter(f"{SVG}text")]
     lines = [json.loads(line) for line in text.splitlines()]
     for line in lines:
-        name = plots.name_of(line)
+        is_race = family in race.FAMILIES
+        name = plots.RACE_NAMES.get(line["system"], "").replace("`", "") if is_race else plots.name_of(line)
         if "ratio" in line or "skipped" in line or line["system"] in SINGLE_REQUESTS:
             continue
         if name is None:
@@ -54,7 +51,7 @@ def faults_of_picture(family, text, svg, units):
 
 
 def faults():
-    units = {"latency": ["µs"], "process-end": ["ms"], "memory-latency": ["µs"], "memory-waiters": ["bytes"]}
+    units = {"race-w1": ["µs"], "race-w3": ["µs"], "race-kill": ["ms"], "latency": ["µs"], "process-end": ["ms"], "memory-latency": ["µs"], "memory-waiters": ["bytes"]}
     for family in plots.PICTURES:
         file = plots_folder / f"{family}.jsonl"
         if not file.exists():
@@ -73,9 +70,8 @@ def faults():
             yield f"{page} has another table than that of the saved runs: run benches/goals.py --only ''"
 
 
-plots, goals = benches("plots"), benches("goals")
 plots_folder = ROOT / "docs/performance"
-tables = goals.tables(goals.load(plots_folder))
+tables = goals.tables(goals.load(plots_folder)) + race.tables(plots_folder)
 found = list(faults())
 for fault in found:
     print(fault, file=sys.stderr)

@@ -1,0 +1,95 @@
+#!/bin/bash
+# Checks that what pages of docs/ name exists: each test in a column "test" or "tests", each mutant in bold, each file in
+# a column "the change that makes it fail", each invariant of ARCHITECTURE.md in a column "invariant". Every mutant must
+# be named in docs/known-bugs.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mutants=$(basename -s .patch tests/mutants/*.patch | sort)
+wrong=0
+
+complain() {
+    echo "$page: $*" >&2
+    wrong=1
+}
+
+# Prints the cells below a heading, which is a pattern, in all tables of the page.
+cells() {
+    awk -F' *[|] *' -v heading="^($1)\$" '
+        !/^\|/ { row = 0; next }
+        ++row == 1 { column = 0; for (i = 2; i < NF; i++) if ($i ~ heading) column = i }
+        row > 2 && column { print $column }' "$page"
+}
+
+# Prints what matches a pattern, each name once, without its quotes: none is no failure.
+names() {
+    { grep -oE "$1" || true; } | tr -d '`*' | sort -u
+}
+
+# Returns 0 if a test, or a module of tests, of this name exists.
+is_there() {
+    local at=tests/recipes words word last
+    read -ra words <<<"${1//::/ }"
+    if [ "${words[0]}" = store ]; then
+        at=tests/store
+        words=("${words[@]:1}")
+    elif [[ ${words[0]} =~ ^(hostile|commands)$ ]]; then
+        at=cli/tests
+    elif [ "${words[0]}" = lockkeeper ]; then
+        at=cli/src
+        words=("${words[@]:1}")
+    elif [ "${words[0]}" = lockkeeper_sim ]; then
+        at=sim/src
+        words=("${words[@]:1}")
+    elif [ "${words[0]}" = queue_model ]; then
+        at=model/tests
+    elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|tls|wire)$ ]]; then
+        at=src
+    fi
+    last=${words[-1]}
+    unset 'words[-1]'
+    for word in "${words[@]}"; do
+        if [ -e "$at/$word.rs" ] || [ -d "$at/$word" ]; then
+            at=$at/$word
+        elif ! grep -q "^mod $word {" "$at.rs"; then
+            return 1
+        fi
+    done
+    [ ${#words[@]} -gt 0 ] && grep -qsE "fn $last\(|^mod $last \{" "$at.rs" "$at/mod.rs" && return
+    [ -e "$at/$last.rs" ] || [ -d "$at/$last" ]
+}
+
+for page in docs/known-bugs.md docs/guarantees.md docs/proof.md; do
+    tests=$(cells 'tests?' | names '`[^`]*`')
+    for test in $tests; do
+        is_there "$test" || complain "there is no test $test"
+    done
+
+    named=$(names '\*\*[a-z0-9]+(-[a-z0-9]+)+\*\*' <"$page")
+    for mutant in $(comm -23 <(echo "$named") <(echo "$mutants")); do
+        complain "there is no mutant $mutant"
+    done
+
+    # A change that is told in words names the file to be changed.
+    for file in $(cells 'the change that makes it fail' | names '`[^` ]*\.rs`'); do
+        [ -n "$(find src recipes/src cli/src -path "*/$file" -print -quit)" ] || complain "there is no file $file"
+    done
+
+    for invariant in $(cells 'invariants?' | names '[0-9]+'); do
+        grep -q "^$invariant\. \*\*" ARCHITECTURE.md || complain "there is no invariant $invariant"
+    done
+
+    while read -r row; do
+        complain "this row has not as many columns as its heading: $row"
+    done < <(awk -F'|' '!/^\|/ { row = 0; next } ++row == 1 { columns = NF } NF != columns' "$page")
+
+    # Without this, tables under other headings would pass unread.
+    [ -n "$tests" ] || complain "no test is named"
+    echo "$page: $(wc -w <<<"$tests") tests, $(wc -w <<<"$named") mutants"
+done
+
+page=docs/known-bugs.md
+for mutant in $(comm -13 <(names '\*\*[^*]*\*\*' <$page) <(echo "$mutants")); do
+    complain "$mutant of tests/mutants has no row"
+done
+exit $wrong
