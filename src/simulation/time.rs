@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,7 +20,12 @@ pub struct Time(Arc<Inner>);
 struct Inner {
     start: Instant,
     hosts: Mutex<Vec<Host>>,
+    /// Nanoseconds since the start up to which all running clocks have been moved.
+    synced: AtomicU64,
 }
+
+/// [`Inner::synced`] of clocks that have to be looked at again: one has been added, stopped or let go on.
+const NEVER: u64 = u64::MAX;
 
 /// The clock of a host.
 #[derive(Clone, Debug)]
@@ -42,7 +48,7 @@ impl Host {
     }
 }
 
-const MILLION: u128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 impl Time {
     /// Starts the time, on the current runtime, which is paused.
@@ -51,6 +57,7 @@ impl Time {
         let time = Self(Arc::new(Inner {
             start: Instant::now(),
             hosts: Mutex::default(),
+            synced: AtomicU64::new(NEVER),
         }));
         tokio::spawn(time.clone().run());
         time
@@ -73,6 +80,7 @@ impl Time {
             is_stopped: false,
         };
         self.0.hosts.lock().push(host);
+        self.0.synced.store(NEVER, Ordering::Relaxed);
         clock
     }
 
@@ -84,6 +92,11 @@ impl Time {
     /// Moves all clocks to the present.
     pub fn sync(&self) {
         let elapsed = self.0.start.elapsed();
+        // Most of what happens, happens at a moment at which something else has happened.
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(NEVER - 1);
+        if self.0.synced.swap(nanos, Ordering::Relaxed) == nanos {
+            return;
+        }
         // Cloned: what a clock wakes may create another one.
         let hosts = self.0.hosts.lock().clone();
         for host in hosts.iter().filter(|host| !host.is_stopped) {
@@ -121,6 +134,7 @@ impl Time {
     /// Returns the time by which the clock is behind.
     fn set_stopped(&self, clock: &Clock, is_stopped: bool) -> Duration {
         let elapsed = self.elapsed();
+        self.0.synced.store(NEVER, Ordering::Relaxed);
         let mut hosts = self.0.hosts.lock();
         let host = hosts.iter_mut().find(|host| host.clock.is(clock));
         let host = host.expect("a clock of this time");
@@ -153,7 +167,7 @@ impl Time {
         let due = running.filter_map(|host| {
             let moment = host.clock.next_timer()?;
             let local = moment.as_nanos().wrapping_sub(host.zero.as_nanos());
-            let nanos = u128::from(local) * MILLION / u128::from(host.rate) + 1;
+            let nanos = u128::from(local) * u128::from(MILLION) / u128::from(host.rate) + 1;
             Some(self.0.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
         });
         // Clocks that are made later are looked at within a second.
@@ -164,5 +178,8 @@ impl Time {
 
 /// Returns the nanoseconds of a time on a clock of this rate.
 fn scaled(time: Duration, rate: u64) -> u64 {
-    u64::try_from(time.as_nanos() * u128::from(rate) / MILLION).unwrap_or(u64::MAX)
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    // In two parts, so that neither product is too large: a rate is below two million.
+    let (millions, rest) = (nanos / MILLION, nanos % MILLION);
+    millions * rate + rest * rate / MILLION
 }
