@@ -10,7 +10,7 @@ pub(crate) mod served;
 mod states;
 mod status;
 #[cfg(any(feature = "client", feature = "zookeeper"))]
-mod store_id;
+pub(crate) mod store_id;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 

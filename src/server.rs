@@ -19,6 +19,8 @@ pub(crate) mod fuzz;
 mod handshake;
 mod listener;
 mod log_throttle;
+#[cfg(feature = "simulation")]
+mod member;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;
@@ -65,6 +67,8 @@ use self::connection_table::{ConnectionTable, TableLimits};
 use self::drain::Drain;
 pub use self::error::ServerError;
 use self::listener::{Listener, ListenerKind, accept, listen};
+#[cfg(feature = "simulation")]
+pub(crate) use self::member::{MAX_FRAME_BYTES, MemberProtocol};
 #[cfg(feature = "metrics")]
 pub use self::metrics::register_process_metrics;
 use self::options::Limits;

@@ -163,6 +163,12 @@ impl Network {
         self.0.state.lock().parted.insert(way);
     }
 
+    /// Lets nothing through from or to a host, until [`heal`](Self::heal).
+    pub fn isolate(&self, host: &str) {
+        self.part(host, ANYONE);
+        self.part(ANYONE, host);
+    }
+
     /// Ends all partitions.
     pub fn heal(&self) {
         self.0.state.lock().parted.clear();
@@ -243,13 +249,23 @@ impl Network {
         Ok(socket(0))
     }
 
+    /// Returns true if the way from one host to another is open.
+    pub(crate) fn is_open(&self, from: &str, to: &str) -> bool {
+        self.0.state.lock().is_open(from, to)
+    }
+
+    /// Waits until the way from one host to another is open, for what arrives now.
+    pub(crate) async fn carry(&self, from: &str, to: &str) {
+        self.pass(from, to).await;
+        (self.0.on_arrival)();
+    }
+
     /// Waits until the way from one host to another is open. Returns true if it was not.
     async fn pass(&self, from: &str, to: &str) -> bool {
         let mut has_waited = false;
-        let way = (from.to_owned(), to.to_owned());
         loop {
             let changed = self.0.changed.notified();
-            if !self.0.state.lock().parted.contains(&way) {
+            if self.0.state.lock().is_open(from, to) {
                 return has_waited;
             }
             has_waited = true;
@@ -258,7 +274,18 @@ impl Network {
     }
 }
 
+/// The other end of the ways of a host that reaches nobody.
+const ANYONE: &str = "*";
+
 impl State {
+    fn is_open(&self, from: &str, to: &str) -> bool {
+        let ways = [(from, to), (from, ANYONE), (ANYONE, to)];
+        self.parted.is_empty()
+            || !ways
+                .into_iter()
+                .any(|(from, to)| self.parted.contains(&(from.to_owned(), to.to_owned())))
+    }
+
     fn delay(&mut self) -> Duration {
         let delay = self.weather.delay.clone();
         let mut delay = self.random.within(&delay);

@@ -4,14 +4,19 @@
 //! Everything runs on one paused runtime of tokio, which moves its time when no task can run. So the same seed gives the
 //! same run.
 
+mod ensemble;
 mod server;
+mod stranger;
 mod time;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use self::ensemble::{Ensemble, EnsembleCounts, EnsembleOptions};
 pub use self::server::{Backup, Disk, DiskFaults, ServerHost};
+pub use self::stranger::intrude;
 pub use self::time::Time;
-use crate::backend::served::{Endpoint, Served};
+use crate::backend::served::{Endpoint, Served, SimEndpoint};
 use crate::backend::{ConnectOptions, Connector};
 use crate::clock::Clock;
 use crate::connect::Client;
@@ -25,22 +30,36 @@ pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
     Network::new(seed, weather, move || time.sync())
 }
 
-/// Opens a client of one host at the server of another, which lives by this clock.
+/// The servers of a store.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    /// The host of the server, or those of an ensemble's members.
+    pub hosts: Vec<String>,
+    /// The tick of an ensemble, at which only a committed write proves that a session is alive.
+    pub ensemble_tick: Option<Duration>,
+    /// True for a client that does not know our extension of the protocol.
+    pub is_plain: bool,
+}
+
+/// Opens a client of one host at the servers of a store, which lives by this clock.
 ///
 /// # Errors
 /// Those of [`connect`](crate::connect).
 pub async fn connect(
     network: &Network,
-    (client, server): (&str, &str),
+    (client, servers): (&str, &Servers),
     clock: &Clock,
     options: ConnectOptions,
 ) -> Result<Client> {
-    let endpoint = Endpoint::Simulated {
+    let endpoint = Endpoint::Simulated(SimEndpoint {
         network: network.clone(),
         client: client.to_owned(),
-        server: server.to_owned(),
-    };
-    let (root, url) = (ZnodePath::root(), format!("lockkeeper://{server}"));
+        servers: servers.hosts.clone(),
+        ensemble_tick: servers.ensemble_tick,
+        is_plain: servers.is_plain,
+    });
+    let url = format!("lockkeeper://{}", servers.hosts.join(","));
+    let root = ZnodePath::root();
     let served = Served::on_clock(endpoint, &root, url.clone(), clock.clone());
     Client::open(Arc::new(served) as Arc<dyn Connector>, url, options).await
 }

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, Error, LockError};
+use lockkeeper::{Client, Clock, Error, LockError, Semaphore};
 use lockkeeper_store::CreateMode;
 
+use crate::filler::is_refusal;
 use crate::history::History;
 use crate::recipe::{Held, Recipe, Way, wait_for_all};
 use crate::resource::Resource;
@@ -24,6 +25,8 @@ pub(crate) struct Actor {
     pub(crate) resources: Vec<Rc<Resource>>,
     /// The one that this contends for.
     pub(crate) place: usize,
+    /// The semaphore of its last wait, if that is its own.
+    pub(crate) semaphore: Option<Semaphore>,
     pub(crate) history: Rc<History>,
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -33,9 +36,14 @@ impl Actor {
     pub(crate) async fn compete(mut self, turns: u64) {
         for _ in 0..turns {
             self.rest(2_000).await;
+            self.change_permits().await;
             let wanted = self.wanted();
+            let since = self.world.time().elapsed();
             match self.contend(&wanted).await {
-                Ok(Some(held)) => self.hold(held, &wanted).await,
+                Ok(Some(held)) => {
+                    self.check_grant(&held);
+                    self.hold(held, &wanted, since).await;
+                }
                 Ok(None) | Err(LockError::Timeout { .. }) => self.world.count("waits given up"),
                 // Without the error's text, which has a random id.
                 Err(error) if error.is_session_end() => {
@@ -49,6 +57,12 @@ impl Actor {
                 }
                 Err(LockError::EntryDeleted { .. }) if self.world.holders_are_removed() => {
                     self.world.count("waits whose entry was removed");
+                }
+                Err(LockError::TooManyPermits { .. }) => {
+                    self.world.count("waits for more permits than there are");
+                }
+                Err(error) if self.is_out_of_room(&error) => {
+                    self.world.count("waits without room");
                 }
                 Err(error) => self
                     .world
@@ -64,6 +78,56 @@ impl Actor {
     async fn rest(&mut self, longest_ms: u64) {
         let length = self.random.below_ms(longest_ms);
         self.clock.sleep(length).await;
+    }
+
+    /// Notes a grant that is lost as it comes: a wait ends with a part of the lease left (invariant 6).
+    fn check_grant(&self, held: &Held) {
+        if !held.is_held() {
+            self.world.count("grants that were lost at once");
+            self.world
+                .tell(format_args!("{} has lost what it is granted", self.name));
+        }
+    }
+
+    /// Returns true for the error of a store that a client has filled, or of a disk without room.
+    fn is_out_of_room(&self, error: &LockError) -> bool {
+        match error {
+            LockError::Store(Error::DiskFull { .. }) => true,
+            LockError::Store(error) => is_refusal(error) && self.world.max_bytes().is_some(),
+            _ => false,
+        }
+    }
+
+    /// Changes the number of permits now and then, whoever holds and waits.
+    async fn change_permits(&mut self) {
+        let resource = self.resources[self.place].clone();
+        let Recipe::Semaphore { permits } = resource.recipe else {
+            return;
+        };
+        if !self.random.once_in(5) {
+            return;
+        }
+        let number = self.random.within(0..u64::from(permits) + 2) as u32;
+        let limit = self.random.below_ms(20_000);
+        let change = resource
+            .permits
+            .change(&self.world, (&self.client, &resource.path), number);
+        let (change, timer) = (pin!(change), pin!(self.clock.sleep(limit)));
+        let changed = tokio::select! {
+            biased;
+            changed = change => changed,
+            () = timer => return,
+        };
+        match changed {
+            Ok(()) => {}
+            Err(error) if error.is_session_end() || is_out_of_reach(&error) => {
+                self.world.count("semaphore: changes without a server");
+            }
+            Err(error) if self.is_out_of_room(&error) => {}
+            Err(error) => self
+                .world
+                .violate(format_args!("error: {} changes {error:?}", self.name)),
+        }
     }
 
     /// Returns the resources to contend for: its own, or now and then all that mutexes guard.
@@ -97,10 +161,9 @@ impl Actor {
         ));
         match paths[..] {
             [path] => {
+                let lock = (&self.client, path, &mut self.semaphore);
                 let recipe = wanted[0].recipe;
-                recipe
-                    .wait(&self.client, path, way, &mut self.random, &self.clock)
-                    .await
+                recipe.wait(lock, way, &mut self.random, &self.clock).await
             }
             _ => {
                 self.world.count("batches of locks");
@@ -146,13 +209,13 @@ impl Actor {
     }
 
     /// Uses the resources for a while, and lets the lock go.
-    async fn hold(&mut self, held: Held, wanted: &[Rc<Resource>]) {
-        let held = self.work(held, wanted).await;
+    async fn hold(&mut self, held: Held, wanted: &[Rc<Resource>], since: Duration) {
+        let held = self.work(held, wanted, since).await;
         let held = match held.is_convertible() && self.random.once_in(2) {
             true => match held.converted().await {
                 Ok((held, what)) => {
                     self.world.count(what);
-                    self.work(held, wanted).await
+                    self.work(held, wanted, since).await
                 }
                 Err(_) => return self.world.count("conversions: lost"),
             },
@@ -164,9 +227,10 @@ impl Actor {
     }
 
     /// Works under a lock for a while.
-    async fn work(&mut self, held: Held, wanted: &[Rc<Resource>]) -> Held {
+    async fn work(&mut self, held: Held, wanted: &[Rc<Resource>], since: Duration) -> Held {
         let held = Rc::new(held);
-        let enter = |resource: &Rc<Resource>| resource.enter(&self.name, &held, &self.clock);
+        let enter =
+            |resource: &Rc<Resource>| resource.enter(&self.name, &held, (&self.clock, since));
         let stays: Vec<_> = wanted.iter().map(enter).collect();
         self.make_a_mistake().await;
         let longest = match self.random.within(0..12) {

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::actor::Actor;
-use crate::faults::SERVER;
 use crate::history::History;
 use crate::resource::Resource;
 use crate::run::Sabotage;
@@ -99,6 +98,7 @@ impl Crew {
                 random: random.fork(),
                 resources: work.resources.clone(),
                 place,
+                semaphore: None,
                 history: work.history.clone(),
                 sabotage: work.sabotage.filter(|_| actors.is_empty()),
             };
@@ -120,9 +120,10 @@ pub(crate) async fn connect(
 ) -> Client {
     let timeout = Duration::from_secs(random.within(4..30));
     let options = ConnectOptions::new().session_timeout(timeout);
+    let servers = world.servers(random);
     loop {
         let network = world.network();
-        match simulation::connect(network, (host, SERVER), clock, options.clone()).await {
+        match simulation::connect(network, (host, &servers), clock, options.clone()).await {
             Ok(client) => return client,
             Err(error) => world.tell(format_args!("{host} cannot connect: {error}")),
         }

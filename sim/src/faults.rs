@@ -4,18 +4,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lockkeeper::{Clock, StoreOptions};
-use lockkeeper_store::simulation::{Backup, DiskFaults, ServerHost, Weather};
+use lockkeeper_store::simulation::{Backup, DiskFaults, Ensemble, ServerHost, Weather};
 
 use crate::crew::Crew;
 use crate::history::History;
 use crate::resource::Resource;
-use crate::world::{Random, World, drifting};
-
-pub(crate) const SERVER: &str = "server";
+use crate::world::{Random, SERVER, World, drifting};
 
 /// Kinds of faults that an operator, a power line or a cable causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(crate) enum Fault {
     Kill,
     PowerLoss,
     Restart,
@@ -35,9 +33,35 @@ enum Fault {
     Restore,
     /// The server continues on another machine, with a copy of the disk.
     Move,
+    /// The disk is damaged, and the server continues with what can be salvaged.
+    Salvage,
+    /// A member of an ensemble is killed, and started again after a while; mostly the leader.
+    MemberKilled,
+    /// All members are.
+    MembersKilled,
+    /// A member is stopped for a while, or its machine suspended.
+    MemberStopped,
+    /// A member is parted from the others, in both directions or in one. Its clients reach it.
+    MembersParted,
+    /// A member shows nothing new for a while.
+    MemberLags,
 }
 
-const FAULTS: [Fault; 11] = [
+/// The faults of an ensemble and its clients.
+const AMONG_MEMBERS: [Fault; 9] = [
+    Fault::MemberKilled,
+    Fault::MembersKilled,
+    Fault::MemberStopped,
+    Fault::MembersParted,
+    Fault::MemberLags,
+    Fault::Partition,
+    Fault::Reset,
+    Fault::ClientKilled,
+    Fault::ClientStopped,
+];
+
+/// The faults of a server and its clients.
+const FAULTS: [Fault; 12] = [
     Fault::Kill,
     Fault::PowerLoss,
     Fault::Restart,
@@ -49,6 +73,7 @@ const FAULTS: [Fault; 11] = [
     Fault::ServerStopped,
     Fault::Restore,
     Fault::Move,
+    Fault::Salvage,
 ];
 
 /// The network as it is without faults.
@@ -83,7 +108,9 @@ pub(crate) fn weather(random: &mut Random) -> Weather {
 pub(crate) struct Operator {
     pub(crate) world: World,
     pub(crate) random: Random,
+    /// The server, which is never started in a run with an ensemble.
     pub(crate) host: ServerHost,
+    pub(crate) ensemble: Option<Ensemble>,
     pub(crate) crews: Vec<Rc<Crew>>,
     pub(crate) resources: Vec<Rc<Resource>>,
     pub(crate) history: Rc<History>,
@@ -93,7 +120,7 @@ pub(crate) struct Operator {
 }
 
 /// Draws the options of a store.
-fn store_options(random: &mut Random) -> StoreOptions {
+fn store_options(random: &mut Random, max_bytes: Option<usize>) -> StoreOptions {
     let shortest = [1, 2, 4][random.within(0..3) as usize];
     let longest = [8, 20, 40][random.within(0..3) as usize];
     let seconds = Duration::from_secs;
@@ -101,16 +128,27 @@ fn store_options(random: &mut Random) -> StoreOptions {
     let tick = [100, 500, 900][random.within(0..3) as usize];
     let segment = [1, 1, 1 << 20][random.within(0..3) as usize];
     let store = store.tick(Duration::from_millis(tick));
-    store.segment_bytes(segment, segment)
+    let store = store.segment_bytes(segment, segment);
+    match max_bytes {
+        Some(limit) => store.max_bytes(limit),
+        None => store,
+    }
 }
+
+/// Part of a full store's limit up to which sessions are admitted all the same, and identities: a sixteenth each.
+const BEYOND_PART: usize = 8;
 
 impl Operator {
     /// Starts the server; on a disk that fails, again and again.
     pub(crate) async fn start(&mut self) {
+        if self.ensemble.is_some() {
+            return;
+        }
         let pace = Duration::from_millis(1)..Duration::from_millis(1 + self.random.within(1..20));
+        let max_bytes = self.world.max_bytes();
         let options = match self.changes_options {
-            true => store_options(&mut self.random),
-            false => store_options(&mut Random(0)),
+            true => store_options(&mut self.random, max_bytes),
+            false => store_options(&mut Random(0), max_bytes),
         };
         match self.host.start(&options, pace).await {
             Ok(()) => self.world.count("server starts"),
@@ -124,9 +162,14 @@ impl Operator {
 
     /// Causes faults for so long, and mends everything.
     pub(crate) async fn run(mut self, length: Duration) -> Self {
-        let kinds: Vec<_> = FAULTS
-            .into_iter()
+        let all = match self.ensemble {
+            None => &FAULTS[..],
+            Some(_) => &AMONG_MEMBERS,
+        };
+        let kinds: Vec<_> = all
+            .iter()
             .filter(|_| self.random.once_in(2))
+            .copied()
             .collect();
         let until = self.world.time().elapsed() + length;
         let weather = weather(&mut self.random);
@@ -136,7 +179,8 @@ impl Operator {
         while self.world.time().elapsed() < until {
             tokio::time::sleep(self.random.below_ms(8_000)).await;
             self.world.time().sync();
-            if self.host.is_down() {
+            self.check_budget();
+            if self.is_down() {
                 self.start().await;
             } else if !kinds.is_empty() {
                 let kind = kinds[self.random.within(0..kinds.len() as u64) as usize];
@@ -146,12 +190,30 @@ impl Operator {
         self.world.network().set_weather(calm());
         self.world.network().heal();
         self.host.disk().fail(0, DiskFaults::default());
-        if self.host.is_down() {
+        if self.is_down() {
             self.host.kill();
             self.start().await;
         }
+        self.start_members();
         self.world.tell("all faults have ended");
         self
+    }
+
+    fn is_down(&self) -> bool {
+        self.ensemble.is_none() && self.host.is_down()
+    }
+
+    /// Fails the run if the store keeps more than its limit.
+    fn check_budget(&self) {
+        let (Some(limit), Some(kept)) = (self.world.max_bytes(), self.host.kept_bytes()) else {
+            return;
+        };
+        self.world.count("budget: checks");
+        if kept > limit + limit / BEYOND_PART {
+            self.world.violate(format_args!(
+                "budget: the store keeps {kept} bytes, and {limit} is the limit"
+            ));
+        }
     }
 
     async fn cause(&mut self, kind: Fault) {
@@ -179,13 +241,7 @@ impl Operator {
             Fault::Partition => {
                 self.world.count("fault: partition");
                 let client = self.crew().host();
-                let ways = self.random.within(0..3);
-                if ways != 0 {
-                    self.world.network().part(&client, SERVER);
-                }
-                if ways != 1 {
-                    self.world.network().part(SERVER, &client);
-                }
+                self.part(&client, &self.world.hosts());
                 tokio::time::sleep(self.random.below_ms(30_000)).await;
                 self.world.network().heal();
             }
@@ -221,14 +277,13 @@ impl Operator {
                 self.world.count("fault: client stopped");
                 let crew = self.crew();
                 if let Some(clock) = crew.clock() {
-                    self.stop(&clock, &[crew.host()]).await;
+                    self.stop(&clock, &crew.host()).await;
                 }
             }
             Fault::ServerStopped => {
                 self.world.count("fault: server stopped");
-                let clients: Vec<_> = self.crews.iter().map(|crew| crew.host()).collect();
                 let clock = self.host.clock().clone();
-                self.stop(&clock, &clients).await;
+                self.stop(&clock, SERVER).await;
             }
             Fault::Restore => match self.backup.take() {
                 None => self.back_up(),
@@ -242,6 +297,12 @@ impl Operator {
                 self.host.move_to(&clock);
                 self.start().await;
             }
+            Fault::Salvage => self.salvage().await,
+            Fault::MemberKilled
+            | Fault::MembersKilled
+            | Fault::MemberStopped
+            | Fault::MembersParted
+            | Fault::MemberLags => self.cause_among_members(kind).await,
         }
     }
 
@@ -270,11 +331,35 @@ impl Operator {
             let text = format_args!("error: a backup cannot be restored: {error}");
             return self.world.violate(text);
         }
-        self.history.forget();
-        for resource in &self.resources {
-            resource.register.forget();
+        self.forget();
+        self.start().await;
+    }
+
+    /// Damages the disk, and continues with what can be read of it. Where that is too little the disk is exchanged for
+    /// its mirror.
+    async fn salvage(&mut self) {
+        self.host.kill();
+        self.pause().await;
+        match self.host.salvage() {
+            Ok(true) => {
+                self.world.count("fault: damaged disk salvaged");
+                self.forget();
+            }
+            Ok(false) => self.world.count("salvages that were too little"),
+            Err(error) => {
+                let text = format_args!("error: a damaged disk cannot be salvaged: {error}");
+                return self.world.violate(text);
+            }
         }
         self.start().await;
+    }
+
+    /// Forgets what was acknowledged: the store is back at an earlier state.
+    fn forget(&self) {
+        self.history.forget();
+        for resource in &self.resources {
+            resource.forget();
+        }
     }
 
     async fn lose_power(&mut self) {
@@ -297,12 +382,22 @@ impl Operator {
         tokio::time::sleep(self.random.below_ms(300)).await;
     }
 
-    /// Stops all that runs by a clock, and its network, for a while.
-    async fn stop(&mut self, clock: &Clock, clients: &[String]) {
-        for client in clients {
-            self.world.network().part(client, SERVER);
-            self.world.network().part(SERVER, client);
+    /// Parts a host from others, in both directions or in one.
+    pub(crate) fn part(&mut self, host: &str, others: &[String]) {
+        let ways = self.random.within(0..3);
+        for other in others {
+            if ways != 0 {
+                self.world.network().part(host, other);
+            }
+            if ways != 1 {
+                self.world.network().part(other, host);
+            }
         }
+    }
+
+    /// Stops all that runs by a clock, and its network, for a while.
+    async fn stop(&mut self, clock: &Clock, host: &str) {
+        self.world.network().isolate(host);
         self.world.time().stop(clock);
         let longest = [2_000, 10_000, 60_000][self.random.within(0..3) as usize];
         tokio::time::sleep(self.random.below_ms(longest)).await;
@@ -317,7 +412,7 @@ impl Operator {
     }
 
     /// Leaves the server down for a while: mostly for moments, and now and then for longer than any timeout.
-    async fn pause(&mut self) {
+    pub(crate) async fn pause(&mut self) {
         let longest = match self.random.within(0..6) {
             0 => 60_000,
             _ => 3_000,

@@ -49,7 +49,7 @@ impl History {
         // Of what a backup has brought back nothing is known: after it come other znodes.
         let path = format!("/key-{life}-{key}").parse().expect("a path");
         let answer = match client.session().await {
-            Ok(session) => ask(&session, &path, call).await,
+            Ok(session) => ask(&session, &path, call, self.world.is_ensemble()).await,
             Err(_) => None,
         };
         if life != self.life.get() {

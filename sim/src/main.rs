@@ -8,8 +8,11 @@ mod actor;
 mod ask;
 mod crew;
 mod faults;
+mod filler;
 mod history;
 mod linearizable;
+mod members;
+mod permits;
 mod random;
 mod recipe;
 mod register;
@@ -27,7 +30,7 @@ use std::time::Instant;
 use clap::Parser;
 
 use self::run::{Outcome, Plan, run};
-use self::world::Tally;
+use self::world::{StoreKind, Tally};
 
 /// Simulates Lockkeeper under faults, and checks its promises all the time.
 #[derive(Clone, Copy, Debug, Parser)]
@@ -47,6 +50,9 @@ struct Options {
     /// Upper limit of the time with faults, in seconds.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     faults: u64,
+    /// The servers: those that each seed draws, unless set.
+    #[arg(long)]
+    store: Option<StoreKind>,
     /// Ends with the first seed that fails.
     #[arg(long)]
     first_failure: bool,
@@ -131,6 +137,7 @@ impl Options {
             clients: self.clients,
             turns: self.turns,
             faults_s: self.faults,
+            store: self.store,
             ..Plan::new(seed)
         }
     }
@@ -156,9 +163,13 @@ fn report(plan: Plan, outcome: &Outcome, is_traced: bool) {
         clients,
         turns,
         faults_s,
+        store,
         ..
     } = shrunk;
+    let store = store.map_or(String::new(), |store| {
+        format!(" --store {store:?}").to_lowercase()
+    });
     println!(
-        "run again with --seed {seed} --clients {clients} --turns {turns} --faults {faults_s} --trace\n"
+        "run again with --seed {seed} --clients {clients} --turns {turns} --faults {faults_s}{store} --trace\n"
     );
 }

@@ -63,7 +63,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the most that may be held at once, as [`Held::weight`] counts.
+    /// Returns the most that may be held at once, as [`Held::weight`] counts; of a semaphore the number of permits that
+    /// is stored first.
     pub(crate) fn capacity(self) -> u32 {
         match self {
             Self::Mutex | Self::Election => 1,
@@ -72,11 +73,10 @@ impl Recipe {
         }
     }
 
-    /// Waits for it in one way; `None` if that gives up.
+    /// Waits for it in one way; `None` if that gives up. A semaphore's `handle` is the one of the last wait.
     pub(crate) async fn wait(
         self,
-        client: &Client,
-        path: &str,
+        (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
         way: Way,
         random: &mut Random,
         clock: &Clock,
@@ -85,21 +85,26 @@ impl Recipe {
             Self::Semaphore { permits } => 1 + random.within(0..u64::from(permits)) as u32,
             _ => 1,
         };
+        // A handle that has seen the number follows its changes; another one has to ask.
+        if random.once_in(3) {
+            *handle = None;
+        }
         let shared = random.within(0..3) > 0;
         let options = stated(random);
+        let options = match way {
+            Way::Limited(limit) => options.timeout(limit),
+            Way::Try | Way::Dropped(_) | Way::Patient => options,
+        };
+        let is_try = matches!(way, Way::Try);
         let waiting = async {
-            match way {
-                Way::Try => self.attempt(client, path, shared, count).await,
-                Way::Limited(limit) => {
-                    let options = options.timeout(limit);
-                    self.acquire(client, path, (shared, count), options)
-                        .await
-                        .map(Some)
+            match (self, is_try) {
+                (Self::Semaphore { permits }, _) => {
+                    let options = (!is_try).then_some(options);
+                    let wanted = (permits, count);
+                    wait_for_permits((client, path, handle), wanted, options).await
                 }
-                Way::Dropped(_) | Way::Patient => self
-                    .acquire(client, path, (shared, count), options)
-                    .await
-                    .map(Some),
+                (_, true) => self.attempt(client, path, shared).await,
+                (_, false) => self.acquire(client, path, shared, options).await.map(Some),
             }
         };
         way.dropped(waiting, clock).await
@@ -110,7 +115,6 @@ impl Recipe {
         client: &Client,
         path: &str,
         shared: bool,
-        count: u32,
     ) -> Result<Option<Held>, LockError> {
         Ok(match self {
             Self::Mutex => Mutex::new(client, path)?.try_lock().await?.map(Held::Mutex),
@@ -119,14 +123,11 @@ impl Recipe {
                 .try_write()
                 .await?
                 .map(Held::Write),
-            Self::Semaphore { permits } => {
-                let semaphore = Semaphore::new(client, path, permits)?;
-                semaphore.try_acquire_many(count).await?.map(Held::Permit)
-            }
             Self::Election => {
                 let election = Election::new(client, path)?;
                 election.try_campaign("data").await?.map(Held::Leadership)
             }
+            Self::Semaphore { .. } => unreachable!("it has a handle"),
         })
     }
 
@@ -134,7 +135,7 @@ impl Recipe {
         self,
         client: &Client,
         path: &str,
-        (shared, count): (bool, u32),
+        shared: bool,
         options: LockOptions,
     ) -> Result<Held, LockError> {
         Ok(match self {
@@ -143,15 +144,40 @@ impl Recipe {
                 Held::Read(RwLock::new(client, path)?.read_with(options).await?)
             }
             Self::RwLock => Held::Write(RwLock::new(client, path)?.write_with(options).await?),
-            Self::Semaphore { permits } => {
-                let semaphore = Semaphore::new(client, path, permits)?;
-                Held::Permit(semaphore.acquire_with(count, options).await?)
-            }
             Self::Election => {
                 let election = Election::new(client, path)?;
                 Held::Leadership(election.campaign_with("data", options).await?)
             }
+            Self::Semaphore { .. } => unreachable!("it has a handle"),
         })
+    }
+}
+
+/// Waits for so many permits; without options it tries. The first use of a semaphore stores the number that is drawn for
+/// it; later ones take the number that they find, which may have been changed, or been brought back by a backup.
+async fn wait_for_permits(
+    (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
+    (permits, count): (u32, u32),
+    options: Option<LockOptions>,
+) -> Result<Option<Held>, LockError> {
+    loop {
+        let semaphore = match handle.clone() {
+            Some(semaphore) => semaphore,
+            None => Semaphore::open(client, path)?,
+        };
+        let acquired = match options.clone() {
+            None => semaphore.try_acquire_many(count).await,
+            Some(options) => semaphore.acquire_with(count, options).await.map(Some),
+        };
+        *handle = match acquired {
+            Err(LockError::NoPermits { .. }) => Some(Semaphore::new(client, path, permits)?),
+            // Another number was stored since it was found missing.
+            Err(LockError::PermitsMismatch { .. }) => None,
+            acquired => {
+                *handle = Some(semaphore);
+                return Ok(acquired?.map(Held::Permit));
+            }
+        };
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockkeeper::{Client, Error, ZnodePath};
 use lockkeeper_store::{CreateMode, Session, SessionId, Watcher};
 
+use crate::ask::up_to_date;
 use crate::world::World;
 
 /// A znode with a history.
@@ -104,23 +105,26 @@ impl Register {
     pub(crate) async fn read(&self, client: &Client, watch: bool) -> Result<Option<i32>, Error> {
         let session = client.session().await?;
         let (before, life) = (self.acknowledged.get(), self.life.get());
+        let is_ensemble = self.world.is_ensemble();
         let read = match watch {
-            true => session
-                .watch_data(&self.path)
-                .await
-                .map(|(data, stat, watcher)| {
-                    let (session, version) = (session.id(), stat.version);
-                    let watch = Watch {
-                        session,
-                        version,
-                        watcher,
-                    };
-                    (data, stat, Some(watch))
-                }),
-            false => session
-                .get_data(&self.path)
-                .await
-                .map(|(data, stat)| (data, stat, None)),
+            true => up_to_date(&session, is_ensemble, |session| {
+                session.watch_data(&self.path)
+            })
+            .await
+            .map(|(data, stat, watcher)| {
+                let (session, version) = (session.id(), stat.version);
+                let watch = Watch {
+                    session,
+                    version,
+                    watcher,
+                };
+                (data, stat, Some(watch))
+            }),
+            false => up_to_date(&session, is_ensemble, |session| {
+                session.get_data(&self.path)
+            })
+            .await
+            .map(|(data, stat)| (data, stat, None)),
         };
         let (version, value, watch) = match read {
             Ok((data, stat, watch)) => {

@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use lockkeeper::{Clock, FencingGate, FencingToken};
 
+use crate::permits::Permits;
 use crate::recipe::{Held, Recipe};
 use crate::register::Register;
 use crate::world::World;
@@ -15,6 +17,8 @@ pub(crate) struct Resource {
     pub(crate) path: String,
     pub(crate) recipe: Recipe,
     pub(crate) register: Register,
+    /// The numbers of permits of a semaphore.
+    pub(crate) permits: Permits,
     gate: RefCell<FencingGate>,
     /// The newest token that was granted exclusively.
     granted: Cell<Option<FencingToken>>,
@@ -42,14 +46,27 @@ impl Resource {
             path: path.to_owned(),
             recipe,
             register: Register::new(world, &format!("{path}-data")),
+            permits: Permits::new(recipe.capacity()),
             gate: RefCell::default(),
             granted: Cell::default(),
             holders: RefCell::default(),
         }
     }
 
-    /// Records a grant. An exclusive token is newer than all exclusive ones before, and no more than may believe to hold.
-    pub(crate) fn enter(self: &Rc<Self>, who: &str, held: &Rc<Held>, clock: &Clock) -> Stay {
+    /// Forgets what the store has acknowledged: a backup has brought back an earlier state.
+    pub(crate) fn forget(&self) {
+        self.register.forget();
+        self.permits.forget();
+    }
+
+    /// Records a grant, to a wait that began at `since`. An exclusive token is newer than all exclusive ones before, and no
+    /// more than may believe to hold.
+    pub(crate) fn enter(
+        self: &Rc<Self>,
+        who: &str,
+        held: &Rc<Held>,
+        (clock, since): (&Clock, Duration),
+    ) -> Stay {
         let (world, path, token) = (&self.world, &self.path, held.token());
         world.count("grants");
         world.tell(format_args!("{who} holds {path} by {token}"));
@@ -60,7 +77,8 @@ impl Resource {
             ));
         }
         // A later writer is granted only once this reader has gone.
-        if matches!(**held, Held::Read(_)) && held.is_held() && self.granted.get() > Some(token) {
+        let is_passed = matches!(**held, Held::Read(_)) && self.granted.get() > Some(token);
+        if is_passed && held.is_held() && world.beliefs_exclude() {
             world.violate(format_args!(
                 "order: {who} reads {path} after a later writer"
             ));
@@ -70,20 +88,25 @@ impl Resource {
             held: held.clone(),
             clock: clock.clone(),
         });
-        self.check();
+        self.check_against(self.permits.most_since(since));
         Stay {
             resource: self.clone(),
             held: held.clone(),
         }
     }
 
-    /// Fails the run if more believe to hold than may.
+    /// Fails the run if more believe to hold than may. A smaller number of permits revokes none: only a
+    /// [grant](Self::enter) counts against the number of its moment.
     pub(crate) fn check(&self) {
+        self.check_against(self.permits.most_since(Duration::ZERO));
+    }
+
+    fn check_against(&self, capacity: u32) {
         let holders = self.holders.borrow();
         let believers = holders.iter().filter(|holder| holder.believes(&self.world));
         let held: Vec<_> = believers.collect();
         let weights = held.iter().map(|holder| u64::from(holder.held.weight()));
-        let is_too_much = weights.sum::<u64>() > u64::from(self.recipe.capacity());
+        let is_too_much = weights.sum::<u64>() > u64::from(capacity);
         if is_too_much && self.world.beliefs_exclude() {
             let names: Vec<_> = held.iter().map(|holder| holder.name.as_str()).collect();
             let (names, path) = (names.join(" and "), &self.path);

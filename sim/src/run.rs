@@ -7,17 +7,19 @@ use std::sync::Once;
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions};
-use lockkeeper_store::simulation::{self, Disk, ServerHost, Time};
+use lockkeeper_store::simulation::{self, Disk, Ensemble, ServerHost, Time};
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::crew::{Crew, Work};
-use crate::faults::{Operator, SERVER, calm};
+use crate::faults::{Operator, calm};
+use crate::filler::Filler;
 use crate::history::History;
+use crate::members::ensemble_options;
 use crate::recipe::Recipe;
 use crate::resource::Resource;
 use crate::watchman::Watchman;
-use crate::world::{Random, Tally, World, drifting};
+use crate::world::{Random, SERVER, StoreKind, Tally, Terms, World, drifting};
 
 /// Outcome of a run.
 pub(crate) struct Outcome {
@@ -38,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) turns: u64,
     /// Length of the time with faults, in seconds.
     pub(crate) faults_s: u64,
+    /// The servers; drawn unless set.
+    pub(crate) store: Option<StoreKind>,
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -62,6 +66,7 @@ impl Plan {
             clients: u64::MAX,
             turns: u64::MAX,
             faults_s: u64::MAX,
+            store: None,
             sabotage: None,
         }
     }
@@ -123,6 +128,7 @@ const MOST: Plan = Plan {
     clients: 5,
     turns: 39,
     faults_s: 119,
+    store: None,
     sabotage: None,
 };
 
@@ -194,19 +200,15 @@ impl Simulation {
         let mut random = Random(plan.seed);
         let time = Time::new();
         let network = simulation::network(random.next(), calm(), &time);
-        let (clocks_keep_margin, holders_are_removed) = (!random.once_in(10), random.once_in(6));
-        let world = World::new(
-            time.clone(),
-            network.clone(),
-            clocks_keep_margin,
-            holders_are_removed,
-        );
+        let terms = Terms::draw(&mut random, plan.store);
+        let world = World::new(time.clone(), network.clone(), terms);
         if !world.clocks_keep_margin() {
             world.count("clocks beyond the margin");
         }
         let clock = drifting(&world, &mut random);
         let disk = Disk::default();
         let host = ServerHost::new(SERVER, &network, &disk, &clock, &time, random.next());
+        let ensemble = ensemble(&world, &mut random);
         let crews = 0..random.within(2..6).min(plan.clients);
         let resources = (0..random.within(1..4)).map(|number| {
             let (path, recipe) = (format!("/lock-{number}"), Recipe::draw(&mut random));
@@ -219,6 +221,7 @@ impl Simulation {
             world: world.clone(),
             random: random.fork(),
             host,
+            ensemble,
             crews: crews
                 .map(|number| Rc::new(Crew::new(&world, number)))
                 .collect(),
@@ -241,7 +244,9 @@ impl Simulation {
         let faults_s = self.random.within(10..120).min(self.plan.faults_s);
         let mut crews = self.crews();
         let resources = self.operator.resources.clone();
+        let ensemble = self.operator.ensemble.clone();
         let watchman = self.watchman();
+        let filler = self.filler(Duration::from_secs(faults_s));
         let Self {
             world,
             operator,
@@ -269,6 +274,10 @@ impl Simulation {
                     check_empty(&world, &client, resource).await;
                     resource.register.check_all_watches(&client).await;
                 }
+                check_stranger(&world, &client).await;
+            }
+            if let Some(filler) = filler {
+                filler.check().await;
             }
             if let Some(watchman) = watchman {
                 watchman.check().await;
@@ -282,7 +291,7 @@ impl Simulation {
             () = work => {}
             () = world.violated() => {}
         }
-        summarize(&world);
+        summarize(&world, ensemble.as_ref());
     }
 
     /// Starts a warden, in some of the runs.
@@ -290,6 +299,13 @@ impl Simulation {
         let is_there = self.world.holders_are_removed() || self.random.once_in(3);
         let (resources, random) = (&self.operator.resources, self.random.fork());
         is_there.then(|| Watchman::start(&self.world, resources, random))
+    }
+
+    /// Starts a client that fills the store while there are faults, where it is small.
+    fn filler(&mut self, length: Duration) -> Option<Filler> {
+        let random = self.random.fork();
+        self.world.max_bytes()?;
+        Some(Filler::start(&self.world, random, length))
     }
 
     /// Starts the clients.
@@ -314,9 +330,10 @@ impl Simulation {
 async fn inspector(world: &World) -> Option<Client> {
     let clock = world.time().clock(0);
     let limit = world.time().elapsed() + Duration::from_secs(120);
+    let servers = world.servers(&mut Random(0));
     loop {
         let (network, options) = (world.network(), ConnectOptions::new());
-        match simulation::connect(network, ("inspector", SERVER), &clock, options).await {
+        match simulation::connect(network, ("inspector", &servers), &clock, options).await {
             Ok(client) => return Some(client),
             Err(error) if world.time().elapsed() > limit => {
                 world.violate(format_args!("progress: nobody can connect: {error}"));
@@ -354,8 +371,58 @@ async fn check_empty(world: &World, client: &Client, resource: &Resource) {
     }
 }
 
-fn summarize(world: &World) {
+/// Fails unless a stranger, who knows the id of a session alone, gets it not, and leaves its owner alone (invariant 14).
+async fn check_stranger(world: &World, client: &Client) {
+    // ZooKeeper closes the owner's connection.
+    if world.is_ensemble() {
+        return;
+    }
+    let Ok(session) = client.session().await else {
+        return;
+    };
+    let mut states = session.states();
+    let hosts = ("stranger", SERVER);
+    if let Ok(is_admitted) = simulation::intrude(world.network(), hosts, session.id()).await {
+        world.count("strangers refused");
+        if is_admitted {
+            world.violate("strangers: a wrong password opens a session");
+        }
+    }
+    let seconds = Duration::from_secs(1);
+    if tokio::time::timeout(seconds, states.next()).await.is_ok() {
+        world.violate("strangers: a wrong password disturbs the session's owner");
+    }
+}
+
+/// Starts an ensemble, in a run that has one.
+fn ensemble(world: &World, random: &mut Random) -> Option<Ensemble> {
+    let options = ensemble_options(world, random)?;
+    let clocks = world
+        .hosts()
+        .into_iter()
+        .map(|host| (host, drifting(world, random)));
+    let (members, seed) = (clocks.collect(), random.next());
+    let (network, time) = (world.network(), world.time());
+    Some(Ensemble::start(network, time, members, &options, seed))
+}
+
+fn summarize(world: &World, ensemble: Option<&Ensemble>) {
     let counts = world.network().counts();
+    if let Some(ensemble) = ensemble {
+        let counts = ensemble.counts();
+        for (what, by) in [
+            ("ensemble: elections", counts.elections),
+            ("ensemble: proposals lost", counts.proposals_lost),
+            ("ensemble: sessions expired", counts.sessions_expired),
+            ("ensemble: sessions moved", counts.sessions_moved),
+            (
+                "ensemble: writes of moved sessions",
+                counts.writes_of_moved_sessions,
+            ),
+        ] {
+            world.count_many(what, by);
+        }
+    }
     for (what, by) in [
         ("network: connections", counts.connections),
         ("network: refused", counts.refused),

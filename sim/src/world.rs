@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use lockkeeper::Clock;
-use lockkeeper_store::simulation::{Network, Time};
+use lockkeeper_store::simulation::{Network, Servers, Time};
 use tokio::sync::Notify;
 
 pub(crate) use crate::random::Random;
@@ -33,21 +34,35 @@ impl Tally {
 
 /// The faults and the ways of recovery that runs must have seen, all together.
 #[cfg(test)]
-const EXPECTED: [&str; 37] = [
+const EXPECTED: [&str; 54] = [
     "backups",
     "batches of locks",
+    "budget: requests refused",
+    "budget: requests too large",
+    "clients without our extension",
     "clocks beyond the margin",
     "conversions: downgraded",
     "conversions: lost",
     "conversions: refused",
     "conversions: upgraded",
+    "ensemble: elections",
+    "ensemble: proposals lost",
+    "ensemble: sessions expired",
+    "ensemble: sessions moved",
+    "ensemble: writes of moved sessions",
     "fault: backup restored",
+    "fault: damaged disk salvaged",
     "fault: client killed",
     "fault: client stopped",
     "fault: server stopped",
     "fault: server moved",
     "fault: connections reset",
     "fault: disk fails",
+    "fault: member killed",
+    "fault: member lags",
+    "fault: member stopped",
+    "fault: members all killed",
+    "fault: members parted",
     "fault: partition",
     "fault: power lost",
     "fault: power lost after the disk failed",
@@ -64,7 +79,10 @@ const EXPECTED: [&str; 37] = [
     "register: writes of unknown outcome",
     "register: watches fired",
     "register: writes overtaken",
+    "semaphore: numbers changed",
     "server starts",
+    "strangers refused",
+    "waits for more permits than there are",
     "waits given up",
     "waits that ended with their session",
     "waits without a server",
@@ -113,9 +131,66 @@ pub(crate) fn drifting(world: &World, random: &mut Random) -> Clock {
     world.time().clock(drift - most.cast_signed())
 }
 
+/// Terms of a run, on which it depends what its checks may ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// False where clocks run so differently that only tokens protect.
+    pub(crate) clocks_keep_margin: bool,
+    /// True if a warden removes overdue holders, who may not hear of it at once.
+    pub(crate) holders_are_removed: bool,
+    /// Limit of the bytes that the store keeps, where a client fills it.
+    pub(crate) max_bytes: Option<usize>,
+    /// The tick of an ensemble; `None` for a server.
+    pub(crate) ensemble_tick: Option<Duration>,
+    /// True if some of the clients speak ZooKeeper's protocol alone.
+    pub(crate) some_are_plain: bool,
+}
+
+/// The servers of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StoreKind {
+    /// `lockkeeper serve`.
+    Server,
+    /// Three ZooKeeper servers.
+    Ensemble,
+}
+
+impl Terms {
+    pub(crate) fn draw(random: &mut Random, store: Option<StoreKind>) -> Self {
+        let tick = [200, 500, 1_000][random.within(0..3) as usize];
+        let is_ensemble = match store {
+            None => random.once_in(4),
+            Some(store) => store == StoreKind::Ensemble,
+        };
+        Self {
+            clocks_keep_margin: !random.once_in(10),
+            holders_are_removed: random.once_in(6),
+            max_bytes: (random.once_in(5) && !is_ensemble).then_some(TIGHT_BYTES),
+            ensemble_tick: is_ensemble.then_some(Duration::from_millis(tick)),
+            some_are_plain: random.once_in(4),
+        }
+    }
+
+    /// Returns the hosts of the servers.
+    pub(crate) fn hosts(self) -> Vec<String> {
+        match self.ensemble_tick {
+            None => vec![SERVER.to_owned()],
+            Some(_) => (0..MEMBERS).map(|member| format!("zk-{member}")).collect(),
+        }
+    }
+}
+
+/// The host of the server, where there is one.
+pub(crate) const SERVER: &str = "server";
+
+/// Members of an ensemble.
+const MEMBERS: usize = 3;
+
+/// Limit of a store that is to become full: for the queues of all clients, and some twenty large znodes.
+const TIGHT_BYTES: usize = 256 << 10;
+
 struct Inner {
-    clocks_keep_margin: bool,
-    holders_are_removed: bool,
+    terms: Terms,
     time: Time,
     network: Network,
     tally: RefCell<Tally>,
@@ -125,15 +200,9 @@ struct Inner {
 }
 
 impl World {
-    pub(crate) fn new(
-        time: Time,
-        network: Network,
-        clocks_keep_margin: bool,
-        holders_are_removed: bool,
-    ) -> Self {
+    pub(crate) fn new(time: Time, network: Network, terms: Terms) -> Self {
         Self(Rc::new(Inner {
-            clocks_keep_margin,
-            holders_are_removed,
+            terms,
             time,
             network,
             tally: RefCell::default(),
@@ -145,17 +214,50 @@ impl World {
 
     /// Returns false where clocks run so differently that only tokens protect.
     pub(crate) fn clocks_keep_margin(&self) -> bool {
-        self.0.clocks_keep_margin
+        self.0.terms.clocks_keep_margin
     }
 
     /// Returns true if a warden removes overdue holders, who may not hear of it at once.
     pub(crate) fn holders_are_removed(&self) -> bool {
-        self.0.holders_are_removed
+        self.0.terms.holders_are_removed
+    }
+
+    /// Returns true for an ensemble: what a read shows may be old.
+    pub(crate) fn is_ensemble(&self) -> bool {
+        self.0.terms.ensemble_tick.is_some()
+    }
+
+    /// Returns the tick of an ensemble.
+    pub(crate) fn ensemble_tick(&self) -> Option<Duration> {
+        self.0.terms.ensemble_tick
+    }
+
+    /// Returns the hosts of the servers.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.0.terms.hosts()
+    }
+
+    /// Returns the servers as a client connects to them, which may know ZooKeeper's protocol alone.
+    pub(crate) fn servers(&self, random: &mut Random) -> Servers {
+        let is_plain = self.0.terms.some_are_plain && random.once_in(2);
+        if is_plain && !self.is_ensemble() {
+            self.count("clients without our extension");
+        }
+        Servers {
+            hosts: self.hosts(),
+            ensemble_tick: self.0.terms.ensemble_tick,
+            is_plain,
+        }
+    }
+
+    /// Returns the limit of the bytes that the store keeps, in a run in which a client fills it.
+    pub(crate) fn max_bytes(&self) -> Option<usize> {
+        self.0.terms.max_bytes
     }
 
     /// Returns true if no two may believe to hold at once. Otherwise only tokens protect.
     pub(crate) fn beliefs_exclude(&self) -> bool {
-        self.0.clocks_keep_margin && !self.0.holders_are_removed
+        self.clocks_keep_margin() && !self.holders_are_removed()
     }
 
     pub(crate) fn time(&self) -> &Time {

@@ -22,6 +22,8 @@ use tokio::runtime::Handle;
 use self::link::{Failure, Link};
 use self::session::SessionOptions;
 pub(crate) use self::socket::Endpoint;
+#[cfg(feature = "simulation")]
+pub(crate) use self::socket::SimEndpoint;
 use self::tls::Tls;
 use super::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
@@ -305,6 +307,7 @@ impl ServedSession {
                 .then(ProcessIdentity::own)
                 .flatten(),
             longest_pause: server.endpoint.longest_pause(),
+            is_plain: server.endpoint.is_plain(),
             seed: server.endpoint.seed(),
         };
         let clock = server.clock.clone();

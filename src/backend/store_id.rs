@@ -8,7 +8,7 @@ use crate::random::{hex, random};
 use crate::types::{AclEntry, Zxid};
 
 /// Path of the znode.
-pub(super) const PATH: &str = "/lockkeeper.id";
+pub(crate) const PATH: &str = "/lockkeeper.id";
 
 /// Returns data for a new one: 128 random bits in hexadecimal digits.
 pub(super) fn new_data() -> String {

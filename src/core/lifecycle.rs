@@ -228,6 +228,18 @@ impl Core {
         self.sessions.find(id)
     }
 
+    /// Returns a session as its present connection knows it.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn session_ref(&self, id: SessionId) -> Option<SessionRef> {
+        let slot = self.sessions.find(id)?;
+        let connection = self.sessions.get(slot).connection;
+        Some(SessionRef {
+            id,
+            slot,
+            connection,
+        })
+    }
+
     /// Prepares a session with many watches to be moved to another connection. To be repeated while it returns true:
     /// each call drops some watches, so that [`reattach`](Self::reattach) finds few. The former connection is refused
     /// from the first call on.

@@ -29,6 +29,12 @@ impl Core {
     /// Applies a transaction that was kept. Sessions get their deadlines from
     /// [`restart_timeouts`](Self::restart_timeouts): the time while the store was down does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
+        // Dropped: no watch exists before the store is open.
+        self.follow(txn, &mut Effects::default())
+    }
+
+    /// Applies a transaction as [`replay`](Self::replay) does, to a store that is open: watches fire.
+    pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
         // Gaps are no damage: transactions that concern only sessions of their process are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
@@ -43,12 +49,16 @@ impl Core {
             unix_ms: txn.unix_ms,
             log_mode: LogMode::None,
         };
-        self.replay_op(txn.session, txn.op, at)
+        self.replay_op(txn.session, txn.op, at, effects)
     }
 
-    fn replay_op(&mut self, session: SessionId, op: TxnOp, at: Stamp) -> Result<(), Damage> {
-        // Dropped: no watch exists before the store is open.
-        let effects = &mut Effects::default();
+    fn replay_op(
+        &mut self,
+        session: SessionId,
+        op: TxnOp,
+        at: Stamp,
+        effects: &mut Effects,
+    ) -> Result<(), Damage> {
         match op {
             TxnOp::OpenSession {
                 timeout_ms,
@@ -64,7 +74,7 @@ impl Core {
             }
             TxnOp::Multi(ops) => {
                 for op in ops {
-                    self.replay_op(session, op, at)?;
+                    self.replay_op(session, op, at, effects)?;
                 }
             }
             TxnOp::Create(new) => self.replay_create(session, new, at, effects)?,

@@ -244,7 +244,7 @@ pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> 
 
 /// Writes a new data directory. Returns the size of its snapshot. The file `STORE` comes last: without it the directory is
 /// no store, so an interrupted restore is never opened as a smaller one.
-fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
+pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
     let written = identity::write(disk, head.store);

@@ -126,6 +126,31 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     })
 }
 
+/// Writes what can be read of the store on one disk, up to the first damage, to another, which is empty. Returns false, and
+/// writes nothing, if `is_needed` is not a path of it.
+///
+/// # Errors
+/// Those of [`salvage`].
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn salvage_on(
+    from: &super::sim::SimDisk,
+    to: &dyn Disk,
+    is_needed: &str,
+    now_ms: i64,
+) -> Result<bool> {
+    let read = Reading::of(&Sectors::new(from.clone()))?;
+    if !read
+        .core
+        .node_images()
+        .any(|image| image.path.as_str() == is_needed)
+    {
+        return Ok(false);
+    }
+    let facts = read.facts_of_copy(now_ms);
+    let head = backup::head(read.store, facts, epoch::of_clock(now_ms));
+    backup::fill(to, &head, &read.core).map(|_| true)
+}
+
 /// Content of a directory up to its first damage.
 struct Reading {
     store: [u8; 16],

@@ -39,6 +39,12 @@ impl StepWriter {
         self
     }
 
+    /// Returns a notification of each transaction that is to be written, from now on.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn work(&self) -> std::sync::Arc<tokio::sync::Notify> {
+        self.parts.queue.steps()
+    }
+
     fn is_without_power(&self) -> bool {
         #[cfg(feature = "simulation")]
         if let Some(machine) = &self.machine {

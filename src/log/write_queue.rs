@@ -5,8 +5,8 @@
 //! is refused before it is applied, or else it is written: the writer never meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -30,6 +30,8 @@ pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
+    /// Wakes a [`StepWriter`](super::StepWriter)'s caller, where one has asked for that.
+    step: OnceLock<Arc<Notify>>,
     /// Copy of [`Queue::room`]'s sum, for readers without the lock: every write is checked against it.
     room: AtomicI64,
     /// Wakes the tasks in [`until_room`](Self::until_room).
@@ -108,6 +110,7 @@ impl WriteQueue {
                 ends: false,
             }),
             work: Condvar::new(),
+            step: OnceLock::new(),
             room: AtomicI64::new(0),
             room_changed: Notify::new(),
             barrier,
@@ -241,6 +244,9 @@ impl WriteQueue {
     /// Wakes the writer if needed: at once for urgent transactions and for a full batch; otherwise only if it sleeps
     /// without a deadline. So many lazy transactions cost one wake, not one each.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
+        if let Some(step) = self.step.get() {
+            step.notify_one();
+        }
         queue.is_urgent |= is_urgent;
         queue.gathered += usize::from(is_urgent);
         let is_needed = match queue.sleep {
@@ -391,6 +397,12 @@ impl WriteQueue {
     #[cfg(test)]
     pub(super) fn writer_gathers(&self) -> bool {
         self.queue.lock().sleep == Sleep::UntilGathered
+    }
+
+    /// Returns a notification of each transaction that is handed over from now on.
+    #[cfg(feature = "simulation")]
+    pub(super) fn steps(&self) -> Arc<Notify> {
+        self.step.get_or_init(Arc::default).clone()
     }
 
     /// Takes the next batch, if there is one.

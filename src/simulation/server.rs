@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::Time;
+use crate::backend::store_id;
 use crate::clock::Clock;
 use crate::engine::{Store, StoreOptions};
 use crate::error::{Error, Result};
-use crate::log::{self, Boot, Faults, SimDisk, StepWriter, backup};
+use crate::future::select;
+use crate::log::{self, Boot, Disk as _, Faults, SimDisk, StepWriter, backup, salvage};
 use crate::server::{Server, ServerOptions};
 use crate::simnet::Network;
 use crate::splitmix::Random;
@@ -43,6 +46,22 @@ impl Disk {
             room_bytes: faults.room_bytes,
         };
         self.0.fail(seed, faults);
+    }
+
+    /// Changes one byte of a file, as a seed decides. Returns false if there is none.
+    fn rot(&self, random: &mut Random) -> bool {
+        let names = self.0.list().unwrap_or_default();
+        let contents = names
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.0.content(&name)?.len() as u64)));
+        let files: Vec<_> = contents.filter(|(_, bytes)| *bytes > 0).collect();
+        if files.is_empty() {
+            return false;
+        }
+        let (name, bytes) = &files[random.next() as usize % files.len()];
+        let (at, bits) = (random.next() % bytes, 1 << (random.next() % 8));
+        self.0.flip(name, at, bits);
+        true
     }
 
     /// Returns the numbers of writes and of syncs so far.
@@ -108,7 +127,9 @@ impl ServerHost {
             .sleep(Store::wait_to_open(&*disk, &options)?)
             .await;
         let (store, parts) = Store::on_disk(&disk, &options)?;
-        let writer = Arc::new(Mutex::new(Some(StepWriter::new(parts).on(&boot))));
+        let writer = StepWriter::new(parts).on(&boot);
+        let work = writer.work();
+        let writer = Arc::new(Mutex::new(Some(writer)));
         let writing = Writing {
             writer: writer.clone(),
             disk,
@@ -116,6 +137,7 @@ impl ServerHost {
             clock: self.clock.clone(),
             random: Random(self.random.next()),
             pace,
+            work,
         };
         let accepting = self.network.listen(&self.name);
         let server = Server::simulated(&store, ServerOptions::new(), accepting);
@@ -161,6 +183,37 @@ impl ServerHost {
         backup::restore_on(&backup.0, &disk, self.clock.unix_ms())?;
         self.disk = Disk(disk);
         Ok(())
+    }
+
+    /// Damages some bytes of the disk of a server, which is killed before, and puts what can be salvaged onto a new one.
+    /// Returns false where that is nothing, or less than clients know the store by: then its disk is as it was.
+    ///
+    /// # Errors
+    /// Those of [`disk::salvage`](crate::disk::salvage), but for a store of which nothing can be read.
+    pub fn salvage(&mut self) -> Result<bool> {
+        self.kill();
+        let (damaged, salvaged) = (Disk(self.disk.0.copy()), SimDisk::new());
+        for _ in 0..1 + self.random.next() % 3 {
+            damaged.rot(&mut self.random);
+        }
+        let now_ms = self.clock.unix_ms();
+        let outcome = salvage::salvage_on(&damaged.0, &salvaged, store_id::PATH, now_ms);
+        match outcome {
+            Ok(true) => self.disk = Disk(salvaged),
+            Ok(false) | Err(Error::StoreDamaged { .. } | Error::NotAStore { .. }) => {
+                return Ok(false);
+            }
+            // A bit of a version may have turned it into a later one.
+            Err(Error::StoreTooNew { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Returns the bytes that the store of the running server keeps, as its budget counts them.
+    pub fn kept_bytes(&self) -> Option<usize> {
+        let counts = self.store()?.counts();
+        Some(counts.znode_bytes + counts.watch_bytes + counts.session_bytes)
     }
 
     /// Continues on another machine, with a copy of the disk and another clock. The server is killed before, if it runs.
@@ -260,7 +313,12 @@ struct Writing {
     clock: Clock,
     random: Random,
     pace: Range<Duration>,
+    /// Notified of each transaction that is to be written.
+    work: Arc<Notify>,
 }
+
+/// Longest time between two looks at an idle log: a segment may be wanted that could not be made before.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// Batches between two snapshots, on average.
 const BATCHES_PER_SNAPSHOT: u64 = 200;
@@ -268,6 +326,7 @@ const BATCHES_PER_SNAPSHOT: u64 = 200;
 impl Writing {
     async fn run(mut self) {
         loop {
+            select(self.work.notified(), tokio::time::sleep(IDLE)).await;
             tokio::time::sleep(self.random.within(&self.pace)).await;
             self.time.sync();
             if self.time.is_stopped(&self.clock) {

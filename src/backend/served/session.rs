@@ -44,6 +44,8 @@ pub(super) struct SessionOptions {
     pub(super) process: Option<ProcessIdentity>,
     /// Longest pause between two attempts to connect.
     pub(super) longest_pause: Duration,
+    /// True if it asks for no extension of the protocol.
+    pub(super) is_plain: bool,
     /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
     pub(super) seed: u64,
 }
@@ -338,7 +340,7 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Handshaking { sent: now, until };
         (self.heard, self.spoken) = (now, now);
         let handshake = ConnectRequest {
-            protocol_version: match self.is_next_plain {
+            protocol_version: match self.is_next_plain || self.options.is_plain {
                 true => 0,
                 false => EXTENSION,
             },

@@ -29,13 +29,38 @@ pub(crate) enum Endpoint {
         /// True if the server is to end a session with the client's process.
         ends_with_process: bool,
     },
-    /// A host of a simulated network.
+    /// Hosts of a simulated network.
     #[cfg(feature = "simulation")]
-    Simulated {
-        network: Network,
-        client: String,
-        server: String,
-    },
+    Simulated(SimEndpoint),
+}
+
+/// The servers of a simulated store, and the host that connects to them.
+#[cfg(feature = "simulation")]
+#[derive(Clone, Debug)]
+pub(crate) struct SimEndpoint {
+    pub(crate) network: Network,
+    pub(crate) client: String,
+    /// One, or the members of an ensemble.
+    pub(crate) servers: Vec<String>,
+    /// The tick of an ensemble.
+    pub(crate) ensemble_tick: Option<Duration>,
+    /// True for a client that does not know our extension of the protocol.
+    pub(crate) is_plain: bool,
+}
+
+#[cfg(feature = "simulation")]
+impl SimEndpoint {
+    /// Connects to one of the servers.
+    async fn connect(&self) -> io::Result<Socket> {
+        let count = self.servers.len() as u64;
+        let drawn = match count {
+            1 => 0,
+            count => self.network.draw() % count,
+        };
+        let server = &self.servers[drawn as usize];
+        let connected = self.network.connect(&self.client, server).await;
+        connected.map(Socket::Simulated)
+    }
 }
 
 impl Endpoint {
@@ -49,7 +74,25 @@ impl Endpoint {
                 ends_with_process, ..
             } => *ends_with_process,
             #[cfg(feature = "simulation")]
-            Self::Simulated { .. } => false,
+            Self::Simulated(_) => false,
+        }
+    }
+
+    /// Returns the tick of an ensemble, at which only a committed write proves that a session is alive.
+    pub(super) fn ensemble_tick(&self) -> Option<Duration> {
+        match self {
+            #[cfg(feature = "simulation")]
+            Self::Simulated(endpoint) => endpoint.ensemble_tick,
+            _ => None,
+        }
+    }
+
+    /// Returns true if the client asks for no extension of the protocol.
+    pub(super) fn is_plain(&self) -> bool {
+        match self {
+            #[cfg(feature = "simulation")]
+            Self::Simulated(endpoint) => endpoint.is_plain,
+            _ => false,
         }
     }
 
@@ -57,7 +100,7 @@ impl Endpoint {
     pub(super) fn seed(&self) -> u64 {
         match self {
             #[cfg(feature = "simulation")]
-            Self::Simulated { network, .. } => network.draw(),
+            Self::Simulated(endpoint) => endpoint.network.draw(),
             _ => u64::from_ne_bytes(random()),
         }
     }
@@ -72,14 +115,14 @@ impl Endpoint {
             #[cfg(unix)]
             Self::Unix { .. } => Duration::from_millis(100),
             #[cfg(feature = "simulation")]
-            Self::Simulated { .. } => Duration::from_secs(1),
+            Self::Simulated(_) => Duration::from_secs(1),
         }
     }
 
     /// Returns true for a host of a simulated network.
     pub(super) fn is_simulated(&self) -> bool {
         #[cfg(feature = "simulation")]
-        if matches!(self, Self::Simulated { .. }) {
+        if matches!(self, Self::Simulated(_)) {
             return true;
         }
         false
@@ -92,7 +135,7 @@ impl Endpoint {
             #[cfg(unix)]
             Self::Unix { .. } => false,
             #[cfg(feature = "simulation")]
-            Self::Simulated { .. } => true,
+            Self::Simulated(_) => true,
         }
     }
 
@@ -111,11 +154,7 @@ impl Endpoint {
                 Ok(Socket::Unix(socket.into_std()?))
             }
             #[cfg(feature = "simulation")]
-            Self::Simulated {
-                network,
-                client,
-                server,
-            } => network.connect(client, server).await.map(Socket::Simulated),
+            Self::Simulated(endpoint) => endpoint.connect().await,
         }
     }
 }
@@ -127,7 +166,7 @@ impl fmt::Display for Endpoint {
             #[cfg(unix)]
             Self::Unix { path, .. } => path.display().fmt(f),
             #[cfg(feature = "simulation")]
-            Self::Simulated { server, .. } => f.write_str(server),
+            Self::Simulated(endpoint) => f.write_str(&endpoint.servers.join(",")),
         }
     }
 }

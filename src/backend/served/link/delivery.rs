@@ -95,7 +95,10 @@ impl Link {
     fn opened(&self, opened: Opened) {
         let Opened { id, timeout, sent } = opened;
         let Some(status) = self.status() else {
-            let status = SessionStatus::new(id, self.clock.clone(), Some(timeout), false, sent);
+            let clock = self.clock.clone();
+            let tick = self.endpoint.ensemble_tick();
+            let status = SessionStatus::new(id, clock, Some(timeout), tick.is_some(), sent);
+            let status = status.with_tick(tick.unwrap_or_default());
             let _ = self.status.set(Arc::new(status));
             self.progress.notify_one();
             return;
@@ -183,6 +186,7 @@ mod tests {
     #[test]
     fn a_panic_ends_the_session_and_holds_no_reply_back() {
         let options = SessionOptions {
+            is_plain: false,
             timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(10),
             auth: Vec::new(),

@@ -43,6 +43,7 @@ struct Received {
 
 fn options() -> SessionOptions {
     SessionOptions {
+        is_plain: false,
         timeout: TIMEOUT,
         close_timeout: TIMEOUT,
         auth: Vec::new(),

@@ -1,0 +1,79 @@
+//! [`MemberProtocol`]: the protocol of one connection at a simulated ZooKeeper server, which knows none of our own
+//! operations.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::auth::Admission;
+use super::protocol::{Agreed, ProtocolState, ProtocolViolation, Turn};
+use super::request_counters::RequestCounters;
+use super::{Limits, ServerOptions};
+use crate::clock::BootInstant;
+use crate::engine::{Ask, Message};
+use crate::wire::Frames;
+
+/// Largest frame that it takes.
+pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
+
+/// Bytes in, requests out; answers and events in, bytes out.
+pub(crate) struct MemberProtocol(ProtocolState);
+
+impl MemberProtocol {
+    /// Begins behind a handshake. `frames` are the bytes that the client has sent behind it.
+    pub(crate) fn new(frames: Frames) -> Self {
+        let options = ServerOptions::new();
+        let limits: Limits = options.limits;
+        let policy = Access::new(&options, None).policy();
+        let agreed = Agreed {
+            is_extended: false,
+            frames,
+        };
+        let counters = Arc::<RequestCounters>::default();
+        Self(ProtocolState::new(
+            limits,
+            Admission::new(policy),
+            agreed,
+            counters,
+        ))
+    }
+
+    /// Takes in bytes.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.0.receive(bytes);
+    }
+
+    /// Returns the requests that have arrived, in order; `None` for bytes that are none.
+    pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<Ask>> {
+        let mut asked = VecDeque::new();
+        loop {
+            let parsed = self.0.parse_requests(now, &mut Turn::new(0));
+            asked.append(self.0.asks());
+            match parsed {
+                Err(ProtocolViolation::Length | ProtocolViolation::Frame) => return None,
+                Ok(()) if !self.0.has_more() => return Some(asked),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Encodes an event, or the answer to the oldest request that has none.
+    pub(crate) fn encode(&mut self, message: Message, now: BootInstant) {
+        self.0.encode(message, now);
+    }
+
+    /// Returns the bytes to send.
+    pub(crate) fn outgoing(&self) -> &[u8] {
+        self.0.outgoing()
+    }
+
+    /// Records that bytes have been sent.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.0.advance(bytes);
+    }
+
+    /// Returns true if the last answer of the connection has been sent.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+}

@@ -1,0 +1,395 @@
+//! [`Ensemble`]: ZooKeeper servers that replicate a store, as a model: a leader with the real core, and followers whose
+//! replicas apply what was committed, later.
+//!
+//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings by itself, from its replica; writes go
+//! through the leader, and are answered when the member has applied them. Sessions' signs of life reach the leader
+//! with the answers to its pings, and a forwarded write is none (as in ZooKeeper 3.9: `Learner.ping`,
+//! `LearnerHandler`, `LeaderZooKeeperServer.submitLearnerRequest`). The leader alone expires sessions, and a new one gives
+//! each its full timeout.
+//!
+//! Left out: the messages of an election, and those by which a member that joins is brought up to date: both happen at
+//! once, between members that reach each other. The disks never fail, and a proposal that was received is never lost by
+//! its member.
+
+mod client;
+mod election;
+mod leader;
+mod member;
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::leader::{Entry, Write};
+use self::member::Member;
+use super::Time;
+use crate::clock::Clock;
+use crate::core::CoreOptions;
+use crate::simnet::{Network, SimSocket};
+use crate::splitmix::Random;
+use crate::types::SessionId;
+
+/// Options of an ensemble.
+#[derive(Clone, Debug)]
+pub struct EnsembleOptions {
+    /// The unit of its times: the leader pings twice in a tick.
+    pub tick: Duration,
+    /// Ticks without a word after which a leader and its followers give each other up.
+    pub sync_limit: u32,
+    /// Bounds of the sessions' timeouts.
+    pub session_timeouts: (Duration, Duration),
+    /// Delay of a message between members.
+    pub delay: Range<Duration>,
+}
+
+/// Events of an ensemble so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnsembleCounts {
+    /// Leaders that were elected.
+    pub elections: u64,
+    /// Proposals that no leader has committed, and that were taken back.
+    pub proposals_lost: u64,
+    /// Sessions that were taken up at another member than before.
+    pub sessions_moved: u64,
+    /// Writes that were refused since their session had moved.
+    pub writes_of_moved_sessions: u64,
+    /// Sessions that a leader has expired.
+    pub sessions_expired: u64,
+}
+
+/// Servers that replicate a store. A clone is the same; dropping the last one ends them.
+#[derive(Clone)]
+pub struct Ensemble(Arc<Inner>);
+
+struct Inner {
+    network: Network,
+    time: Time,
+    state: Mutex<State>,
+}
+
+/// All members and the messages between them. What a member does reads and changes only its own part, and sends messages;
+/// but for an election.
+struct State {
+    members: Vec<Member>,
+    /// By sender and receiver.
+    links: Vec<Vec<mpsc::UnboundedSender<(Instant, Envelope)>>>,
+    options: EnsembleOptions,
+    network: Network,
+    time: Time,
+    random: Random,
+    next_connection: u64,
+    next_link: u64,
+    counts: EnsembleCounts,
+}
+
+/// A message of one member to another.
+struct Envelope {
+    /// Number of the leader's and the follower's time together: what is sent within an earlier one is void.
+    link: u64,
+    message: Message,
+}
+
+enum Message {
+    // To the leader.
+    Write(Write),
+    Accepted {
+        length: usize,
+    },
+    Pong {
+        touched: Vec<SessionId>,
+    },
+    Revalidate {
+        connection: u64,
+        session: SessionId,
+        password: [u8; 16],
+        timeout: Duration,
+    },
+    // To a follower.
+    Proposal(Entry),
+    Commit {
+        length: usize,
+    },
+    Ping,
+    Revalidated {
+        connection: u64,
+        timeout: Option<Duration>,
+    },
+    /// All that was proposed up to here precedes the answer to a sync.
+    Synced {
+        connection: u64,
+        length: usize,
+    },
+}
+
+/// Time between two looks at what is due.
+const STEP: Duration = Duration::from_millis(50);
+
+impl Ensemble {
+    /// Starts one member for each name and clock.
+    pub fn start(
+        network: &Network,
+        time: &Time,
+        members: Vec<(String, Clock)>,
+        options: &EnsembleOptions,
+        seed: u64,
+    ) -> Self {
+        let count = members.len();
+        let mut receivers = Vec::new();
+        let links = (0..count).map(|from| {
+            let link = |to| {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                receivers.push((from, to, receiver));
+                sender
+            };
+            (0..count).map(link).collect()
+        });
+        let links = links.collect();
+        let members = members
+            .into_iter()
+            .map(|(name, clock)| Member::new(name, clock, options))
+            .collect();
+        let ensemble = Self(Arc::new(Inner {
+            network: network.clone(),
+            time: time.clone(),
+            state: Mutex::new(State {
+                members,
+                links,
+                options: options.clone(),
+                network: network.clone(),
+                time: time.clone(),
+                random: Random(seed),
+                next_connection: 0,
+                next_link: 0,
+                counts: EnsembleCounts::default(),
+            }),
+        }));
+        for (from, to, receiver) in receivers {
+            tokio::spawn(carry(Arc::downgrade(&ensemble.0), (from, to), receiver));
+        }
+        for member in 0..count {
+            ensemble.accept(member);
+        }
+        tokio::spawn(run(Arc::downgrade(&ensemble.0)));
+        ensemble
+    }
+
+    /// Returns the names of its members' hosts.
+    pub fn hosts(&self) -> Vec<String> {
+        let state = self.0.state.lock();
+        state
+            .members
+            .iter()
+            .map(|member| member.name.clone())
+            .collect()
+    }
+
+    /// Returns the clock of a member's host.
+    pub fn clock(&self, member: usize) -> Clock {
+        self.0.state.lock().members[member].clock.clone()
+    }
+
+    /// Returns the member that leads, if one does: of several that believe so the last one that was elected.
+    pub fn leader(&self) -> Option<usize> {
+        self.0.state.lock().leader()
+    }
+
+    /// Returns true if a member's process runs.
+    pub fn is_up(&self, member: usize) -> bool {
+        self.0.state.lock().members[member].is_up
+    }
+
+    /// Returns what has happened so far.
+    pub fn counts(&self) -> EnsembleCounts {
+        self.0.state.lock().counts
+    }
+
+    /// Kills a member's process. What it has accepted stays on its disk.
+    pub fn kill(&self, member: usize) {
+        let name = {
+            let mut state = self.0.state.lock();
+            state.kill(member);
+            state.members[member].name.clone()
+        };
+        self.0.network.stop_listening(&name);
+        self.0.network.reset(&name);
+    }
+
+    /// Starts a member's process again.
+    pub fn restart(&self, member: usize) {
+        let was_down = !std::mem::replace(&mut self.0.state.lock().members[member].is_up, true);
+        if was_down {
+            self.accept(member);
+        }
+    }
+
+    /// Has a member apply nothing for a while. It answers reads and pings all the same.
+    pub fn lag(&self, member: usize, length: Duration) {
+        let until = self.0.time.elapsed() + length;
+        self.0.state.lock().members[member].lags_until = until;
+    }
+
+    fn accept(&self, member: usize) {
+        let name = self.0.state.lock().members[member].name.clone();
+        let accepting = self.0.network.listen(&name);
+        tokio::spawn(accept(Arc::downgrade(&self.0), member, accepting));
+    }
+}
+
+/// Does what is due, as long as the ensemble exists.
+async fn run(ensemble: Weak<Inner>) {
+    loop {
+        sleep(STEP).await;
+        let Some(ensemble) = ensemble.upgrade() else {
+            return;
+        };
+        ensemble.time.sync();
+        ensemble.state.lock().step();
+    }
+}
+
+/// Carries messages from one member to another, in their order.
+async fn carry(
+    ensemble: Weak<Inner>,
+    (from, to): (usize, usize),
+    mut receiver: mpsc::UnboundedReceiver<(Instant, Envelope)>,
+) {
+    while let Some((due, envelope)) = receiver.recv().await {
+        sleep_until(due).await;
+        let Some(inner) = ensemble.upgrade() else {
+            return;
+        };
+        let network = inner.network.clone();
+        let hosts = {
+            let state = inner.state.lock();
+            [from, to].map(|member| state.members[member].name.clone())
+        };
+        drop(inner);
+        network.carry(&hosts[0], &hosts[1]).await;
+        let Some(inner) = ensemble.upgrade() else {
+            return;
+        };
+        inner.state.lock().receive(from, to, envelope);
+    }
+}
+
+async fn accept(
+    ensemble: Weak<Inner>,
+    member: usize,
+    mut accepting: mpsc::UnboundedReceiver<SimSocket>,
+) {
+    while let Some(socket) = accepting.recv().await {
+        let Some(inner) = ensemble.upgrade() else {
+            return;
+        };
+        let attention = Arc::<Notify>::default();
+        let accepted = inner
+            .state
+            .lock()
+            .accept(member, socket.clone(), attention.clone());
+        if let Some(connection) = accepted {
+            let place = (member, connection);
+            tokio::spawn(serve(ensemble.clone(), place, socket, attention));
+        }
+    }
+}
+
+/// Moves the bytes of a client's connection, until its end.
+async fn serve(
+    ensemble: Weak<Inner>,
+    (member, connection): (usize, u64),
+    socket: SimSocket,
+    attention: Arc<Notify>,
+) {
+    let mut buffer = vec![0; 4 << 10];
+    loop {
+        let is_blocked = {
+            let Some(inner) = ensemble.upgrade() else {
+                return;
+            };
+            let mut state = inner.state.lock();
+            while let Ok(count) = socket.read(&mut buffer) {
+                if count == 0 {
+                    state.lose(member, connection);
+                    return;
+                }
+                state.received(member, connection, &buffer[..count]);
+            }
+            let Some(is_blocked) = state.transmit(member, connection) else {
+                return;
+            };
+            is_blocked
+        };
+        tokio::select! {
+            biased;
+            () = attention.notified() => {}
+            () = socket.ready(true, is_blocked) => {
+                let is_over = socket.read(&mut []).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
+                if is_over && let Some(inner) = ensemble.upgrade() {
+                    inner.state.lock().lose(member, connection);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Sends a message, unless the two have left each other.
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        let Some(link) = self.link(from, to) else {
+            return;
+        };
+        let due = Instant::now() + self.random.within(&self.options.delay);
+        // Closed with the ensemble alone.
+        let _ = self.links[from][to].send((due, Envelope { link, message }));
+    }
+
+    fn receive(&mut self, from: usize, to: usize, envelope: Envelope) {
+        let Envelope { link, message } = envelope;
+        // Of an earlier time together: the connection that it came by is gone.
+        if !self.members[to].is_up || self.link(to, from) != Some(link) {
+            return;
+        }
+        match message {
+            Message::Write(write) => self.lead_write(to, write),
+            Message::Accepted { length } => self.note_accepted(to, from, length),
+            Message::Pong { touched } => self.touch_all(to, from, touched),
+            Message::Revalidate {
+                connection,
+                session,
+                password,
+                timeout,
+            } => {
+                let timeout = self.revalidate(to, from, session, password, timeout);
+                let answer = Message::Revalidated {
+                    connection,
+                    timeout,
+                };
+                self.send(to, from, answer);
+            }
+            Message::Proposal(entry) => self.take_proposal(to, from, entry),
+            Message::Commit { length } => self.take_commit(to, length),
+            Message::Ping => self.answer_ping(to, from),
+            Message::Revalidated {
+                connection,
+                timeout,
+            } => self.revalidated(to, connection, timeout),
+            Message::Synced { connection, length } => self.synced(to, connection, length),
+        }
+    }
+}
+
+/// Returns the options of a member's core.
+fn core_options(options: &EnsembleOptions) -> CoreOptions {
+    let (shortest_timeout, longest_timeout) = options.session_timeouts;
+    CoreOptions {
+        tick: options.tick,
+        shortest_timeout,
+        longest_timeout,
+        ..CoreOptions::default()
+    }
+}

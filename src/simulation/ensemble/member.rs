@@ -1,0 +1,173 @@
+//! [`Member`]: a server of an ensemble, with its log and its replica of the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::client::Connection;
+use super::leader::{Answer, Entry, Leader};
+use super::{EnsembleOptions, Message, State, core_options};
+use crate::clock::{BootInstant, Clock};
+use crate::core::{Core, Effects, Now};
+use crate::types::SessionId;
+
+/// A server.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) is_up: bool,
+    /// Proposals that it has accepted, on its disk.
+    pub(super) log: Vec<Entry>,
+    /// Number of the last leader whose proposals it accepts. On its disk, too.
+    pub(super) epoch: u32,
+    pub(super) role: Role,
+    /// Number of entries that are known to be committed.
+    pub(super) committed: usize,
+    /// Number of those that the replica shows.
+    pub(super) applied: usize,
+    pub(super) replica: Core,
+    /// Virtual time until which it applies nothing.
+    pub(super) lags_until: Duration,
+    /// Sessions that were heard of since the leader's last ping.
+    pub(super) touched: BTreeSet<SessionId>,
+    pub(super) connections: BTreeMap<u64, Connection>,
+}
+
+/// A member's part in the ensemble.
+pub(super) enum Role {
+    Looking {
+        since: BootInstant,
+    },
+    Following {
+        leader: usize,
+        link: u64,
+        heard: BootInstant,
+    },
+    Leading(Box<Leader>),
+}
+
+/// The time of a replica: it expires nobody, so that none passes.
+pub(super) const STILL: Now = Now {
+    unix_ms: 0,
+    moment: BootInstant::from_nanos(0),
+};
+
+impl Member {
+    pub(super) fn new(name: String, clock: Clock, options: &EnsembleOptions) -> Self {
+        Self {
+            role: Role::Looking { since: clock.now() },
+            name,
+            clock,
+            is_up: true,
+            log: Vec::new(),
+            epoch: 0,
+            committed: 0,
+            applied: 0,
+            replica: Core::new(core_options(options)),
+            lags_until: Duration::ZERO,
+            touched: BTreeSet::new(),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_looking(&self) -> bool {
+        matches!(self.role, Role::Looking { .. })
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now {
+            unix_ms: self.clock.unix_ms(),
+            moment: self.clock.now(),
+        }
+    }
+}
+
+impl State {
+    /// Takes a member's process away, and what it had in memory.
+    pub(super) fn kill(&mut self, member: usize) {
+        let options = core_options(&self.options);
+        let member = &mut self.members[member];
+        member.is_up = false;
+        member.connections.clear();
+        member.touched.clear();
+        (member.committed, member.applied) = (0, 0);
+        member.replica = Core::new(options);
+        member.role = Role::Looking {
+            since: member.clock.now(),
+        };
+    }
+
+    pub(super) fn take_proposal(&mut self, member: usize, leader: usize, entry: Entry) {
+        let log = &mut self.members[member].log;
+        log.push(entry);
+        let length = log.len();
+        self.hear(member);
+        self.send(member, leader, Message::Accepted { length });
+    }
+
+    pub(super) fn take_commit(&mut self, member: usize, length: usize) {
+        self.hear(member);
+        let this = &mut self.members[member];
+        this.committed = this.committed.max(length.min(this.log.len()));
+        self.apply(member);
+    }
+
+    pub(super) fn answer_ping(&mut self, member: usize, leader: usize) {
+        self.hear(member);
+        let touched = std::mem::take(&mut self.members[member].touched);
+        let touched = touched.into_iter().collect();
+        self.send(member, leader, Message::Pong { touched });
+    }
+
+    /// Notes a word of the leader.
+    fn hear(&mut self, member: usize) {
+        let this = &mut self.members[member];
+        let now = this.clock.now();
+        if let Role::Following { heard, .. } = &mut this.role {
+            *heard = now;
+        }
+    }
+
+    /// Applies what is committed, and tells its clients.
+    pub(super) fn apply(&mut self, member: usize) {
+        let elapsed = self.time.elapsed();
+        let this = &mut self.members[member];
+        if elapsed < this.lags_until {
+            return;
+        }
+        while this.applied < this.committed {
+            let entry = this.log[this.applied].clone();
+            this.applied += 1;
+            let mut effects = Effects::default();
+            if let Some(txn) = entry.txn {
+                let followed = this.replica.follow(txn, &mut effects);
+                // A log of the model that does not fit itself is a mistake of the model: the run ends.
+                followed.expect("each log continues the one before");
+            }
+            this.tell(&mut effects);
+            let origin = entry.origin.filter(|(origin, _)| *origin == member);
+            if let Some((_, connection)) = origin {
+                let answer = entry.answer.lock().take();
+                this.complete(connection, answer);
+            }
+            this.end_sessions(&effects, origin.map(|(_, connection)| connection));
+        }
+        self.pump_all(member);
+    }
+}
+
+impl Member {
+    /// Passes an answer to the oldest write of a connection that has none.
+    fn complete(&mut self, connection: u64, answer: Option<Answer>) {
+        let (Some(connection), Some(answer)) = (self.connections.get_mut(&connection), answer)
+        else {
+            return;
+        };
+        match answer {
+            Answer::Opened(session, timeout) => {
+                let of = self.replica.session_ref(session);
+                connection.open(of, timeout);
+            }
+            Answer::Reply(reply) => connection.complete(reply),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A client that knows the id of another one's session, and not its password.
+
+use std::io::{self, ErrorKind};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::simnet::Network;
+use crate::types::SessionId;
+use crate::wire::{ConnectRequest, ConnectResponse, Jute, PASSWORD_BYTES, Reader, put_frame};
+
+/// Longest answer to a handshake that is read.
+const MAX_ANSWER_BYTES: usize = 1_024;
+
+/// Tries to take a session over with a wrong password, from one host at another. Returns true if the server admits it.
+///
+/// # Errors
+/// Those of the connection, which the server may also close without an answer.
+pub async fn intrude(
+    network: &Network,
+    (client, server): (&str, &str),
+    session: SessionId,
+) -> io::Result<bool> {
+    let mut socket = network.connect(client, server).await?;
+    let handshake = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session: session.0,
+        password: &[0x5a; PASSWORD_BYTES],
+        read_only: Some(false),
+    };
+    let mut request = Vec::new();
+    put_frame(&mut request, |to| handshake.put(to));
+    socket.write_all(&request).await?;
+    let length = socket.read_u32().await? as usize;
+    if length > MAX_ANSWER_BYTES {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut answer = vec![0; length];
+    socket.read_exact(&mut answer).await?;
+    let response = Reader::new(&answer).next::<ConnectResponse<'_>>();
+    let response = response.map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
+    Ok(response.session != 0)
+}
