@@ -19,6 +19,7 @@
 //! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
 //! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
 //! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; what an audit log keeps |
+//! | `dump` | the content as text, for tests and fuzzers |
 
 #![cfg_attr(
     not(any(test, feature = "file")),
@@ -29,6 +30,8 @@ mod acl;
 #[cfg(any(test, feature = "server"))]
 mod audit;
 mod budget;
+#[cfg(any(test, all(feature = "server", feature = "test-util")))]
+mod dump;
 mod effects;
 mod expiry;
 #[cfg(any(test, feature = "server"))]

@@ -5,6 +5,8 @@
 //! [`State::collect`] puts its events in place. Without the lock, [`Wakeups::carry_out`] wakes tasks. The way of a
 //! write to the disk is described in `engine/durable.rs`.
 
+#[cfg(all(feature = "server", feature = "test-util"))]
+mod checks;
 #[cfg(any(test, feature = "server"))]
 mod connection;
 #[cfg_attr(not(feature = "file"), path = "engine/volatile.rs")]

@@ -1,11 +1,13 @@
 //! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log. Content that is accepted must
 //! be consistent, and survive a round trip. The public functions over these are in `testing::fuzz`.
 
+mod backups;
 mod corpus;
 mod snapshots;
 
 use std::time::Duration;
 
+pub(crate) use backups::{backup, backups};
 pub(crate) use corpus::{frames, logs};
 pub(crate) use snapshots::{snapshot, snapshots};
 

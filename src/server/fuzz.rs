@@ -1,5 +1,11 @@
-//! Entry point of the fuzzer `connection`: any bytes arrive over a connection, in pieces, at a server with a new
-//! store. The output must be frames that answer the input in its order.
+//! Entry points of the server's fuzzers. `connection`: any bytes arrive over a connection, in pieces, at a server with
+//! a new store; the output must be frames that answer the input in its order. `conversation`: several clients talk
+//! with one server.
+
+mod conversation;
+mod dialogue;
+mod pipe;
+mod seeds;
 
 use std::future::Future;
 use std::io;
@@ -12,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
+pub(crate) use self::conversation::conversation;
+pub(crate) use self::seeds::conversations;
 use super::admin::ListenAddresses;
 use super::connection::{Client, CloseReason, run_session};
 use super::connection_table::ConnectionGuard;
@@ -88,6 +96,12 @@ impl Transport for Script {
     }
 }
 
+/// Closing a connection needs a runtime for its timer; its time stands still.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime without IO starts")
+});
+
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -137,11 +151,6 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
         .table
         .enter(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
     let guard = guard.expect("there is room for one");
-    // Closing a connection needs a runtime for its timer; its time stands still.
-    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        let runtime = Builder::new_current_thread().enable_time().build();
-        runtime.expect("a runtime without IO starts")
-    });
     let _here = RUNTIME.enter();
     let is_well = script.play(talk(script.clone(), &shared, &guard));
     let inner = script.0.lock();

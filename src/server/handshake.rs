@@ -58,7 +58,7 @@ const READ_BYTES: usize = 1024;
 
 /// Limit of a handshake. Clients send 45 bytes, those before 3.4 one less. No more memory is kept for a client that has
 /// no session yet.
-const MAX_HANDSHAKE_BYTES: usize = 1024;
+pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
 /// its certificate, or is a known user.

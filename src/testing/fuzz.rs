@@ -1,9 +1,10 @@
-//! Entry points for fuzzers: any bytes are read as a file of the store. Nothing may panic, and accepted input must
-//! survive being written and read again.
+//! Entry points for fuzzers: any bytes are read as a file of the store, or as its URL. Nothing may panic, and accepted
+//! input must survive being written and read again.
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
 use crate::log::fuzz;
+use crate::target::Target;
 
 /// Reads bytes as a frame of the log. Returns true if they are one.
 ///
@@ -31,12 +32,51 @@ pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }
 
+/// Restores bytes as a backup, with its checksums corrected. Returns true if they are one.
+///
+/// # Panics
+/// If the restored store cannot be backed up and restored again.
+pub fn backup(bytes: &[u8]) -> bool {
+    fuzz::backup(bytes)
+}
+
+/// Parses bytes as the URL of a store. Returns true if they are one.
+///
+/// # Panics
+/// If the URL that is shown of it is another store's.
+pub fn url(bytes: &[u8]) -> bool {
+    let target = std::str::from_utf8(bytes).ok().map(str::parse::<Target>);
+    let Some(Ok(target)) = target else {
+        return false;
+    };
+    assert_eq!(target.to_string().parse(), Ok(target));
+    true
+}
+
+fn urls() -> Vec<(&'static str, Vec<u8>)> {
+    let urls = [
+        ("memory", "memory:name-1.2"),
+        ("file", "file:./data"),
+        ("absolute", "file:///var/lib/app"),
+        ("served", "lockkeeper://[::1]:2181/app"),
+        (
+            "socket",
+            "lockkeeper+unix:///run/l.sock?chroot=/app&end_with_process=false",
+        ),
+        ("ensemble", "zookeeper://zk1:2181,zk2,zk3:1/app/b"),
+        ("damaged", "zookeeper://zk1:port"),
+    ];
+    urls.map(|(name, url)| (name, url.into())).into()
+}
+
 /// Returns the seed corpus of a target, by name; empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "frame" => fuzz::frames(),
         "recovery" => fuzz::logs(),
         "snapshot" => fuzz::snapshots(),
+        "backup" => fuzz::backups(),
+        "url" => urls(),
         _ => Vec::new(),
     }
 }

@@ -1,8 +1,10 @@
-//! Entry points for fuzzers: any bytes are read as a client's. Nothing may panic, and accepted input must survive
-//! being written and read again.
+//! Entry points for fuzzers: any bytes are read as a client's, or as a server's. Nothing may panic, and accepted input
+//! must survive being written and read again.
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
+#[cfg(feature = "client")]
+use crate::backend::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 
@@ -38,6 +40,28 @@ pub fn stream(bytes: &[u8]) -> bool {
 /// If the output does not answer the input in its order, or the connection hangs.
 pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
+}
+
+/// Plays a conversation of several clients with one server, in virtual time: sessions that are opened, taken up and
+/// expire, all requests of ZooKeeper and of the extension, connections that are cut. The first byte chooses limits, and
+/// each six bytes are a step. Returns true if any request is answered.
+///
+/// # Panics
+/// If a reply is missing or out of turn, an event comes late, a count is wrong, or a replay of the transactions gives
+/// another store.
+pub fn conversation(bytes: &[u8]) -> bool {
+    server::conversation(bytes)
+}
+
+/// Plays a session of `lockkeeper://` against a server that sends anything: each six bytes are a step of the caller, of
+/// the network, of the time or of the server. Returns true if any request is answered by the server.
+///
+/// # Panics
+/// If a request is answered twice or never, the session sends bytes that are not of the protocol, or an event belongs
+/// to no watch.
+#[cfg(feature = "client")]
+pub fn client(bytes: &[u8]) -> bool {
+    served::client(bytes)
 }
 
 /// A function that a fuzzer calls.
@@ -96,6 +120,9 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
         "handshake" => fuzz::handshakes(),
         "stream" => fuzz::streams(),
         "connection" => fuzz::connections(),
+        #[cfg(feature = "client")]
+        "client" => served::sessions(),
+        "conversation" => server::conversations(),
         _ => record_of(target).into_iter().collect(),
     }
 }

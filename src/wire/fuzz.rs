@@ -1,6 +1,8 @@
 //! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and accepted content must be
 //! consistent. `testing::fuzz_wire` has the public functions.
 
+#[cfg(all(feature = "server", feature = "test-util"))]
+mod choice;
 mod corpus;
 
 use super::connect::{ConnectRequest, RequestHeader};
@@ -11,6 +13,10 @@ use super::request::Incoming;
 use super::request::Op;
 use super::response::Response;
 
+#[cfg(all(feature = "server", feature = "test-util"))]
+pub(crate) use choice::{Choice, Known};
+#[cfg(all(feature = "server", feature = "test-util"))]
+pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
 /// Reads bytes as the frame of a request. Returns true if they are one; then it must survive being written and read

@@ -1,7 +1,8 @@
 //! The fuzzers' targets, over the corpus in `fuzz/corpus` and mutations of it.
 //!
 //! `LOCKKEEPER_WRITE_CORPUS=1 cargo test --workspace --all-features --test store -- fuzzing::`
-//! writes the corpus again, after a change of the formats.
+//! writes the corpus again, after a change of the formats. Inputs named `found-…` are those that libFuzzer has found
+//! (`fuzz/run --keep`): they reach code that the others do not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ const TARGETS: &[(&str, Target)] = &[
     ("frame", fuzz::frame),
     ("recovery", fuzz::recovery),
     ("snapshot", fuzz::snapshot),
+    ("backup", fuzz::backup),
+    ("url", fuzz::url),
     #[cfg(feature = "server")]
     ("request", fuzz_wire::request),
     #[cfg(feature = "server")]
@@ -26,6 +29,10 @@ const TARGETS: &[(&str, Target)] = &[
     ("stream", fuzz_wire::stream),
     #[cfg(feature = "server")]
     ("connection", fuzz_wire::connection),
+    #[cfg(feature = "server")]
+    ("conversation", fuzz_wire::conversation),
+    #[cfg(all(feature = "client", feature = "server"))]
+    ("client", fuzz_wire::client),
 ];
 
 fn made(target: &str) -> Vec<(&'static str, Vec<u8>)> {
@@ -40,6 +47,9 @@ fn folder(target: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("fuzz/corpus").join(target)
 }
+
+/// Beginning of the names of inputs that no encoder makes.
+const FOUND: &str = "found-";
 
 fn checked_in(target: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder(target)).expect("the corpus is checked in");
@@ -73,7 +83,8 @@ fn the_corpus_matches_the_encoder() {
             let names = inputs.iter().map(|(name, _)| name.clone());
             names.collect::<Vec<_>>()
         };
-        let there = checked_in(target);
+        let mut there = checked_in(target);
+        there.retain(|(name, _)| !name.starts_with(FOUND));
         assert_eq!(names(&there), names(&made), "{target}");
         let differs = there.iter().zip(&made).find(|(one, other)| one != other);
         let differs = differs.map(|((name, _), _)| name);
@@ -86,8 +97,10 @@ fn the_corpus_is_accepted_and_refused_as_its_names_say() {
     let bad = ["cut", "damaged", "truncated", "swapped"];
     for (target, run) in TARGETS {
         for (name, bytes) in checked_in(target) {
+            let is_accepted = run(&bytes);
             let expected = !bad.contains(&name.as_str());
-            assert_eq!(run(&bytes), expected, "{target}/{name}");
+            let is_made = !name.starts_with(FOUND);
+            assert!(!is_made || is_accepted == expected, "{target}/{name}");
         }
     }
 }

@@ -2,66 +2,6 @@
 
 use super::*;
 
-impl Core {
-    /// Everything that a client could see, and what a replay must restore beside.
-    pub(crate) fn dump(&self) -> Vec<String> {
-        let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
-        assert_eq!(self.bytes(), counted.sum::<usize>());
-        assert!(!self.watches.has_unsettled(), "between transactions");
-        let mut dump = Vec::new();
-        let mut open = vec![tree::ROOT];
-        while let Some(index) = open.pop() {
-            let node = self.tree.node(index);
-            let queue: Vec<_> = self
-                .tree
-                .queue(index)
-                .map(|node| node.name.to_string())
-                .collect();
-            let path = self.tree.path(index);
-            assert_eq!(self.tree.find(path.as_str()), Some(index), "{path}");
-            assert_eq!(path.as_str().len(), node.path_bytes as usize, "{path}");
-            dump.push(format!(
-                "{path} {:?} {:?} {:?} {:?} {queue:?}",
-                node.data,
-                node.acl,
-                node.kind,
-                node.stat()
-            ));
-            open.extend(self.tree.children(index).map(|(child, _)| child));
-        }
-        let mut sessions: Vec<_> = self
-            .sessions
-            .slots
-            .iter()
-            .map(|(_, session)| session)
-            .collect();
-        sessions.sort_by_key(|session| session.id);
-        let ephemerals = self
-            .tree
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.kind == NodeKind::Ephemeral);
-        assert_eq!(self.counts().ephemerals, ephemerals.count());
-        let texts = self
-            .tree
-            .nodes
-            .iter()
-            .map(|(_, node)| node.path_bytes as usize + node.data.len());
-        assert_eq!(self.counts().data_bytes, texts.sum::<usize>());
-        dump.extend(sessions.iter().map(|session| {
-            let owned = session
-                .ephemerals
-                .iter(&self.tree.nodes, |node| &node.ephemerals);
-            let owned: Vec<_> = owned.map(|(index, _)| self.tree.path(index)).collect();
-            format!(
-                "{:?} {:?} {} {owned:?}",
-                session.id, session.password, session.timeout_ms
-            )
-        }));
-        dump
-    }
-}
-
 /// A small, fixed source of random numbers.
 pub(super) struct Random(pub(super) u64);
 

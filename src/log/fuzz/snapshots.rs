@@ -3,6 +3,7 @@
 use super::{STORE, options};
 use crate::acl::Acl;
 use crate::core::{Core, Effects, Now};
+use crate::identity::Identity;
 use crate::log::disk::Disk;
 use crate::log::header::header_crc;
 use crate::log::recovery::{Facts, Start};
@@ -20,7 +21,7 @@ pub(crate) fn snapshot(bytes: &[u8]) -> bool {
         return false;
     };
     let (head_again, again) =
-        loaded(written(&head, &core)).expect("what was written can be loaded");
+        loaded(written(Form::Snapshot, &head, &core)).expect("what was written can be loaded");
     assert_eq!(head_again, head);
     assert!(again.node_images().eq(core.node_images()));
     assert!(again.session_images().eq(core.session_images()));
@@ -37,16 +38,16 @@ fn loaded(bytes: Vec<u8>) -> Option<(Head, Core)> {
     loaded.ok().map(|loaded| (loaded.head, core))
 }
 
-fn written(head: &Head, core: &Core) -> Vec<u8> {
+pub(super) fn written(form: Form, head: &Head, core: &Core) -> Vec<u8> {
     let disk = SimDisk::new();
     let file = disk.create("it").expect("the disk does not fail");
-    let written = snapshot::write(&*file, Form::Snapshot, head, core, &mut || Ok(()));
+    let written = snapshot::write(&*file, form, head, core, &mut || Ok(()));
     written.expect("the disk does not fail");
     disk.content("it").unwrap_or_default()
 }
 
 /// Gives the header and each chunk the right checksum.
-fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let header = bytes.first_chunk().map(header_crc);
     if let Some(crc) = header {
@@ -74,6 +75,9 @@ fn delete_everything(core: &mut Core) {
     }
     let opened = core.open_session(SessionId(1), [0; 16], None, true, now);
     let (me, _) = opened.expect("there is no session left");
+    // Whatever the lists of the snapshot allow.
+    let added = core.add_identity(me, Identity::superuser());
+    added.expect("it is the only identity");
     let mut paths: Vec<_> = core.node_images().map(|node| node.path).collect();
     while let Some(path) = paths.pop() {
         let version = None;
@@ -87,16 +91,16 @@ fn delete_everything(core: &mut Core) {
 pub(crate) fn snapshots() -> super::corpus::Inputs {
     let empty = Core::new(options());
     let full = filled();
-    let all = written(&head(&full), &full);
+    let all = written(Form::Snapshot, &head(&full), &full);
     let cut = all[..all.len() - 20].to_vec();
     vec![
-        ("empty", written(&head(&empty), &empty)),
+        ("empty", written(Form::Snapshot, &head(&empty), &empty)),
         ("all", all),
         ("cut", cut),
     ]
 }
 
-fn head(core: &Core) -> Head {
+pub(super) fn head(core: &Core) -> Head {
     Head {
         store: STORE,
         start: Start {
@@ -115,7 +119,7 @@ fn head(core: &Core) -> Head {
 }
 
 /// Returns a core with one of everything.
-fn filled() -> Core {
+pub(super) fn filled() -> Core {
     let mut core = Core::new(options());
     let (now, effects) = (Now::default(), &mut Effects::default());
     let open = |core: &mut Core, id, is_local| {

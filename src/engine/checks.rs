@@ -1,0 +1,19 @@
+//! Checks of a whole store in memory, for the fuzzer of conversations.
+
+use super::Store;
+use crate::core::Journal;
+
+impl Store {
+    /// Keeps every transaction from now on, for [`check_replay`](Self::check_replay). To be called before the first.
+    pub(crate) fn keep_transactions(&self) {
+        self.0.state.lock().core.set_journal(Journal::All);
+    }
+
+    /// Checks every count, and that a replay of the kept transactions gives the same content.
+    ///
+    /// # Panics
+    /// If a check fails.
+    pub(crate) fn check_replay(&self) {
+        self.0.state.lock().core.check_replay();
+    }
+}

@@ -1,0 +1,41 @@
+//! Any bytes are restored as a backup.
+
+use super::corpus::Inputs;
+use super::snapshots::{filled, head, with_valid_checksums, written};
+use crate::core::Core;
+use crate::log::backup::{SIMULATED, backup_on, restore_on};
+use crate::log::disk::Disk;
+use crate::log::sim::SimDisk;
+use crate::log::snapshot::Form;
+
+/// Date of the restore, in milliseconds since the epoch.
+const NOW_MS: i64 = 1_700_000_000_000;
+
+/// Restores bytes as a backup whose checksums are right. Returns true if they are one. The new store is backed up and
+/// restored again.
+pub(crate) fn backup(bytes: &[u8]) -> bool {
+    let from = SimDisk::new();
+    from.put(SIMULATED, with_valid_checksums(bytes));
+    let restored = SimDisk::new();
+    if restore_on(&from, &restored, NOW_MS).is_err() {
+        let created = restored.list().expect("the disk does not fail");
+        assert!(created.is_empty(), "a refused restore creates {created:?}");
+        return false;
+    }
+    let (again, last) = (SimDisk::new(), SimDisk::new());
+    backup_on(&restored, &again, NOW_MS).expect("what was restored can be backed up");
+    restore_on(&again, &last, NOW_MS + 1).expect("its backup can be restored");
+    true
+}
+
+/// Returns the inputs that a fuzzer starts from.
+pub(crate) fn backups() -> Inputs {
+    let (empty, full) = (Core::new(super::options()), filled());
+    let all = written(Form::Backup, &head(&full), &full);
+    let cut = all[..all.len() - 20].to_vec();
+    vec![
+        ("empty", written(Form::Backup, &head(&empty), &empty)),
+        ("all", all),
+        ("cut", cut),
+    ]
+}
