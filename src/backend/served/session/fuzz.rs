@@ -104,6 +104,7 @@ impl World {
     fn new() -> Self {
         let now = BootInstant::from_nanos(1_000_000_000);
         let options = SessionOptions {
+            is_plain: false,
             timeout: Duration::from_secs(12),
             close_timeout: Duration::from_secs(3),
             auth: vec![("digest".into(), Secret::new(&b"u:secret"[..]))],
