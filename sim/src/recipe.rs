@@ -1,12 +1,13 @@
 //! [`Recipe`]: the recipe that a path is used by, and [`Held`], a guard of any of them.
 
 use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lockkeeper::{
     Client, Clock, Election, FencingToken, Guard, Leadership, LockError, LockGuard, LockOptions,
-    MultiGuard, Mutex, Permit, ReadGuard, RwLock, Semaphore, Upgrade, WriteGuard, lock_all_with,
-    try_lock_all,
+    LostReason, MultiGuard, Mutex, Permit, ReadGuard, RwLock, Semaphore, Upgrade, WriteGuard,
+    lock_all_with, try_lock_all,
 };
 
 use crate::random::Random;
@@ -241,6 +242,15 @@ impl Way {
     }
 }
 
+/// Returns what a future has come to, if it is done.
+fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
+    let context = &mut Context::from_waker(Waker::noop());
+    match pin!(future).poll(context) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
 impl Held {
     /// Returns true for a guard that can be [converted](Self::converted).
     pub(crate) fn is_convertible(&self) -> bool {
@@ -285,6 +295,19 @@ impl Held {
             Self::Leadership(guard) => LockGuard::is_held(guard),
             Self::Batch(guard) => LockGuard::is_held(guard),
         }
+    }
+
+    /// Returns true if it was lost since no sign of life from the store has come in time.
+    pub(crate) fn has_outlived_its_lease(&self) -> bool {
+        let lost = match self {
+            Self::Mutex(guard) => now_or_never(LockGuard::lost(guard)),
+            Self::Read(guard) => now_or_never(LockGuard::lost(guard)),
+            Self::Write(guard) => now_or_never(LockGuard::lost(guard)),
+            Self::Permit(guard) => now_or_never(LockGuard::lost(guard)),
+            Self::Leadership(guard) => now_or_never(LockGuard::lost(guard)),
+            Self::Batch(guard) => now_or_never(LockGuard::lost(guard)),
+        };
+        lost == Some(LostReason::LeaseExpired)
     }
 
     pub(crate) fn token(&self) -> FencingToken {

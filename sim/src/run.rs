@@ -453,7 +453,7 @@ mod tests {
     fn no_seed_breaks_a_promise_and_each_fault_happens() {
         let seeds = match std::env::var_os("LOCKKEEPER_FULL") {
             Some(_) => 600,
-            None => 60,
+            None => 150,
         };
         let mut total = Tally::default();
         for seed in 0..seeds {
