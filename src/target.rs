@@ -450,4 +450,38 @@ mod tests {
             "{said}"
         );
     }
+
+    /// Found by the fuzzer `url`: a URL without its slashes, or without its scheme, is shown with its password.
+    #[test]
+    fn no_error_shows_a_password() {
+        for url in [
+            "zookeeper:user:secret@zk1:2181/app",
+            "zookeeper:/user:secret@zk1:2181",
+            "zookeeper://user:sec/secret@zk1",
+            "lockkeeper:secret@host",
+            "lockkeeper+unix:secret@run/l.sock",
+            "secret@zk1:2181",
+            "secret@zk1",
+            "user:secret@zk1:2181",
+            "redis://user:secret@zk1",
+        ] {
+            let error = url.parse::<Target>().unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("secret"), "{url}: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_path_may_have_an_at_sign() {
+        for url in [
+            "file:/data@home",
+            "lockkeeper+unix:///run/app@1.sock",
+            "zookeeper://zk1:2181/app@1",
+        ] {
+            let target = url.parse::<Target>().unwrap();
+            assert_eq!(target.to_string(), url);
+        }
+        let error = "zookeeper://zk1/a@//b".parse::<Target>().unwrap_err();
+        assert!(matches!(error, TargetError::BadChroot { .. }), "{error:?}");
+    }
 }

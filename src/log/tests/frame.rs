@@ -1,8 +1,14 @@
 //! A frame comes back whole or not at all.
 
+use std::io;
+use std::path::PathBuf;
+
 use super::*;
 use crate::log::codec::Malformed;
-use crate::log::frame::{Batch, HEAD_BYTES, Head, Link, mark};
+use crate::log::disk::{Disk, DiskFile, FileIdentity};
+use crate::log::frame::{Batch, HEAD_BYTES, Head, Link, Scanner, mark};
+use crate::log::segment::{Header, log_name};
+use crate::log::sim::SimDisk;
 
 const LINK: Link = Link {
     salt: 77,
@@ -109,4 +115,68 @@ fn zxids_out_of_order_are_refused_though_the_checksum_is_right() {
 fn reseal(frame: &mut [u8]) {
     let crc = crc32fast::hash(&frame[4..]);
     frame[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A disk that is read in windows of the scanner's size at most.
+struct Narrow(SimDisk);
+
+struct NarrowFile(Box<dyn DiskFile>);
+
+impl Disk for Narrow {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(NarrowFile(self.0.open(name)?)))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+}
+
+impl DiskFile for NarrowFile {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        assert!(into.len() <= 1 << 20, "a buffer of {} bytes", into.len());
+        self.0.read_at(at, into)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.0.identity()
+    }
+}
+
+/// Found by the fuzzer `recovery`: a segment of a few hundred bytes took gigabytes of memory.
+#[test]
+fn the_length_of_a_frame_allocates_no_more_than_a_truncated_file_has() {
+    let header = Header {
+        salt: LINK.salt,
+        number: 0,
+        size: 1 << 40,
+        store: *b"sixteen letters.",
+    };
+    let mut segment = header.encode().to_vec();
+    let mut batch = batch();
+    segment.extend_from_slice(batch.seal(LINK));
+    let length = 64_u32 << 20;
+    let at = Scanner::FIRST as usize + 4;
+    segment[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    let disk = SimDisk::new();
+    disk.put(&log_name(0), segment);
+    let disk = Narrow(disk);
+    let mut scanner = Scanner::open_any_length(&disk, 0, &header.store).unwrap();
+    assert!(scanner.frame_at(Scanner::FIRST).unwrap().is_none());
 }
