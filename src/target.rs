@@ -94,28 +94,42 @@ impl FromStr for Target {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(TargetError::UnknownScheme {
-                url: url.into(),
-                scheme: String::new(),
-            });
-        };
-        match (scheme, rest.strip_prefix("//")) {
-            ("memory", None) => memory(url, rest),
-            ("file", path) => file(url, path.unwrap_or(rest)),
-            ("lockkeeper", host) => served(url, host.unwrap_or_default()),
-            ("lockkeeper+unix", socket) => served_unix(url, socket.unwrap_or_default()),
-            ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
-            _ => Err(TargetError::UnknownScheme {
-                url: if rest.contains('@') {
-                    "(not shown: it holds credentials)"
-                } else {
-                    url
-                }
-                .into(),
-                scheme: scheme.into(),
-            }),
+        parse(url).map_err(|error| without_password(url, error))
+    }
+}
+
+fn parse(url: &str) -> Result<Target, TargetError> {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    match (scheme, rest.strip_prefix("//")) {
+        ("memory", None) => memory(url, rest),
+        ("file", path) => file(url, path.unwrap_or(rest)),
+        ("lockkeeper", host) => served(url, host.unwrap_or_default()),
+        ("lockkeeper+unix", socket) => served_unix(url, socket.unwrap_or_default()),
+        ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
+        _ => Err(TargetError::UnknownScheme {
+            url: url.into(),
+            scheme: scheme.into(),
+        }),
+    }
+}
+
+/// Returns the error of a URL that may hold a password: with its slashes or its scheme forgotten, or a slash in the
+/// password, it is none that [`hosts_and_chroot`] knows to have one. Errors stand in logs.
+fn without_password(url: &str, error: TargetError) -> TargetError {
+    if !url.contains('@') {
+        return error;
+    }
+    match error {
+        TargetError::UnknownScheme { .. } => TargetError::UnknownScheme {
+            url: "(not shown: it holds credentials)".into(),
+            scheme: String::new(),
+        },
+        TargetError::NoHost { .. } | TargetError::BadHost { .. } | TargetError::BadPort { .. } => {
+            TargetError::Credentials
         }
+        // The path of a socket may have an `@`.
+        TargetError::BadSocket { .. } if !url.contains("://") => TargetError::Credentials,
+        other => other,
     }
 }
 

@@ -43,7 +43,7 @@ is_there() {
         words=("${words[@]:1}")
     elif [ "${words[0]}" = queue_model ]; then
         at=model/tests
-    elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|tls|wire)$ ]]; then
+    elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|target|tls|wire)$ ]]; then
         at=src
     fi
     last=${words[-1]}

@@ -376,7 +376,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fill(&mut self, at: u64, count: usize) -> Result<()> {
-        let left = self.header.size.saturating_sub(at);
+        // No more than the file has: where it was truncated, a frame's length may be any, up to the size in the header.
+        let left = self.header.size.min(self.length).saturating_sub(at);
         self.window.resize(left.min(count as u64) as usize, 0);
         self.from = at;
         let read = self.file.read_at(at, &mut self.window);
