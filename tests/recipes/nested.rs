@@ -133,6 +133,24 @@ on_every_backend! {
         assert_free(&world.client().await, &base).await;
         nested.release().await.unwrap();
     }
+
+    async fn a_path_that_nobody_uses_is_reaped_as_a_whole(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let below = LockPath::new("/above/one/lock").unwrap();
+        lock_free(&client, &below).await.release().await.unwrap();
+        let semaphore = Semaphore::new(&client, "/above/other/permits", 1).unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        let session = world.observing().await;
+        // The number of permits is meant to stay, until somebody deletes it.
+        session.delete(&path("/above/other/permits/permits"), None).await.unwrap();
+        // A store of this process sweeps once a minute.
+        while !world.env.is_embedded()
+            && let (Some(_), watcher) = session.watch_exists(&path("/above")).await.unwrap()
+        {
+            watcher.await.unwrap();
+        }
+    }
 }
 
 /// Names that a recipe could give an entry.
