@@ -19,7 +19,9 @@ use lockkeeper_store::{Session, Watcher, ZnodePath};
 
 use crate::names::Kind;
 
-pub(crate) use claim::{Claim, Creation, Names, Submitted, create_queue, created_at, enqueue};
+pub(crate) use claim::{
+    Claim, Creation, Names, Submitted, create_above, create_queue, created_at, enqueue,
+};
 pub(crate) use cleanup::{PendingDelete, delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,

@@ -310,12 +310,13 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        let missing = missing.into_iter().rev().map(|path| match path == *queue {
-            true => {
-                let data = enqueue.queue_data.clone().unwrap_or_default();
-                create(path, CreateMode::Container, data)
-            }
-            false => create(path, CreateMode::Persistent, Bytes::new()),
+        // Containers as well above the queue: of paths that are new each time, persistent ones would gather for ever.
+        let missing = missing.into_iter().rev().map(|path| {
+            let data = match path == *queue {
+                true => enqueue.queue_data.clone().unwrap_or_default(),
+                false => Bytes::new(),
+            };
+            create(path, CreateMode::Container, data)
         });
         let mut creates: Vec<_> = missing.collect();
         let queue_creates = creates.len();

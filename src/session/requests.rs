@@ -46,11 +46,17 @@ impl Session {
         })
     }
 
-    /// Creates a znode and its missing ancestors, as persistent ones. Existing znodes are left as they are.
+    /// Creates a znode and its missing ancestors: those of a container as containers, others as persistent znodes.
+    /// Existing znodes are left as they are.
     ///
     /// # Errors
     /// As [`create`](Self::create), but for `NoNode` and `NodeExists`.
     pub async fn create_all(&self, path: &ZnodePath, mode: CreateMode) -> Result<()> {
+        // As Curator does it: a path of containers that nobody uses goes as a whole.
+        let above = match mode {
+            CreateMode::Container => CreateMode::Container,
+            _ => CreateMode::Persistent,
+        };
         let mut missing = vec![(path.clone(), mode)];
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
@@ -65,7 +71,7 @@ impl Session {
                         });
                     };
                     missing.push((path, mode));
-                    missing.push((parent, CreateMode::Persistent));
+                    missing.push((parent, above));
                 }
                 Err(error) => return Err(error),
             }

@@ -486,7 +486,7 @@ pub(crate) fn enqueue(
     session.enqueue(enqueue).into()
 }
 
-/// Creates a queue's parent znode, as a container where the server has them, and its missing ancestors.
+/// Creates a queue's parent znode and its missing ancestors, as containers where the server has them.
 pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -507,9 +507,24 @@ pub(crate) async fn create_queue(
                         path: queue.to_string(),
                     });
                 };
-                retry(|| session.create_all(&above, CreateMode::Persistent)).await?;
+                create_above(session, &above, mode).await?;
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Creates a znode above a queue and its missing ancestors, as containers where the server has them: of paths that are new
+/// each time, persistent ones would gather for ever.
+pub(crate) async fn create_above(
+    session: &Session,
+    above: &ZnodePath,
+    mode: CreateMode,
+) -> Result<(), Error> {
+    match retry(|| session.create_all(above, mode)).await {
+        Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
+            retry(|| session.create_all(above, CreateMode::Persistent)).await
+        }
+        made => made,
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{LockError, Result};
 use crate::names::Kind;
 use crate::path::LockPath;
-use crate::queue::check_kind;
+use crate::queue::{check_kind, create_above};
 use crate::retry::retry;
 
 /// The znodes of a semaphore, and the state that all clones of a handle share about its number of permits.
@@ -249,7 +249,8 @@ impl Znodes {
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            retry(|| session.create_all(&self.root, mode)).await?;
+            // Once the number is deleted nothing is left of a semaphore that nobody uses.
+            create_above(session, &self.root, CreateMode::Container).await?;
         }
     }
 
