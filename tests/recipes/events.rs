@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
 use lockkeeper::{
-    ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, PreviousHolder, Store, lock_events,
+    ConnectOptions, LockEvent, LockEvents, LockOptions, LostReason, Mutex, PreviousHolder, Store,
+    lock_events,
 };
 
 use crate::common::*;
@@ -206,6 +207,139 @@ on_every_backend! {
         guard.release().await.unwrap();
         assert!(granted(waiter).await.is_held());
         assert_eq!(next(&mut waiters).await, "acquired");
+    }
+}
+
+/// The whole stream of a contender that is done, without a broken connection, which is seen first where there is a wire.
+async fn story(events: &mut LockEvents) -> Vec<String> {
+    let mut story = Vec::new();
+    loop {
+        match next(events).await.as_str() {
+            "end" => return story,
+            "suspended" | "resumed" => {}
+            event => story.push(event.to_owned()),
+        }
+    }
+}
+
+on_every_backend! {
+    async fn a_holder_that_expires_has_a_whole_story(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let (sink, mut events) = lock_events();
+        let guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
+        let waiter = world.queue_up(&world.mutex().await).await;
+        world.expire(mutex.client()).await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::SessionExpired);
+        // Its own end is told, and not that of the next holder.
+        granted(waiter).await.release().await.unwrap();
+        drop(guard);
+        assert_eq!(story(&mut events).await, ["acquired", "lost: the session has expired"]);
+    }
+
+    async fn a_waiter_that_expires_has_a_whole_story(env: Env) {
+        let world = World::new(env).await;
+        let holder = world.mutex().await.lock().await.unwrap();
+        let (waiting, behind) = (world.mutex().await, world.mutex().await);
+        let (sink, mut events) = lock_events();
+        let waiter = world.queue_up_with(&waiting, LockOptions::new().events(sink)).await;
+        let (sink, mut events_behind) = lock_events();
+        let next = world.queue_up_with(&behind, LockOptions::new().events(sink)).await;
+        world.expire(waiting.client()).await.unwrap();
+        assert!(refused(waiter).await.is_session_end());
+        assert_eq!(story(&mut events).await, ["queued 1", "gave up waiting"]);
+        world.until_count(2).await;
+        holder.release().await.unwrap();
+        granted(next).await.release().await.unwrap();
+        let told = story(&mut events_behind).await;
+        // A waiter that looks only after the holder's release is not told of one step more.
+        let all = ["queued 2", "advanced, 1 ahead", "acquired", "released"];
+        assert!(told == all || told == ["queued 2", "acquired", "released"], "{told:?}");
+    }
+
+    async fn a_waiter_hears_of_the_expiry_of_all_ahead(env: Env) {
+        let world = World::new(env).await;
+        let (first, second, third) = (world.mutex().await, world.mutex().await, world.mutex().await);
+        let _dying = first.lock().await.unwrap();
+        let between = world.queue_up(&second).await;
+        let (sink, mut events) = lock_events();
+        let waiter = world.queue_up_with(&third, LockOptions::new().events(sink)).await;
+        assert_eq!(next(&mut events).await, "queued 2");
+        world.expire(second.client()).await.unwrap();
+        assert!(refused(between).await.is_session_end());
+        assert_eq!(next(&mut events).await, "advanced, 1 ahead");
+        world.expire(first.client()).await.unwrap();
+        let guard = granted(waiter).await;
+        let died = match world.env.has_index() {
+            true => PreviousHolder::Died,
+            false => PreviousHolder::Unknown,
+        };
+        assert_eq!(previous(&mut events).await, died);
+        guard.release().await.unwrap();
+        assert_eq!(story(&mut events).await, ["released"]);
+    }
+
+    async fn a_holder_that_is_cut_off_for_good_is_suspended_and_then_lost(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client_for(Duration::from_secs(2)).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let (sink, mut events) = lock_events();
+        let guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
+        assert_eq!(next(&mut events).await, "acquired");
+        world.disconnect(&client);
+        let Some(LockEvent::Suspended { held_until: Some(until) }) = events.next().await else {
+            panic!("it is suspended");
+        };
+        assert_eq!(next(&mut events).await, "lost: the store was not heard of for too long");
+        assert!(until.has_passed() && !guard.is_held());
+        world.reconnect(&client);
+        drop(guard);
+        // If the session has outlived the lease, the entry is still there to be deleted.
+        let told = story(&mut events).await;
+        assert!(told.is_empty() || told == ["released"], "{told:?}");
+        world.until_count(0).await;
+    }
+
+    async fn a_waiter_that_expires_while_it_is_cut_off_has_a_whole_story(env: Env) {
+        let world = World::new(env).await;
+        let holder = world.mutex().await.lock().await.unwrap();
+        let waiting = world.mutex().await;
+        let (sink, mut events) = lock_events();
+        let waiter = world.queue_up_with(&waiting, LockOptions::new().events(sink)).await;
+        assert_eq!(next(&mut events).await, "queued 1");
+        // The watch is armed once a request sent after the entry's is answered.
+        waiting.client().current_session().exists(&path(LOCK)).await.unwrap();
+        tokio::task::yield_now().await;
+        world.disconnect(waiting.client());
+        assert_eq!(next(&mut events).await, "suspended");
+        world.expire(waiting.client()).await.unwrap();
+        world.until_count(1).await;
+        world.reconnect(waiting.client());
+        assert!(refused(waiter).await.is_session_end());
+        assert_eq!(story(&mut events).await, ["gave up waiting"]);
+        // The client opens another session for its next wait, which has a story of its own.
+        let (sink, mut events) = lock_events();
+        let again = world.queue_up_with(&waiting, LockOptions::new().events(sink)).await;
+        holder.release().await.unwrap();
+        granted(again).await.release().await.unwrap();
+        assert_eq!(story(&mut events).await, ["queued 1", "acquired", "released"]);
+    }
+
+    async fn a_holder_that_expires_while_it_is_cut_off_has_a_whole_story(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let (sink, mut events) = lock_events();
+        let guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
+        assert_eq!(next(&mut events).await, "acquired");
+        world.disconnect(mutex.client());
+        assert_eq!(next(&mut events).await, "suspended");
+        world.expire(mutex.client()).await.unwrap();
+        let next_holder = world.mutex().await.lock().await.unwrap();
+        assert!(next_holder.fencing_token() > guard.fencing_token());
+        world.reconnect(mutex.client());
+        assert_eq!(guard.lost().await, LostReason::SessionExpired);
+        drop(guard);
+        assert_eq!(story(&mut events).await, ["lost: the session has expired"]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Elections.
 
 mod costs;
+mod expiry;
 mod known_bugs;
 mod model;
 mod observing;
