@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the pictures and tables of the performance pages are those of the saved runs, docs/performance/*.jsonl, and
-that benches/plots.py draws well-formed pictures in which no system is missing."""
+that benches/plots.py draws well-formed pictures in which no system is missing; and that the pictures of the soak are those
+of its samples, docs/proof/*.jsonl."""
 
 import json
 import pathlib
@@ -12,6 +13,7 @@ sys.path.insert(0, str(ROOT / "benches"))
 import goals
 import plots
 import race
+import soak_plots
 
 # Measured beside locks, and in no picture.
 SINGLE_REQUESTS = ["create", "create, then list", "a sync"]
@@ -70,11 +72,26 @@ def faults():
             yield f"{page} has another table than that of the saved runs: run benches/goals.py --only ''"
 
 
+def faults_of_soak(file):
+    """Yields what is wrong with the pictures of a soak."""
+    for name, svg in soak_plots.draw(file.read_text()).items():
+        picture = xml.etree.ElementTree.fromstring(svg)
+        if not list(picture.iter(f"{SVG}polyline")):
+            yield f"{file.stem}-{name}: no lines"
+        drawn = file.with_name(f"{file.stem}-{name}.svg")
+        if not drawn.exists() or drawn.read_text() != svg:
+            yield f"{drawn.name} is not that of {file.name}: run benches/soak_plots.py {file.with_suffix('').relative_to(ROOT)}"
+
+
 plots_folder = ROOT / "docs/performance"
+soaks = sorted((ROOT / "docs/proof").glob("soak*.jsonl"))
 tables = goals.tables(goals.load(plots_folder)) + race.tables(plots_folder)
-found = list(faults())
+found = list(faults()) + [fault for file in soaks for fault in faults_of_soak(file)]
+if not soaks:
+    found.append("docs/proof has no samples of a soak")
 for fault in found:
     print(fault, file=sys.stderr)
 if found:
     sys.exit(1)
 print(f"docs/performance: {len(plots.PICTURES)} pictures and {len(tables)} tables are those of the saved runs")
+print(f"docs/proof: the pictures of {len(soaks)} soaks are those of their samples")

@@ -3,7 +3,8 @@
 //! `serve` is `lockkeeper serve` under kill -9, SIGSTOP, a full disk and failed syncs. `ensemble` is three ZooKeeper servers
 //! of which the leader or the followers are killed, stopped, cut off and left without room. The workers are this program,
 //! started again; they report each grant with its token and with the times in which the guard believed, and each call on
-//! a register. A seed decides the faults and what the workers want, and not how the machine schedules them.
+//! a register. A seed decides the faults and what the workers want, and not how the machine schedules them. `soak` has no
+//! faults but clients that come and go, and watches for an hour that nothing grows.
 
 #[path = "../../sim/src/ask.rs"]
 mod ask;
@@ -24,11 +25,12 @@ mod proxy;
 #[path = "../../sim/src/random.rs"]
 mod random;
 #[path = "../../sim/src/recipe.rs"]
-#[expect(dead_code, reason = "the simulation draws recipes, too")]
+#[expect(dead_code, reason = "the simulation weighs guards")]
 mod recipe;
 mod report;
 mod run;
 mod served;
+mod soak;
 mod time;
 mod word;
 mod worker;
@@ -62,8 +64,12 @@ enum Command {
         #[arg(long, default_value = "3.8")]
         version: Version,
     },
+    /// `lockkeeper serve` and stores in a process under mixed load: memory, descriptors, tasks and disk must not grow
+    Soak(soak::Options),
     #[command(hide = true)]
     Worker(worker::Options),
+    #[command(hide = true)]
+    Load(soak::load::Options),
     #[command(hide = true)]
     Launch {
         parent: i32,
@@ -98,6 +104,11 @@ fn main() -> ExitCode {
             worker::run(&options);
             return ExitCode::SUCCESS;
         }
+        Command::Load(options) => {
+            soak::load::run(&options);
+            return ExitCode::SUCCESS;
+        }
+        Command::Soak(options) => soak::run(&options),
         Command::Launch { parent, program } => process::launch(parent, &program)
             .map(|never| match never {})
             .map_err(|error| error.to_string()),

@@ -59,6 +59,11 @@ impl Process {
         self.0.stdout.take().expect("it is piped")
     }
 
+    /// Returns its process id.
+    pub(crate) fn number(&self) -> i32 {
+        self.pid().as_raw_nonzero().get()
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.0)
     }

@@ -1,0 +1,193 @@
+//! The checks of a soak: nothing grows, nothing is left, everything goes on. PURE.
+//!
+//! The first tenth of the samples is the warm-up: caches fill, and the allocator finds its size. Of the rest, the median of
+//! the last quarter of the run is compared with the median of the second quarter. Medians ignore single peaks, as a snapshot
+//! that is loaded at the moment of a sample; a leak moves them.
+
+use std::fmt::Write;
+
+use super::sample::{Sample, between, figure_of, median};
+
+/// Growth that a series may show from the second quarter of the run to the last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Allowance {
+    factor: f64,
+    constant: f64,
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// The rule of each figure; `None` for one that is only shown.
+fn allowance(figure: &str) -> Option<Allowance> {
+    let (factor, constant) = match figure {
+        // Of an allocator whose pages are mostly in use.
+        "rss" => (1.2, 8.0 * MIB),
+        // A snapshot, a backup and a reload have a thread for a moment.
+        "threads" => (1.0, 2.0),
+        // By the number of connections that come and go.
+        "fds" => (1.0, 8.0),
+        // Sessions that come and go, waits that were dropped and whose clean-up is under way.
+        "tasks" | "sessions" | "connections" | "ephemerals" | "cleanups" => (1.2, 32.0),
+        // Containers and watches wait for the reaper and for events.
+        "znodes" | "watches" => (1.2, 500.0),
+        "store_bytes" => (1.2, MIB),
+        // Series of metrics: a label with a lock's name would make more and more of them.
+        "metrics" => (1.0, 0.0),
+        _ => return None,
+    };
+    Some(Allowance { factor, constant })
+}
+
+/// Bytes on the disk that a store of a size may take, as docs/durability.md states it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskBound {
+    /// Size of the largest snapshot.
+    pub(super) snapshot: f64,
+    /// Most bytes that were written from the end of one snapshot to the end of the next: those that were written while it
+    /// was made are among them. When it began cannot be seen from outside.
+    pub(super) between: f64,
+}
+
+impl DiskBound {
+    /// Returns the bound: three snapshots, six segments of 64 MiB, and the log since the older of the two snapshots. Of that,
+    /// a snapshot begins at the larger of its own size and 16 MiB, or as soon as the one before is done; and the log goes on
+    /// while it is made.
+    pub(super) fn bytes(self) -> f64 {
+        let needed = self.snapshot.max(16.0 * MIB).max(self.between);
+        3.0 * self.snapshot + 2.0 * needed + self.between + 6.0 * 64.0 * MIB
+    }
+}
+
+/// Growth of one series.
+#[derive(Debug, PartialEq)]
+pub(super) struct Growth {
+    pub(super) name: String,
+    /// Medians of the second quarter, and of the last.
+    pub(super) early: f64,
+    pub(super) late: f64,
+    pub(super) peak: f64,
+    /// Most that the rule allows for the last quarter.
+    pub(super) limit: Option<f64>,
+}
+
+impl Growth {
+    fn is_too_much(&self) -> bool {
+        self.limit.is_some_and(|limit| self.late > limit)
+    }
+}
+
+/// Returns the growth of each series.
+pub(super) fn growths(samples: &[Sample]) -> Vec<Growth> {
+    let names = samples.last().map(|last| last.figures.keys());
+    let names = names.into_iter().flatten();
+    names.map(|name| growth(samples, name)).collect()
+}
+
+fn growth(samples: &[Sample], name: &str) -> Growth {
+    // Beyond the warm-up; so of a short run, too.
+    let early = median(between(samples, name, 0.25, 0.5));
+    let late = median(between(samples, name, 0.75, 1.0));
+    let all = between(samples, name, 0.1, 1.0);
+    let allowed = allowance(figure_of(name));
+    Growth {
+        name: name.to_owned(),
+        early,
+        late,
+        peak: all.into_iter().fold(0.0, f64::max),
+        limit: allowed.map(|allowed| allowed.factor * early + allowed.constant),
+    }
+}
+
+/// Returns the series that grow.
+pub(super) fn leaks(samples: &[Sample]) -> Vec<String> {
+    let grown = growths(samples).into_iter().filter(Growth::is_too_much);
+    let tell = |growth: Growth| {
+        let Growth {
+            name, early, late, ..
+        } = growth;
+        let limit = growth.limit.unwrap_or_default();
+        format!("growth: {name} from {early:.0} to {late:.0}, allowed {limit:.0}")
+    };
+    grown.map(tell).collect()
+}
+
+/// Returns a violation if a store took more of the disk than it may.
+pub(super) fn beyond_the_disk(samples: &[Sample], name: &str, bound: DiskBound) -> Option<String> {
+    beyond(samples, name, bound.bytes())
+}
+
+/// Returns a violation if a series was ever above its limit.
+pub(super) fn beyond(samples: &[Sample], name: &str, limit: f64) -> Option<String> {
+    let values = between(samples, name, 0.0, 1.0);
+    let most = values.into_iter().fold(0.0, f64::max);
+    (most > limit).then(|| format!("limit: {name} reached {most:.0}, allowed {limit:.0}"))
+}
+
+/// Returns the counters that stand still in the last quarter.
+pub(super) fn standstills(samples: &[Sample], counters: &[&str]) -> Vec<String> {
+    let Some(last) = samples.last() else {
+        return vec!["progress: no samples".to_owned()];
+    };
+    let names = last.figures.keys();
+    let counters = names.filter(|name| counters.contains(&figure_of(name)));
+    let still = counters.filter(|name| {
+        let late = between(samples, name, 0.75, 1.0);
+        late.first() == late.last()
+    });
+    still
+        .map(|name| format!("progress: {name} stands still"))
+        .collect()
+}
+
+/// Returns conflicts at resources that no lost lease explains, and other errors that clients have reported.
+pub(super) fn broken(samples: &[Sample]) -> Vec<String> {
+    let Some(last) = samples.last() else {
+        return Vec::new();
+    };
+    let (conflicts, losses) = (last.sum("conflicts"), last.sum("losses"));
+    let mut wrong = Vec::new();
+    if conflicts > losses {
+        wrong.push(format!(
+            "exclusion: {conflicts} holders met another, and {losses} leases were lost"
+        ));
+    }
+    let refused = last.sum("refused");
+    if refused > losses {
+        wrong.push(format!(
+            "tokens: {refused} holders were refused, and {losses} leases were lost"
+        ));
+    }
+    wrong
+}
+
+/// Returns the table of the growths, in Markdown.
+pub(super) fn table(samples: &[Sample]) -> String {
+    let mut text = String::from(
+        "\n| series | second quarter | last quarter | peak | allowed |\n|---|---|---|---|---|\n",
+    );
+    for growth in growths(samples) {
+        let Some(limit) = growth.limit else { continue };
+        let show = |value| readable(figure_of(&growth.name), value);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            growth.name,
+            show(growth.early),
+            show(growth.late),
+            show(growth.peak),
+            show(limit)
+        );
+    }
+    text
+}
+
+/// Returns a value for people: bytes in MiB.
+fn readable(figure: &str, value: f64) -> String {
+    match figure {
+        "rss" | "store_bytes" => format!("{:.1} MiB", value / MIB),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

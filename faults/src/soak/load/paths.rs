@@ -1,0 +1,120 @@
+//! Paths that nobody has used before: what an index, a table or a label keeps of each would show.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Acl, Client, Error, Session, ZnodePath};
+use lockkeeper_store::{Create, CreateMode, Op};
+
+use super::Load;
+use super::contend::rest;
+use crate::random::Random;
+use crate::recipe::{Recipe, Way};
+
+/// Takes and releases locks of ever-new paths.
+pub(super) async fn lock(load: Arc<Load>, client: Client, mut random: Random) {
+    load.tally.contender_begins();
+    while !load.is_finishing() {
+        rest(&mut random, 4).await;
+        let name = load.fresh();
+        let path = match random.once_in(4) {
+            true => format!("/fresh/{name}/part/lock"),
+            false => format!("/fresh/{name}"),
+        };
+        let (recipe, clock) = (Recipe::draw(&mut random), client.clock().clone());
+        let began = Instant::now();
+        let waited = recipe
+            .wait(&client, &path, Way::Patient, &mut random, &clock)
+            .await;
+        match waited {
+            Ok(Some(held)) => {
+                load.tally.granted(began.elapsed());
+                // A lost connection delays the release, and the next turn with it.
+                drop(held.release().await);
+            }
+            Ok(None) => {}
+            Err(error) => load.failed("a fresh lock", &error),
+        }
+        // The number of permits is meant to stay, until somebody deletes it.
+        if let Recipe::Semaphore { .. } = recipe {
+            let permits = self::path(&format!("{path}/permits"));
+            remove(&client, &permits).await;
+        }
+    }
+    load.tally.contender_ends();
+}
+
+/// Creates, changes, reads and deletes znodes of ever-new names.
+pub(super) async fn write(load: Arc<Load>, client: Client, mut random: Random) {
+    let folder = path("/data");
+    while !load.is_finishing() {
+        rest(&mut random, 8).await;
+        let Ok(session) = client.session().await else {
+            continue;
+        };
+        let name = path(&format!("/data/{}", load.fresh()));
+        let size = 1 << random.within(4..13);
+        let outcome = match life(&session, &name, size).await {
+            // A create whose reply was lost: it is there or not.
+            Err(Error::NoNode { .. } | Error::NodeExists { .. }) => {
+                match session.create(&folder, "", CreateMode::Persistent).await {
+                    Ok(_) | Err(Error::NodeExists { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            outcome => outcome,
+        };
+        let is_interrupted = outcome.is_err();
+        load.request("a write", outcome);
+        if is_interrupted {
+            remove(&client, &name).await;
+        }
+    }
+}
+
+/// The whole life of a znode.
+async fn life(session: &Session, name: &ZnodePath, size: usize) -> Result<(), Error> {
+    let mode = match size % 3 {
+        0 => CreateMode::Ephemeral,
+        _ => CreateMode::Persistent,
+    };
+    session.create(name, vec![b'a'; size], mode).await?;
+    let stat = session.set_data(name, vec![b'b'; size / 2], None).await?;
+    session.get_data(name).await?;
+    let beside = path(&format!("{name}-beside"));
+    session
+        .multi([
+            Op::Check {
+                path: name.clone(),
+                version: Some(stat.version),
+            },
+            Op::Create(Create {
+                path: beside.clone(),
+                data: "".into(),
+                mode: CreateMode::Persistent,
+                acl: Acl::open(),
+            }),
+            Op::Delete {
+                path: beside,
+                version: None,
+            },
+        ])
+        .await?;
+    session.delete(name, None).await
+}
+
+/// Removes a znode, as often as it takes: in the end only leaks are left.
+pub(super) async fn remove(client: &Client, name: &ZnodePath) {
+    loop {
+        if let Ok(session) = client.session().await
+            && let Ok(()) | Err(Error::NoNode { .. }) = session.delete(name, None).await
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+pub(super) fn path(text: &str) -> ZnodePath {
+    text.parse().expect("a path")
+}

@@ -1,0 +1,294 @@
+//! [`Server`]: `lockkeeper serve` under a soak, with backups, an audit log that is rotated, and metrics that are scraped.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::flat::DiskBound;
+use super::proc::{Files, field, files, usage};
+use super::sample::Sample;
+use crate::ports;
+use crate::process::{self, Process};
+use crate::word;
+
+pub(super) struct Server {
+    process: Process,
+    address: SocketAddr,
+    metrics: SocketAddr,
+    folder: PathBuf,
+    snapshots: Snapshots,
+    rotations: u64,
+}
+
+/// What was seen of the store's snapshots.
+#[derive(Default)]
+struct Snapshots {
+    largest: f64,
+    /// A snapshot was being written at the last look.
+    is_writing: bool,
+    /// Bytes of log at the end of the last snapshot.
+    since: f64,
+    between: f64,
+    count: u64,
+}
+
+/// Backups that are kept.
+pub(super) const KEPT: u64 = 3;
+
+/// Size at which the audit log is rotated.
+const AUDIT: u64 = 1024 * 1024;
+
+/// Figures of `mntr`, and their names in samples.
+const WORDS: [(&str, &str); 9] = [
+    ("zk_znode_count", "znodes"),
+    ("zk_ephemerals_count", "ephemerals"),
+    ("zk_global_sessions", "sessions"),
+    ("zk_num_alive_connections", "connections"),
+    ("zk_watch_count", "watches"),
+    ("zk_lockkeeper_log_bytes", "log_bytes"),
+    ("zk_lockkeeper_log_batches", "log_batches"),
+    ("zk_packets_received", "requests"),
+    ("zk_lockkeeper_outgoing_bytes", "unread"),
+];
+
+impl Server {
+    /// Starts it. A run of some minutes sees each kind of upkeep often.
+    pub(super) fn start(program: PathBuf, folder: &Path, length: Duration) -> io::Result<Self> {
+        let (address, metrics) = (ports::free(), ports::free());
+        let backups = folder.join("backups");
+        fs::create_dir_all(&backups)?;
+        let every = (length / 30).clamp(Duration::from_secs(2), Duration::from_secs(60));
+        let log = File::create(folder.join("log"))?;
+        let mut command = process::command(program);
+        command
+            .args(["serve", "--listen", &address.to_string(), "--listen"])
+            .arg(format!("unix:{}", folder.join("socket").display()))
+            .arg("--data")
+            .arg(folder.join("store"))
+            .args(["--metrics-listen", &metrics.to_string()])
+            .arg("--audit-log")
+            .arg(folder.join("audit.json"))
+            .arg("--backup-dir")
+            .arg(&backups)
+            .args(["--backup-every", &format!("{}s", every.as_secs())])
+            .args(["--keep", &KEPT.to_string()])
+            .args(["--tick", "200ms", "--max-session-timeout", "60s"])
+            .args(["--reaper-interval", "2s"])
+            .args(["--four-letter-words", "srvr,mntr", "--log-level", "warn"])
+            .env_remove("LOCKKEEPER_LOG")
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(log);
+        Ok(Self {
+            process: Process::spawn(&mut command)?,
+            address,
+            metrics,
+            folder: folder.to_owned(),
+            snapshots: Snapshots::default(),
+            rotations: 0,
+        })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("lockkeeper://{}", self.address)
+    }
+
+    pub(super) fn unix_url(&self) -> String {
+        format!("lockkeeper+unix://{}", self.folder.join("socket").display())
+    }
+
+    pub(super) fn is_well(&self) -> bool {
+        word::ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
+    }
+
+    pub(super) fn log(&self) -> String {
+        word::end_of(&self.folder.join("log"))
+    }
+
+    fn store(&self) -> Files {
+        files(&self.folder.join("store"))
+    }
+
+    /// Looks at the snapshots, and rotates the audit log. Called several times a second: a snapshot takes moments.
+    pub(super) fn observe(&mut self) {
+        let files = self.store();
+        let written = word::ask(self.address, "mntr")
+            .ok()
+            .and_then(|words| field(&words, "zk_lockkeeper_log_bytes"));
+        self.snapshots.see(&files, written);
+        let audit = self.folder.join("audit.json");
+        if fs::metadata(&audit).is_ok_and(|metadata| metadata.len() > AUDIT) {
+            // As logrotate does it.
+            let _ = fs::rename(&audit, self.folder.join("audit.old"));
+            self.process.signal(Signal::HUP);
+            self.rotations += 1;
+        }
+    }
+
+    /// Adds the server's figures to a sample.
+    ///
+    /// # Errors
+    /// The reason why it does not tell them.
+    pub(super) fn add_to(&mut self, sample: &mut Sample) -> Result<(), String> {
+        let words = self.words()?;
+        for (word, figure) in WORDS {
+            if let Some(value) = field(&words, word) {
+                sample.add("server", figure, value);
+            }
+        }
+        let kept = ["znode", "watch", "session"].map(|kind| {
+            let name = format!("zk_lockkeeper_{kind}_bytes");
+            field(&words, &name).unwrap_or_default()
+        });
+        sample.add("server", "store_bytes", kept.iter().sum());
+        if let Some(usage) = usage(self.process.number()) {
+            sample.add("server", "rss", usage.rss);
+            sample.add("server", "rss_peak", usage.peak);
+            sample.add("server", "threads", usage.threads);
+            sample.add("server", "fds", usage.fds);
+        }
+        sample.add("server", "disk", self.store().bytes);
+        let backups = files(&self.folder.join("backups"));
+        sample.add("server", "backups", backups.count);
+        sample.add("server", "backup_bytes", backups.bytes);
+        let metrics = scrape(self.metrics).map_err(|error| format!("no metrics: {error}"))?;
+        let series = metrics
+            .lines()
+            .filter(|line| line.starts_with("lockkeeper_"));
+        sample.add("server", "metrics", series.count() as f64);
+        Ok(())
+    }
+
+    /// Asks for the server's figures, again if the machine is busy with other work.
+    fn words(&self) -> Result<String, String> {
+        let mut asked = word::ask(self.address, "mntr");
+        for _ in 0..10 {
+            if asked.is_ok() {
+                break;
+            }
+            asked = word::ask(self.address, "mntr");
+        }
+        asked.map_err(|error| format!("the server does not answer: {error}"))
+    }
+
+    /// Returns what sessions have left in the server, once all clients are gone; nothing, in words, as it should be.
+    pub(super) fn remnants(&mut self) -> String {
+        let Ok(words) = self.words() else {
+            return "a server that does not answer".to_owned();
+        };
+        let of = |word: &str| field(&words, word).unwrap_or(f64::NAN);
+        let session_bytes = of("zk_lockkeeper_session_bytes");
+        let mut left = Vec::new();
+        for (what, count) in [
+            ("ephemeral znodes", of("zk_ephemerals_count")),
+            ("sessions", of("zk_global_sessions")),
+            ("watches", of("zk_watch_count")),
+            ("bytes of watches", of("zk_lockkeeper_watch_bytes")),
+            ("bytes of sessions", session_bytes),
+            // The one that asks.
+            ("connections", of("zk_num_alive_connections") - 1.0),
+            ("unread bytes", of("zk_lockkeeper_outgoing_bytes")),
+            ("incomplete bytes", of("zk_lockkeeper_unfinished_bytes")),
+        ] {
+            if count != 0.0 {
+                left.push(format!("{count} {what}"));
+            }
+        }
+        left.join(", ")
+    }
+
+    /// Stops it in order.
+    ///
+    /// # Errors
+    /// A server that had ended, or does not end.
+    pub(super) fn stop(&mut self) -> Result<(), String> {
+        if let Some(status) = self.process.ended() {
+            return Err(format!("error: the server has ended by itself: {status}"));
+        }
+        self.process.signal(Signal::TERM);
+        match self.process.has_ended_within(Duration::from_secs(30)) {
+            true => Ok(()),
+            false => Err("progress: the server does not end on SIGTERM".to_owned()),
+        }
+    }
+
+    pub(super) fn disk_bound(&self) -> DiskBound {
+        DiskBound {
+            snapshot: self.snapshots.largest,
+            between: self.snapshots.between,
+        }
+    }
+
+    /// Returns how much upkeep was seen.
+    pub(super) fn made(&self) -> String {
+        let backups = files(&self.folder.join("backups")).count;
+        let Self {
+            snapshots,
+            rotations,
+            ..
+        } = self;
+        format!("{}, {backups} kept, {}", snapshots.count, rotations)
+    }
+}
+
+impl Snapshots {
+    /// Takes note of the store's files, and of the bytes of log at that moment.
+    fn see(&mut self, files: &Files, written: Option<f64>) {
+        self.largest = self.largest.max(files.snapshot);
+        let Some(written) = written else { return };
+        self.between = self.between.max(written - self.since);
+        if self.is_writing && !files.has_unfinished {
+            self.since = written;
+            self.count += 1;
+        }
+        self.is_writing = files.has_unfinished;
+    }
+}
+
+/// Reads the metrics as Prometheus does.
+fn scrape(address: SocketAddr) -> io::Result<String> {
+    let limit = Duration::from_secs(5);
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_between_two_snapshots_is_counted() {
+        let mut snapshots = Snapshots::default();
+        let mut see = |has_unfinished, snapshot, written| {
+            let files = Files {
+                has_unfinished,
+                snapshot,
+                ..Files::default()
+            };
+            snapshots.see(&files, Some(written));
+        };
+        see(false, 0.0, 100.0);
+        see(true, 0.0, 150.0);
+        see(true, 0.0, 200.0);
+        see(false, 30.0, 250.0);
+        see(false, 20.0, 900.0);
+        see(true, 20.0, 910.0);
+        see(false, 20.0, 920.0);
+        assert_eq!(snapshots.largest, 30.0);
+        assert_eq!(snapshots.between, 670.0);
+        assert_eq!(snapshots.count, 2);
+    }
+}

@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+"""Runs the version before beside today's: servers, clients, data folders, backups, and a rolling upgrade.
+
+    tests/versions/run.py [--target FOLDER] [--seconds N] [--keep-folder]
+
+The version before is the commit COMMIT of this repository, whose clients and servers agree on version 2 of the extension
+(docs/protocol.md). It is built in FOLDER/versions/COMMIT, with the dependencies of FOLDER. Every scenario has real
+processes; contenders check exclusion at files that the system locks, and tokens. Prints its figures, and ends with 1 at
+the first difference.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/clients"))
+from servers import Failed, Lockkeeper, ZooKeeper
+
+COMMIT = "1b846e5"
+# What the contender consists of: the same files are built in both versions.
+CONTENDER = [
+    "tests/versions/contender.rs",
+    "faults/src/soak/gate.rs",
+    "faults/src/keys.rs",
+    "sim/src/random.rs",
+    "sim/src/recipe.rs",
+]
+EXAMPLE = '\n[[example]]\nname = "version_contender"\npath = "../tests/versions/contender.rs"\n'
+PATIENCE = 90
+OLD, NEW = "before", "today"
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failed(what)
+
+
+# The two versions.
+
+
+def build(code, target):
+    """Builds the command and the contender of one version."""
+    environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
+    what = ["--workspace", "--all-features", "--bin", "lockkeeper", "--example", "version_contender"]
+    subprocess.run(["cargo", "build", "--quiet", *what], cwd=code, env=environment, check=True)
+
+
+def copy_built(target, folder):
+    for built in ("lockkeeper", "examples/version_contender"):
+        place = folder / pathlib.Path(built).name
+        # A program that runs is not written to.
+        place.unlink(missing_ok=True)
+        shutil.copy2(target / "debug" / built, place)
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True)
+
+
+def unpack(code):
+    """Writes the code of the version before, with today's contender."""
+    found = git("cat-file", "-e", f"{COMMIT}^{{commit}}")
+    if found.returncode:
+        shallow = git("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+        reason = "this clone is shallow: git fetch --unshallow" if shallow else "this clone lacks it"
+        sys.exit(f"the version before is the commit {COMMIT}, and {reason}")
+    shutil.rmtree(code, ignore_errors=True)
+    code.mkdir(parents=True)
+    archive = git("archive", COMMIT)
+    subprocess.run(["tar", "x", "-C", code], input=archive.stdout, check=True)
+    for name in CONTENDER:
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, code / name)
+    with open(code / "recipes/Cargo.toml", "a") as manifest:
+        manifest.write(EXAMPLE)
+
+
+def stale(code):
+    """Returns true if the version before is not built, or with another contender."""
+    is_same = lambda name: (code / name).exists() and (code / name).read_bytes() == (ROOT / name).read_bytes()
+    return not (code / "bin/version_contender").exists() or not all(map(is_same, CONTENDER))
+
+
+def both_versions(target):
+    """Builds both versions; returns a folder of programs for each. The last build is today's: what other tests find."""
+    code = target / "versions" / COMMIT
+    if stale(code):
+        unpack(code)
+        build(code, target)
+        (code / "bin").mkdir()
+        copy_built(target, code / "bin")
+    # Cargo compares times, and the programs in place may be those of the version before.
+    for name in ("lockkeeper", "examples/version_contender"):
+        (target / "debug" / name).unlink(missing_ok=True)
+    build(ROOT, target)
+    today = target / "versions/today"
+    today.mkdir(exist_ok=True)
+    copy_built(target, today)
+    versions = {OLD: code / "bin", NEW: today}
+    same = [folder.joinpath("lockkeeper").read_bytes() for folder in versions.values()]
+    expect(same[0] != same[1], "both versions are the same program")
+    return versions
+
+
+# Servers and clients.
+
+
+# All that were started: none outlives this program.
+SERVERS = []
+
+
+class Server(Lockkeeper):
+    """A server of one version, which another one may follow in the same folder and at the same port."""
+
+    def __init__(self, folder, programs, longest="60s"):
+        super().__init__(folder)
+        self.longest = longest
+        self.version = programs
+        SERVERS.append(self)
+
+    @property
+    def binary(self):
+        return str(self.version / "lockkeeper")
+
+    def command(self):
+        return [
+            self.binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder / "data"),
+            "--tick", "200ms", "--max-session-timeout", self.longest, "--reaper-interval", "1s",
+        ]
+
+    def replace(self, programs, kill=False):
+        """Ends the server, in order or by a kill, and starts that of a version in its place."""
+        self.end(kill)
+        self.version = programs
+        self.start()
+
+    @property
+    def url(self):
+        return f"lockkeeper://127.0.0.1:{self.port}"
+
+
+def run(programs, url, *arguments, status=0):
+    """Runs the command of a version, and returns what it prints."""
+    command = [str(programs / "lockkeeper"), *arguments[:1], "--url", url, *arguments[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    expect(done.returncode == status, f"{command} ends with {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Process:
+    """A contender, or a holder, of one version."""
+
+    def __init__(self, version, programs, *arguments):
+        self.version = version
+        command = [str(programs / "version_contender"), *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def says(self):
+        line = self.process.stdout.readline().strip()
+        expect(line and not line.startswith("violation"), f"a client of {self.version} says {line!r}")
+        return line
+
+    def tell(self, order):
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, order):
+        self.tell(order)
+        return self.says()
+
+    def ended(self):
+        self.process.stdin.close()
+        expect(self.process.wait(PATIENCE) == 0, f"a client of {self.version} fails")
+
+
+class Contenders:
+    """Two contenders of each version, for locks of all recipes at one store."""
+
+    def __init__(self, versions, url, gates, count=2):
+        self.all = [
+            Process(version, programs, "contend", url, gates, 10 * number + place)
+            for place, (version, programs) in enumerate(versions.items())
+            for number in range(count)
+        ]
+        for contender in self.all:
+            expect(contender.says() == "ready", "a contender does not start")
+
+    def figures(self, order):
+        """Returns the sums of all, and the grants of each version."""
+        for contender in self.all:
+            contender.tell(order)
+        sums, grants = {}, {}
+        for contender in self.all:
+            for name, value in re.findall(r"(\w+)=(\d+)", contender.says()):
+                sums[name] = sums.get(name, 0) + int(value)
+                if name == "grants":
+                    grants[contender.version] = grants.get(contender.version, 0) + int(value)
+        wrong = sums["conflicts"] + sums["refused"]
+        expect(wrong <= sums["losses"], f"exclusion or tokens: {sums}")
+        return sums, grants
+
+    def progress(self, seconds):
+        """Waits, and returns the grants of each version meanwhile, which are not none."""
+        _, before = self.figures("count")
+        time.sleep(seconds)
+        _, after = self.figures("count")
+        grants = {version: after[version] - before[version] for version in after}
+        expect(all(grants.values()), f"a version is granted nothing: {grants}")
+        return grants
+
+    def finish(self):
+        sums, grants = self.figures("finish")
+        for contender in self.all:
+            contender.ended()
+        return sums, grants
+
+
+# Scenarios. Each takes the versions and a folder, and yields lines of figures.
+
+
+def assert_free(versions, url):
+    """Fails unless nobody holds the contenders' locks or waits for them, for the commands of both versions."""
+    for programs in versions.values():
+        for lock in (["/mutex-0"], ["/mutex-1"], ["--exclusive", "/rwlock"], ["--permits", "3/3", "/semaphore"]):
+            run(programs, url, "run", "--try", *lock, "--", "true")
+
+
+def contention(versions, url, gates, seconds):
+    contenders = Contenders(versions, url, gates)
+    contenders.progress(seconds)
+    sums, grants = contenders.finish()
+    assert_free(versions, url)
+    shares = ", ".join(f"{count} to {version}" for version, count in grants.items())
+    return f"{sums['grants']} grants, {shares}; {sums['losses']} lost"
+
+
+CHECK = """
+exec 9>>"$0.lock"; flock -n 9 || { echo beside another; exit 90; }
+read last <"$0" 2>/dev/null || last=0
+[ "$LOCKKEEPER_TOKEN" -gt "$last" ] || { echo "token $LOCKKEEPER_TOKEN after $last"; exit 91; }
+echo "$LOCKKEEPER_TOKEN" >"$0"
+"""
+
+
+def commands(versions, url, folder, is_ours):
+    """The command of both versions: run, elect, who, locks and bench."""
+    token = folder / "token"
+    token.write_text("0\n")
+    turns = [programs for programs in versions.values() for _ in range(4)]
+    contend = lambda programs: run(programs, url, "run", "/turns", "--", "bash", "-c", CHECK, str(token))
+    with concurrent.futures.ThreadPoolExecutor(len(turns)) as pool:
+        list(pool.map(contend, turns))
+    for holding, looking in ((OLD, NEW), (NEW, OLD)):
+        holder = Process(holding, versions[holding], "hold", url, "/shown")
+        expect(holder.says().startswith("held "), "a holder holds")
+        shown = run(versions[looking], url, "who", "/shown")
+        expect("1 holding" in shown, f"{looking} shows a holder of {holding}: {shown}")
+        expect("/shown" in run(versions[looking], url, "locks", "/"), f"{looking} lists a lock of {holding}")
+        run(versions[looking], url, "run", "--try", "/shown", "--", "true", status=75)
+        expect(holder.ask("release") == "released", "a holder releases")
+        holder.ended()
+    for programs in versions.values():
+        run(programs, url, "elect", "/scheduler", "--", "true")
+        if is_ours:
+            run(programs, url, "bench", "--seconds", "0.2", "--keys", "20", "--clients", "2", "acquire", "hand-over", "semaphore", "rwlock")
+    return f"{len(turns)} commands under one lock, elect, who, locks" + (", bench" if is_ours else "")
+
+
+def on_servers(versions, folder, seconds):
+    """Clients of both versions on a server of each, and on a ZooKeeper."""
+    for version, programs in versions.items():
+        place = folder / f"server-{version}"
+        place.mkdir()
+        server = Server(place, programs)
+        server.start()
+        yield f"server of {version}", contention(versions, server.url, place / "gates", seconds)
+        yield f"server of {version}, commands", commands(versions, server.url, place, True)
+        server.end(kill=False)
+    place = folder / "zookeeper"
+    place.mkdir()
+    zookeeper = ZooKeeper(place)
+    zookeeper.start()
+    url = f"zookeeper://127.0.0.1:{zookeeper.port}"
+    try:
+        yield "ZooKeeper", contention(versions, url, place / "gates", seconds)
+        yield "ZooKeeper, commands", commands(versions, url, place, False)
+    finally:
+        zookeeper.end(kill=True)
+
+
+def token_of(programs, url, lock="/tokens"):
+    return int(run(programs, url, "run", lock, "--", "printenv", "LOCKKEEPER_TOKEN"))
+
+
+def record(programs, url):
+    """Writes what must outlive the version: a number of permits, and the record of a run."""
+    run(programs, url, "run", "--permits", "2/5", "/quota", "--", "true")
+    run(programs, url, "run", "--once-per", "1h", "/job", "--", "true")
+
+
+def assert_recorded(programs, url):
+    run(programs, url, "run", "--permits", "2/5", "/quota", "--", "true")
+    # With another number it is refused, and a run of this period is over.
+    command = [str(programs / "lockkeeper"), "run", "--url", url, "--permits", "2/4", "/quota", "--", "true"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    expect(refused.returncode != 0 and "5" in refused.stderr, f"the number of permits is kept: {refused}")
+    run(programs, url, "run", "--once-per", "1h", "/job", "--", "false")
+
+
+def folders(versions, folder, seconds):
+    """A data folder passes from version to version, each time with holders and contenders of both that live on."""
+    server = Server(folder, versions[OLD])
+    server.start()
+    record(versions[OLD], server.url)
+    holders = {version: Process(version, programs, "hold", server.url, f"/held-{version}") for version, programs in versions.items()}
+    tokens = {version: int(holder.says().removeprefix("held ")) for version, holder in holders.items()}
+    contenders = Contenders(versions, server.url, folder / "gates")
+    contenders.progress(seconds)
+    highest = token_of(versions[OLD], server.url)
+    steps = [(NEW, True), (OLD, False), (NEW, False), (OLD, True), (NEW, True)]
+    for version, kill in steps:
+        server.replace(versions[version], kill)
+        grants = contenders.progress(seconds)
+        for holding, holder in holders.items():
+            expect(holder.ask("check") == "is_held=true", f"a holder of {holding} holds on under {version}")
+            for programs in versions.values():
+                run(programs, server.url, "run", "--try", f"/held-{holding}", "--", "true", status=75)
+        for client in versions.values():
+            token = token_of(client, server.url)
+            expect(token > highest, f"tokens grow under {version}: {token} after {highest}")
+            highest = token
+        assert_recorded(versions[version], server.url)
+        how = "kill -9" if kill else "SIGTERM"
+        yield f"{how}, then the server of {version}", ", ".join(f"{count} grants to {name}" for name, count in grants.items())
+    for holding, holder in holders.items():
+        expect(holder.ask("release") == "released", "a holder releases")
+        holder.ended()
+        token = token_of(versions[OLD], server.url, f"/held-{holding}")
+        expect(token > tokens[holding], "the next holder has a greater token")
+    sums, _ = contenders.finish()
+    assert_free(versions, server.url)
+    server.end(kill=False)
+    yield "in all", f"{sums['grants']} grants, {sums['losses']} lost, {len(steps)} changes of the server"
+
+
+def backups(versions, folder, _):
+    """A backup of each version, made of a running server and restored by the other one."""
+    for made, restored in ((OLD, NEW), (NEW, OLD)):
+        place = folder / f"of-{made}"
+        place.mkdir()
+        # A restored store admits no session before the longest timeout of the original's clients has passed.
+        server = Server(place, versions[made], longest="4s")
+        server.start()
+        record(versions[made], server.url)
+        highest = token_of(versions[made], server.url)
+        file = place / "backup"
+        subprocess.run([versions[made] / "lockkeeper", "backup", place / "data", file], check=True, capture_output=True)
+        highest = max(highest, token_of(versions[made], server.url))
+        server.end(kill=True)
+        shutil.rmtree(place / "data")
+        subprocess.run([versions[restored] / "lockkeeper", "restore", file, place / "data"], check=True, capture_output=True)
+        server.version = versions[restored]
+        server.start()
+        token = token_of(versions[restored], server.url)
+        expect(token > highest, f"tokens grow over a restore: {token} after {highest}")
+        assert_recorded(versions[restored], server.url)
+        server.end(kill=False)
+        yield f"backup of {made}, restored by {restored}", "content is there, tokens grow"
+
+
+SCENARIOS = {
+    "clients and servers": on_servers,
+    "a data folder from version to version, under living clients": folders,
+    "backups": backups,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default=os.environ.get("CARGO_TARGET_DIR", "target"))
+    parser.add_argument("--seconds", type=float, default=3, help="of contention in each phase")
+    parser.add_argument("--keep-folder", action="store_true")
+    options = parser.parse_args()
+    started = time.monotonic()
+    versions = both_versions((ROOT / options.target).resolve())
+    print(f"{COMMIT} beside today's: built in {time.monotonic() - started:.0f} s")
+    started = time.monotonic()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockkeeper-versions-"))
+    try:
+        for name, scenario in SCENARIOS.items():
+            print(f"\n{name}\n\n| | |\n|---|---|")
+            place = folder / scenario.__name__
+            place.mkdir()
+            for what, figures in scenario(versions, place, options.seconds):
+                print(f"| {what} | {figures} |", flush=True)
+    except (Failed, subprocess.SubprocessError) as failure:
+        sys.exit(f"{failure}\nthe folder is {folder}")
+    finally:
+        for server in SERVERS:
+            if server.running():
+                server.end(kill=True)
+    if not options.keep_folder:
+        shutil.rmtree(folder)
+    print(f"\nall passed: {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
