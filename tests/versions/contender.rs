@@ -161,7 +161,9 @@ impl Task {
         match &paths[..] {
             [path] => {
                 let recipe = keys::recipe(self.keys[0]).expect("tasks know their keys");
-                recipe.wait(&self.client, path, way, random, &clock).await
+                recipe
+                    .wait((&self.client, path, &mut None), way, random, &clock)
+                    .await
             }
             paths => {
                 let paths: Vec<_> = paths.iter().map(String::as_str).collect();

@@ -89,7 +89,12 @@ impl Contender {
                     _ => path.clone(),
                 };
                 recipe
-                    .wait(&self.client, &path, way, &mut self.random, &clock)
+                    .wait(
+                        (&self.client, &path, &mut None),
+                        way,
+                        &mut self.random,
+                        &clock,
+                    )
                     .await
             }
             paths => {

@@ -91,7 +91,7 @@ pub(crate) async fn answer(
     if is_ensemble && call == Call::Get {
         barrier(session).await.ok()?;
     }
-    ask(session, path, call).await
+    ask(session, path, call, false).await
 }
 
 /// Commits a write.

@@ -61,7 +61,9 @@ async fn wait(
         [key] => {
             let recipe = keys::recipe(key).expect("contenders know their keys");
             let path = keys::path(key);
-            recipe.wait(client, &path, way, random, &clock).await
+            recipe
+                .wait((client, &path, &mut None), way, random, &clock)
+                .await
         }
         keys => {
             let paths: Vec<_> = keys.iter().map(|key| keys::path(key)).collect();

@@ -24,7 +24,12 @@ pub(super) async fn lock(load: Arc<Load>, client: Client, mut random: Random) {
         let (recipe, clock) = (Recipe::draw(&mut random), client.clock().clone());
         let began = Instant::now();
         let waited = recipe
-            .wait(&client, &path, Way::Patient, &mut random, &clock)
+            .wait(
+                (&client, &path, &mut None),
+                Way::Patient,
+                &mut random,
+                &clock,
+            )
             .await;
         match waited {
             Ok(Some(held)) => {

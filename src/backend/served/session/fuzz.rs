@@ -168,7 +168,7 @@ impl World {
             Action::Departure => {
                 let departure = Departure {
                     watch: i64::from(detail % 8),
-                    clear: flags % 2 == 0,
+                    clear: flags.is_multiple_of(2),
                     reason: i32::from(flags / 2),
                 };
                 self.send(|to| put_departure(&departure, i64::from(op), to));
@@ -222,7 +222,7 @@ impl World {
             session: [0x17, 0x17, 0x17, 0x17, 0x18, 0, -1, 0x17][usize::from(detail % 8)],
             password: [&[7; PASSWORD_BYTES][..], &[], &[8; PASSWORD_BYTES]]
                 [usize::from(flags >> 1).min(2)],
-            read_only: (flags % 2 == 0).then_some(false),
+            read_only: (flags.is_multiple_of(2)).then_some(false),
         };
         self.send(|to| response.put(to));
     }
@@ -402,12 +402,12 @@ fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
         Op::Sync => Response::Synced(Some(path.into())),
         Op::Multi | Op::MultiRead => {
             let results = [
-                MultiResult::Created2(path.into(), stat.clone()),
+                MultiResult::Created2(path.into(), stat),
                 MultiResult::Created(path.into()),
                 MultiResult::Deleted,
-                MultiResult::Set(stat.clone()),
+                MultiResult::Set(stat),
                 MultiResult::Checked,
-                MultiResult::Data(b"data", stat.clone()),
+                MultiResult::Data(b"data", stat),
                 MultiResult::Children(names()),
                 MultiResult::Failed(i32::from(choice.op) - 120),
             ];
@@ -423,7 +423,7 @@ fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
         }]),
         Op::Enqueue => Response::Enqueued(path.into(), i64::from(choice.flags), ahead()),
         Op::GetPredecessor => Response::Ahead(ahead()),
-        Op::GetQueue => Response::Queue(names(), choice.flags % 2 == 0),
+        Op::GetQueue => Response::Queue(names(), choice.flags.is_multiple_of(2)),
         _ => Response::Empty,
     }
 }
