@@ -10,8 +10,8 @@ import sys
 # The entries of the repository's root.
 ROOT = set(
     """
-    .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT
-    README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples faults fuzz model proptest-regressions recipes
+    .cargo .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE
+    LICENSE-MIT README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples faults fuzz model proptest-regressions recipes
     sim src tests
     """.split()
 )

@@ -489,7 +489,6 @@ pub(crate) fn sessions() -> Inputs {
     let plain = [opened[0], [1, 0, 2, 0, 0, 0]];
     vec![
         ("locks", of(&opened, &locks)),
-        ("locks-plain", of(&plain, &locks)),
         ("watches", of(&opened, &watches)),
         ("watches-plain", of(&plain, &watches)),
         ("every", of(&opened, &every)),
