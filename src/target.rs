@@ -485,6 +485,13 @@ mod tests {
         }
     }
 
+    /// Found by the fuzzer `url`.
+    #[test]
+    fn a_path_with_two_slashes_in_front_comes_back() {
+        let target = Target::file("//host/share");
+        assert_eq!(target.to_string().parse(), Ok(target));
+    }
+
     #[test]
     fn a_path_may_have_an_at_sign() {
         for url in [
