@@ -21,7 +21,7 @@ fn memory_that_grows_is_a_leak_and_peaks_and_a_warm_up_are_none() {
     let steady = series("server.rss", |share| (50.0 + 40.0 * share.min(0.1)) * MIB);
     assert_eq!(leaks(&steady), [""; 0]);
     let peaks = series("server.rss", |share| {
-        let is_peak = (share * 120.0) as u32 % 5 == 0;
+        let is_peak = ((share * 120.0) as u32).is_multiple_of(5);
         if is_peak { 900.0 * MIB } else { 50.0 * MIB }
     });
     assert_eq!(leaks(&peaks), [""; 0]);
