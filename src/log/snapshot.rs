@@ -32,7 +32,7 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const UNFINISHED: &str = "snapshot.new";
 
 /// Limit of the zxids in a file, far above those that a store reaches: later arithmetic cannot overflow.
-const MAX_ZXID: i64 = 1 << 62;
+pub(super) const MAX_ZXID: i64 = 1 << 62;
 
 /// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(crate) enum Unreadable {
 }
 
 impl Unreadable {
-    fn damaged(offset: u64, reason: impl Into<String>) -> Self {
+    pub(super) fn damaged(offset: u64, reason: impl Into<String>) -> Self {
         Self::Damaged {
             offset,
             reason: reason.into(),
