@@ -309,6 +309,10 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             TargetKind::Memory { name } => write!(f, "memory:{name}"),
+            // Behind `file:` alone two slashes would begin a host.
+            TargetKind::File { path } if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
+                write!(f, "file://{}", path.display())
+            }
             TargetKind::File { path } => write!(f, "file:{}", path.display()),
             TargetKind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
                 write!(f, "zookeeper://{hosts}")

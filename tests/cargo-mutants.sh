@@ -7,7 +7,7 @@
 #
 # Other arguments are cargo-mutants' own. The mutants of tests/mutants are faults that somebody has thought of, and
 # tests/mutants.sh runs those; these are of a tool that knows nothing of the code. Each takes a build, so a run over all
-# of a part takes hours. docs/proof.md has the figures, and the reasons for which some survive.
+# of a part takes hours.
 #
 # core    src/core, by its own unit tests
 # lease   src/backend/status.rs and lease.rs, by the unit tests of the store
