@@ -16,6 +16,7 @@ mod election;
 mod leader;
 mod member;
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,6 +30,7 @@ use self::member::Member;
 use super::Time;
 use crate::clock::Clock;
 use crate::core::CoreOptions;
+use crate::future::select;
 use crate::simnet::{Network, SimSocket};
 use crate::splitmix::Random;
 use crate::types::SessionId;
@@ -323,16 +325,16 @@ async fn serve(
             };
             is_blocked
         };
-        tokio::select! {
-            biased;
-            () = attention.notified() => {}
-            () = socket.ready(true, is_blocked) => {
-                let is_over = socket.read(&mut []).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
-                if is_over && let Some(inner) = ensemble.upgrade() {
-                    inner.state.lock().lose(member, connection);
-                    return;
-                }
-            }
+        let mut is_over = false;
+        select(attention.notified(), async {
+            socket.ready(true, is_blocked).await;
+            let read = socket.read(&mut []);
+            is_over = read.is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
+        })
+        .await;
+        if is_over && let Some(inner) = ensemble.upgrade() {
+            inner.state.lock().lose(member, connection);
+            return;
         }
     }
 }
