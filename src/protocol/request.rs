@@ -249,7 +249,7 @@ pub struct Enqueue {
     /// True to count the entries ahead.
     pub count: bool,
     /// Data of the queue's own znode, for a store that creates a missing queue with the entry: as a container, with the
-    /// entry's access control list, below persistent znodes. `None`, on ZooKeeper, and for a path that is very long
+    /// entry's access control list, below containers. `None`, on ZooKeeper, and for a path that is very long
     /// or lacks many ancestors: a missing queue is [`Error::NoNode`](crate::Error::NoNode).
     pub queue_data: Option<Bytes>,
 }
