@@ -189,7 +189,10 @@ impl Env {
 
     /// A fresh chroot at a server.
     async fn reached(url: &str) -> Self {
-        let first = connect_with(url, ConnectOptions::new().create_chroot()).await;
+        // A busy machine may keep a server from its work for longer than the default.
+        let options = ConnectOptions::new().create_chroot();
+        let options = options.connect_timeout(Duration::from_secs(60));
+        let first = connect_with(url, options).await;
         Self {
             first: first.expect("the server answers"),
             embedded: None,
