@@ -73,7 +73,7 @@ const COUNTERS: [&str; 4] = ["grants", "ops", "visits", "events"];
 /// Runs a soak. Returns true if nothing grows and no promise was broken.
 ///
 /// # Errors
-/// What the run needs, and does not have.
+/// Requirement of the run that the system does not meet.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let text = |error: std::io::Error| error.to_string();
     let folder = Folder::new().map_err(text)?;

@@ -1,4 +1,4 @@
-//! What a server tells of itself: four-letter words, and its log.
+//! Reports of a server about itself: four-letter words, and its log.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -19,14 +19,14 @@ use crate::world::{Random, World, drifting};
 pub(crate) struct Crew {
     world: World,
     number: u64,
-    /// That of the present process's host.
+    /// Clock of the host on which the present process runs.
     clock: RefCell<Option<Clock>>,
     /// Number of processes that were killed so far.
     killed: Cell<u64>,
     kill: Notify,
 }
 
-/// What the tasks of a client are made of.
+/// Parts from which the tasks of a client are started.
 pub(crate) struct Work {
     pub(crate) random: Random,
     pub(crate) resources: Vec<Rc<Resource>>,

@@ -71,7 +71,7 @@ pub(crate) fn to_reserve(used: Zxid) -> u32 {
 
 /// Returns the time after which a store may begin at `first` without being above the [limit].
 ///
-/// That is two epochs at most, the one after the last that may be reserved. A store that is further ahead was opened when
+/// The wait is two epochs at most, the one after the last that may be reserved. A store that is further ahead was opened when
 /// the clock was: there is no limit for it, and nothing to wait for.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));

@@ -37,7 +37,7 @@ struct Member {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// What a process has said.
+/// Lines that a process has printed.
 #[derive(Default)]
 struct Heard {
     is_ready: bool,

@@ -24,7 +24,7 @@ pub(super) struct Server {
     rotations: u64,
 }
 
-/// What was seen of the store's snapshots.
+/// Snapshots of the store, as they were seen in its folder.
 #[derive(Default)]
 struct Snapshots {
     largest: f64,

@@ -31,7 +31,7 @@ pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
 /// Runtimes of a session's tasks.
 #[derive(Clone)]
 struct Runtimes {
-    /// That of this module's thread.
+    /// Runtime of the thread that this module starts.
     own: Handle,
     user: Option<Handle>,
 }
