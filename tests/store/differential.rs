@@ -15,7 +15,9 @@
 //! - a session's watches of several modes on one path: 3.8 keeps the last mode only
 //!   (ZOOKEEPER-4466, mended in 3.9), so no program mixes them;
 //! - the order in which a session's end deletes its ephemeral znodes (under one zxid) is that of a
-//!   hash set in ZooKeeper: the events of such a step are compared as sets.
+//!   hash set in ZooKeeper: the events of such a step are compared as sets;
+//! - the identities of a session that stand in a list for `auth` are in the order of a hash set in ZooKeeper, and in
+//!   that of their proof in the store: neighbouring entries that give the same rights are compared as a set.
 //!
 //! There are no others between servers, seen through the same client. A client cannot know that an event was
 //! kept from it for want of a right: its used-up watcher stays, and hears what a later watch on that path

@@ -291,8 +291,9 @@ pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
     }
 }
 
-/// Removes known differences between the two stores: times, the zxid of events (3.8 does not send it) and the Stat
-/// of a create within a multi (3.8 does not send it).
+/// Removes known differences between the two stores: times, the zxid of events (3.8 does not send it), the Stat
+/// of a create within a multi (3.8 does not send it) and the order of the identities that stand for `auth` (ZooKeeper:
+/// that of a hash set).
 pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
     for seen in trace {
         for event in seen.fired.values_mut().flatten().flatten() {
@@ -305,10 +306,25 @@ pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
                 }
             }
         }
+        if let Outcome::Acl(acl, _) = &mut seen.outcome {
+            *acl = with_sorted_identities(acl);
+        }
         for stat in seen.outcome.stats() {
             (stat.ctime, stat.mtime) = (0, 0);
         }
     }
+}
+
+/// Sorts the entries that follow each other and give the same rights.
+fn with_sorted_identities(acl: &Acl) -> Acl {
+    let Some(entries) = acl.entries() else {
+        return acl.clone();
+    };
+    let mut entries = entries.to_vec();
+    for alike in entries.chunk_by_mut(|one, next| one.permissions == next.permissions) {
+        alike.sort_by(|one, other| (&one.scheme, &one.id).cmp(&(&other.scheme, &other.id)));
+    }
+    Acl::new(entries)
 }
 
 fn ordinal(id: SessionId, sessions: &[SessionId]) -> SessionId {
@@ -493,6 +509,8 @@ pub(crate) fn for_programs(
         start.elapsed()
     ));
     if let Err(failure) = result {
-        panic!("{failure}");
+        // Without the backtrace of a panic, whose names of types are so long that they push the program out of a log.
+        eprintln!("{failure}");
+        std::panic::resume_unwind(Box::new(name));
     }
 }
