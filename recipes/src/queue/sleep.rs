@@ -109,3 +109,88 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use lockkeeper_store::{ConnectOptions, SessionState, connect_with};
+
+    use super::*;
+    use crate::metadata::EntryData;
+    use crate::names::Kind;
+    use crate::queue::Queue;
+
+    const ROUNDS: usize = 5_000;
+
+    /// Waits until both threads are here, on the processor: the two go on at the same moment.
+    fn meet(met: &AtomicUsize) {
+        let both = met.fetch_add(1, Ordering::AcqRel) / 2 * 2 + 2;
+        let mut spins = 0;
+        while met.load(Ordering::Acquire) < both {
+            spins += 1;
+            // The other one may not be running.
+            if spins % 1_000 == 0 {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
+        }
+    }
+
+    /// The beginning of a wait and a reconnection, at the same time on two threads. Whichever comes first, the wait must
+    /// not need a further reconnection.
+    #[test]
+    fn a_reconnection_while_a_wait_begins_is_not_waited_for_again() {
+        let options = ConnectOptions::new().session_timeout(Duration::from_secs(60));
+        let client = pollster::block_on(connect_with("memory:", options)).unwrap();
+        let session = pollster::block_on(client.session()).unwrap();
+        let (path, kind) = ("/queue".parse().unwrap(), Kind::Mutex);
+        let queue = Queue {
+            session: &session,
+            path: &path,
+            kind,
+        };
+        let reporter = Reporter::of_wait(queue, &EntryData::Written(Default::default()), None);
+        let (status, met) = (session.status(), AtomicUsize::new(0));
+        let mut stuck = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..ROUNDS {
+                    meet(&met);
+                    status.set_state(SessionState::Reconnected);
+                    meet(&met);
+                }
+            });
+            for round in 0..ROUNDS {
+                status.set_state(SessionState::Suspended);
+                let has_fired = AtomicBool::new(false);
+                let mut watcher = pin!(std::future::poll_fn(|_| {
+                    match has_fired.load(Ordering::Relaxed) {
+                        true => Poll::Ready(Err(Error::ConnectionLoss)),
+                        false => Poll::Pending,
+                    }
+                }));
+                let mut waiting = pin!(sleep(&session, &reporter, &mut watcher));
+                meet(&met);
+                // The two meet at another place in each round.
+                (0..round % 10).for_each(|_| std::hint::spin_loop());
+                let begun = waiting.as_mut().poll(&mut context).is_ready();
+                meet(&met);
+                let is_over = begun || waiting.as_mut().poll(&mut context).is_ready() || {
+                    has_fired.store(true, Ordering::Relaxed);
+                    waiting.as_mut().poll(&mut context).is_ready()
+                };
+                stuck.extend((!is_over).then_some(round));
+            }
+        });
+        assert!(
+            stuck.is_empty(),
+            "waits that have their event, and go on: {stuck:?}"
+        );
+    }
+}
