@@ -7,8 +7,8 @@
 #                                           at most, or LOCKKEEPER_SEEDS); not all break what is simulated
 #
 # A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
-# store's own unit tests; `commands`: those of the command; `lockkeeper`: its own unit tests) and the tests that
-# must fail. A test that hangs has failed too: it would wait for its own limit.
+# store's own unit tests; `locks`: those of the recipes; `commands`: those of the command; `lockkeeper`: its own unit
+# tests) and the tests that must fail. A test that hangs has failed too: it would wait for its own limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -42,6 +42,7 @@ binary() {
     if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
     if [ "$1" = commands ]; then what=(-p lockkeeper-cli --test commands); fi
     if [ "$1" = lockkeeper ]; then what=(-p lockkeeper-cli --bin lockkeeper); fi
+    if [ "$1" = locks ]; then what=(-p lockkeeper --lib) name=lockkeeper; fi
     if [ "$1" = unit ]; then what=(-p lockkeeper-store --lib) name=lockkeeper_store; fi
     (cd "$code" && cargo test -q "${what[@]}" --all-features --no-run --message-format=json) |
         sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1

@@ -43,6 +43,8 @@ is_there() {
         words=("${words[@]:1}")
     elif [ "${words[0]}" = queue_model ]; then
         at=model/tests
+    elif [ "${words[0]}" = queue ]; then
+        at=recipes/src
     elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|target|tls|wire)$ ]]; then
         at=src
     fi

@@ -13,11 +13,13 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -162,9 +164,20 @@ class Process:
         self.version = version
         command = [str(programs / "version_contender"), *map(str, arguments)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines = queue.SimpleQueue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.put(line.strip())
+        self.lines.put("")
 
     def says(self):
-        line = self.process.stdout.readline().strip()
+        """Returns its next line. One that waits for ever, as behind a lock that nobody holds, is a failure."""
+        try:
+            line = self.lines.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise Failed(f"a client of {self.version} (pid {self.process.pid}) says nothing for {PATIENCE} s") from None
         expect(line and not line.startswith("violation"), f"a client of {self.version} says {line!r}")
         return line
 

@@ -4,7 +4,7 @@
 //! asks the store (invariant 8).
 
 use lockkeeper_store::{
-    DeleteReason, Error, EventKind, Session, SessionStatus, StateStream, WatchedEvent,
+    DeleteReason, Error, EventKind, Session, SessionState, SessionStatus, StateStream, WatchedEvent,
 };
 
 use crate::error::Result;
@@ -44,11 +44,18 @@ async fn sleep_connected(
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
     let status = session.status().clone();
-    let mut states = status.states();
     let connection = status.connection();
+    let mut states = status.states();
     // Each suspension that was told is followed by its resumption, and a resumption is told of no other.
     let mut is_told = false;
     loop {
+        // Subscribed before the comparison: a reconnection between the two is seen by one of them.
+        if status.connection() != connection {
+            if is_told {
+                reporter.report(LockEvent::Resumed);
+            }
+            return Ok(WakeReason::Stale);
+        }
         match select(&mut *watcher, states.next()).await {
             Either::Left(event) => {
                 let wake = wake(event)?;
@@ -63,18 +70,14 @@ async fn sleep_connected(
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }
+            Either::Right(Some(SessionState::Suspended)) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    reporter.report(LockEvent::Suspended { held_until: None });
+                }
+            }
             Either::Right(_) => {
                 if let Some(end) = status.end() {
                     return Err(end.into());
-                }
-                if status.connection() != connection {
-                    if is_told {
-                        reporter.report(LockEvent::Resumed);
-                    }
-                    return Ok(WakeReason::Stale);
-                }
-                if !std::mem::replace(&mut is_told, true) {
-                    reporter.report(LockEvent::Suspended { held_until: None });
                 }
             }
         }
