@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::running::*;
 use crate::stores::*;
+use crate::support::Folder;
 
 on_stores! {
     [served, zookeeper]
@@ -80,6 +82,30 @@ on_stores! {
         other.signal(Signal::TERM);
         assert_eq!(other.end().0, Some(143));
         assert_eq!(observer.line(), "-");
+    }
+
+    [unix]
+    fn a_candidate_whose_guardian_says_late_that_its_command_has_ended_campaigns_again(store: StoreAt) {
+        let mut store = store;
+        let folder = Folder::new();
+        // The first one that is asked to end stops its guardian, which cannot say then that it has ended.
+        let script = r#"trap '[ -e "$0" ] || { : >"$0"; kill -STOP $PPID; }; exit 3' TERM
+            echo $$; while :; do sleep 0.1; done"#;
+        let has_stopped = folder.at("stopped").display().to_string();
+        let elect = ["a", "--", "sh", "-c", script, &has_stopped];
+        let mut candidate = Running::spawn(&mut store.subcommand("elect", &elect));
+        let command = Process::new(&candidate.line());
+        let guardian = candidate.guardian();
+        store.go_away();
+        command.ended();
+        // Beyond the moment before the end of the lease at which the front kills what is left.
+        std::thread::sleep(Duration::from_secs(2));
+        guardian.signal(Signal::CONT);
+        store.come_back();
+        let next = candidate.line();
+        assert!(!next.is_empty(), "{:?}", candidate.end());
+        candidate.signal(Signal::TERM);
+        assert_eq!(candidate.end().0, Some(3));
     }
 
     [served, zookeeper]
