@@ -38,6 +38,10 @@ const LATE: Duration = Duration::from_millis(100);
 /// Time for a report that the guardian could not write while this process was stopped.
 const TIME_TO_REPORT: Duration = Duration::from_millis(200);
 
+/// Time for the guardian to report the end of its command. Nothing is left to be ended meanwhile, so it may be long: on a
+/// busy machine the guardian has no turn for some of it.
+const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
+
 struct Front {
     clock: Clock,
     grace: Duration,
@@ -60,6 +64,8 @@ struct Front {
     /// The moment to act at which this process was stopped.
     overslept: Option<BootInstant>,
     not_before: BootInstant,
+    /// The moment until which the guardian may report that its command has ended, once this process has seen that.
+    report_by: Option<BootInstant>,
 }
 
 impl Front {
@@ -102,6 +108,7 @@ impl Front {
             shows_wait: io::stderr().is_terminal(),
             overslept: None,
             not_before: BootInstant::default(),
+            report_by: None,
         })
     }
 
@@ -126,7 +133,7 @@ impl Front {
                     }
                 }
                 () = clock.sleep_until(due.unwrap_or_default()), if due.is_some() => {
-                    if !self.was_asleep() && self.is_past_asking() {
+                    if !self.was_asleep() && !self.awaits_report() && self.is_past_asking() {
                         return self.instead_of_guardian().await;
                     }
                 }
@@ -164,6 +171,7 @@ impl Front {
 
     fn changed_command(&mut self) {
         self.has_asked = false;
+        self.report_by = None;
         self.take_back_terminal();
         let Some(running) = self.seen.command.clone() else {
             return;
@@ -253,6 +261,20 @@ impl Front {
         self.overslept = due;
         self.not_before = now.after(TIME_TO_REPORT);
         true
+    }
+
+    /// Returns true if the command has ended, and the guardian has some time left to say so.
+    fn awaits_report(&mut self) -> bool {
+        let has_ended = self
+            .tree()
+            .is_some_and(|tree| tree.has_ended(self.guardian));
+        if !has_ended {
+            return false;
+        }
+        let now = self.clock.now();
+        let report_by = *self.report_by.get_or_insert(now.after(TIME_TO_REPORT_END));
+        self.not_before = now.after(KILL_AGAIN);
+        now < report_by
     }
 
     /// The lease runs out, and the guardian has not said that it was renewed. Asks the command to end; returns true if

@@ -9,6 +9,8 @@ mod cgroup;
 #[cfg(target_os = "linux")]
 mod descendants;
 
+#[cfg(target_os = "linux")]
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -118,9 +120,28 @@ impl Tree {
         !has_children || (has_others && self.living().is_empty())
     }
 
+    /// Returns true if all have ended, as the front sees it, whose child `guardian` is. May be false where they have.
+    pub(super) fn has_ended(&self, guardian: Pid) -> bool {
+        // A look may miss one that was forked while its parent ended: then the next look finds another one that has ended.
+        let ended = || {
+            let left = self.descendants().into_iter();
+            let mut left = left.filter(|process| process.pid != guardian);
+            let mut pids = HashSet::new();
+            left.all(|process| process.is_zombie && pids.insert(process.pid))
+                .then_some(pids)
+        };
+        ended().is_some_and(|first| ended() == Some(first))
+    }
+
+    /// Returns the processes of the command that have not ended.
+    fn living(&self) -> Vec<descendants::Process> {
+        let processes = self.descendants().into_iter();
+        processes.filter(|process| !process.is_zombie).collect()
+    }
+
     /// Returns the processes of the command. The server of the store is asked for each time: another one may have been
     /// started.
-    fn living(&self) -> Vec<descendants::Process> {
+    fn descendants(&self) -> Vec<descendants::Process> {
         let (processes, mut others) = (descendants::all(), self.others.clone());
         if let Some(store) = &self.store {
             // In this order: a server that starts gives its mark up when it listens.
@@ -128,7 +149,7 @@ impl Tree {
             others.extend(store.starting(pids));
             others.extend(store.server());
         }
-        descendants::living(processes, &others)
+        descendants::among(processes, &others)
     }
 }
 
@@ -148,6 +169,10 @@ impl Tree {
 
     pub(super) fn kill(&self) {
         self.signal_group(Signal::KILL);
+    }
+
+    pub(super) fn has_ended(&self, _guardian: Pid) -> bool {
+        self.is_empty(false)
     }
 
     pub(super) fn is_empty(&self, _has_children: bool) -> bool {

@@ -6,16 +6,16 @@ use std::io;
 
 use rustix::process::{Pid, getpid};
 
-/// A process that has not ended.
+/// A process, which may have ended and not been waited for.
 pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) group: Pid,
     parent: Pid,
-    is_zombie: bool,
+    pub(super) is_zombie: bool,
 }
 
-/// Returns the descendants of this process among `processes` that have not ended, without `others` and theirs.
-pub(super) fn living(processes: Vec<Process>, others: &[Pid]) -> Vec<Process> {
+/// Returns the descendants of this process among `processes`, without `others` and theirs.
+pub(super) fn among(processes: Vec<Process>, others: &[Pid]) -> Vec<Process> {
     let mut by_parent: HashMap<Pid, Vec<Process>> = HashMap::new();
     for process in processes {
         by_parent.entry(process.parent).or_default().push(process);
@@ -29,9 +29,7 @@ pub(super) fn living(processes: Vec<Process>, others: &[Pid]) -> Vec<Process> {
                 continue;
             }
             next.push(process.pid);
-            if !process.is_zombie {
-                found.push(process);
-            }
+            found.push(process);
         }
     }
     found
