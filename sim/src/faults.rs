@@ -117,12 +117,20 @@ pub(crate) struct Operator {
     pub(crate) backup: Option<Backup>,
     /// The options of the store are drawn anew at each start.
     pub(crate) changes_options: bool,
+    /// The longest timeout that sessions were ever allowed, in seconds.
+    pub(crate) longest_s: u64,
+    /// The one that they are to be allowed at the next start at least.
+    pub(crate) least_longest_s: u64,
 }
 
 /// Draws the options of a store.
-fn store_options(random: &mut Random, max_bytes: Option<usize>) -> StoreOptions {
+fn store_options(
+    random: &mut Random,
+    max_bytes: Option<usize>,
+    longest_s: impl FnOnce(u64) -> u64,
+) -> StoreOptions {
     let shortest = [1, 2, 4][random.within(0..3) as usize];
-    let longest = [8, 20, 40][random.within(0..3) as usize];
+    let longest = longest_s([8, 20, 40][random.within(0..3) as usize]);
     let seconds = Duration::from_secs;
     let store = StoreOptions::new().session_timeouts(seconds(shortest), seconds(longest));
     let tick = [100, 500, 900][random.within(0..3) as usize];
@@ -146,9 +154,17 @@ impl Operator {
         }
         let pace = Duration::from_millis(1)..Duration::from_millis(1 + self.random.within(1..20));
         let max_bytes = self.world.max_bytes();
+        // What was lost may have told of the longest timeout allowed so far, so that is the operator's to keep.
+        let least = std::mem::take(&mut self.least_longest_s);
+        let allowed = &mut self.longest_s;
+        let longest = |drawn: u64| {
+            let longest = drawn.max(least);
+            *allowed = longest.max(*allowed);
+            longest
+        };
         let options = match self.changes_options {
-            true => store_options(&mut self.random, max_bytes),
-            false => store_options(&mut Random(0), max_bytes),
+            true => store_options(&mut self.random, max_bytes, longest),
+            false => store_options(&mut Random(0), max_bytes, longest),
         };
         match self.host.start(&options, pace).await {
             Ok(()) => self.world.count("server starts"),
@@ -325,6 +341,7 @@ impl Operator {
     /// Puts a backup back. What was acknowledged since is lost; tokens go on above all that were given out.
     async fn restore(&mut self, backup: &Backup) {
         self.world.count("fault: backup restored");
+        self.least_longest_s = self.longest_s;
         self.host.kill();
         self.pause().await;
         if let Err(error) = self.host.restore(backup) {
@@ -343,6 +360,7 @@ impl Operator {
         match self.host.salvage() {
             Ok(true) => {
                 self.world.count("fault: damaged disk salvaged");
+                self.least_longest_s = self.longest_s;
                 self.forget();
             }
             Ok(false) => self.world.count("salvages that were too little"),

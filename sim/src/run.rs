@@ -229,6 +229,8 @@ impl Simulation {
             history: history.clone(),
             backup: None,
             changes_options: random.once_in(2),
+            longest_s: 0,
+            least_longest_s: 0,
         };
         Self {
             plan,
