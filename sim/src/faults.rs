@@ -119,7 +119,7 @@ pub(crate) struct Operator {
     pub(crate) changes_options: bool,
     /// The longest timeout that sessions were ever allowed, in seconds.
     pub(crate) longest_s: u64,
-    /// The one that they are to be allowed at the next start at least.
+    /// The one that they are to be allowed at least, since something was lost: also where the first start after it fails.
     pub(crate) least_longest_s: u64,
 }
 
@@ -155,7 +155,7 @@ impl Operator {
         let pace = Duration::from_millis(1)..Duration::from_millis(1 + self.random.within(1..20));
         let max_bytes = self.world.max_bytes();
         // What was lost may have told of the longest timeout allowed so far, so that is the operator's to keep.
-        let least = std::mem::take(&mut self.least_longest_s);
+        let least = self.least_longest_s;
         let allowed = &mut self.longest_s;
         let longest = |drawn: u64| {
             let longest = drawn.max(least);
