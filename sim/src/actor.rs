@@ -32,9 +32,11 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Contends so many times.
+    /// Contends so many times, and more often in a run that would be too short.
     pub(crate) async fn compete(mut self, turns: u64) {
-        for _ in 0..turns {
+        let mut turn = 0;
+        while turn < turns || self.world.is_short() {
+            turn += 1;
             self.rest(2_000).await;
             self.change_permits().await;
             let wanted = self.wanted();

@@ -143,6 +143,9 @@ fn store_options(
     }
 }
 
+/// Time by which the faults go on at most, in a run that would be too short.
+const LONGER: Duration = Duration::from_secs(300);
+
 /// Part of a full store's limit up to which sessions are admitted all the same, and identities: a sixteenth each.
 const BEYOND_PART: usize = 8;
 
@@ -176,7 +179,7 @@ impl Operator {
         }
     }
 
-    /// Causes faults for so long, and mends everything.
+    /// Causes faults for so long, in a run that would be too short for longer, and mends everything.
     pub(crate) async fn run(mut self, length: Duration) -> Self {
         let all = match self.ensemble {
             None => &FAULTS[..],
@@ -188,11 +191,14 @@ impl Operator {
             .copied()
             .collect();
         let until = self.world.time().elapsed() + length;
+        let latest = until + LONGER;
         let weather = weather(&mut self.random);
         self.world
             .tell(format_args!("faults: {kinds:?}, {weather:?}"));
         self.world.network().set_weather(weather);
-        while self.world.time().elapsed() < until {
+        while self.world.time().elapsed() < until
+            || self.world.is_short() && self.world.time().elapsed() < latest
+        {
             tokio::time::sleep(self.random.below_ms(8_000)).await;
             self.world.time().sync();
             self.check_budget();

@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use clap::Parser;
 
-use self::run::{Outcome, Plan, run};
+use self::run::{LEAST_OPERATIONS, Outcome, Plan, run};
 use self::world::{StoreKind, Tally};
 
 /// Simulates Lockkeeper under faults, and checks its promises all the time.
@@ -50,6 +50,9 @@ struct Options {
     /// Upper limit of the time with faults, in seconds.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     faults: u64,
+    /// Least number of operations of a run: until then its clients go on.
+    #[arg(long, default_value_t = LEAST_OPERATIONS)]
+    operations: u64,
     /// The servers: those that each seed draws, unless set.
     #[arg(long)]
     store: Option<StoreKind>,
@@ -73,6 +76,9 @@ struct Results {
     tally: Tally,
     runs: u64,
     failed: Vec<u64>,
+    operations: u64,
+    /// Those of the run that had the fewest.
+    fewest_operations: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -89,8 +95,16 @@ fn main() -> ExitCode {
         tally,
         runs,
         failed,
+        operations,
+        fewest_operations,
     } = results.into_inner().expect("no report panics");
     println!("{tally}");
+    if let Some(fewest) = fewest_operations {
+        println!(
+            "operations of a seed: {} on average, {fewest} at least",
+            operations / runs
+        );
+    }
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "{runs} seeds in {seconds:.1} s, {} failed {failed:?}",
@@ -116,6 +130,10 @@ fn work(options: Options, next: &AtomicU64, results: &Mutex<Results>) {
         let mut results = results.lock().expect("no report panics");
         results.runs += 1;
         results.tally.add(&outcome.tally);
+        let operations = outcome.tally.operations();
+        results.operations += operations;
+        let fewest = results.fewest_operations.unwrap_or(operations);
+        results.fewest_operations = Some(fewest.min(operations));
         if outcome.violation.is_some() {
             results.failed.push(seed);
         }
@@ -137,6 +155,7 @@ impl Options {
             clients: self.clients,
             turns: self.turns,
             faults_s: self.faults,
+            operations: self.operations,
             store: self.store,
             ..Plan::new(seed)
         }
@@ -163,6 +182,7 @@ fn report(plan: Plan, outcome: &Outcome, is_traced: bool) {
         clients,
         turns,
         faults_s,
+        operations,
         store,
         ..
     } = shrunk;
@@ -170,6 +190,7 @@ fn report(plan: Plan, outcome: &Outcome, is_traced: bool) {
         format!(" --store {store:?}").to_lowercase()
     });
     println!(
-        "run again with --seed {seed} --clients {clients} --turns {turns} --faults {faults_s}{store} --trace\n"
+        "run again with --seed {seed} --clients {clients} --turns {turns} --faults {faults_s} \
+         --operations {operations}{store} --trace\n"
     );
 }

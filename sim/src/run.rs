@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) turns: u64,
     /// Length of the time with faults, in seconds.
     pub(crate) faults_s: u64,
+    /// Least number of operations: until then the tasks go on, and mostly the faults.
+    pub(crate) operations: u64,
     /// The servers; drawn unless set.
     pub(crate) store: Option<StoreKind>,
     pub(crate) sabotage: Option<Sabotage>,
@@ -66,6 +68,7 @@ impl Plan {
             clients: u64::MAX,
             turns: u64::MAX,
             faults_s: u64::MAX,
+            operations: LEAST_OPERATIONS,
             store: None,
             sabotage: None,
         }
@@ -80,6 +83,10 @@ impl Plan {
             ..self
         };
         [
+            Self {
+                operations: now.operations / 2,
+                ..now
+            },
             Self {
                 clients: now.clients / 2,
                 ..now
@@ -122,12 +129,16 @@ impl Plan {
     }
 }
 
+/// Operations of a run, at least.
+pub(crate) const LEAST_OPERATIONS: u64 = 500;
+
 /// The most that a seed draws.
 const MOST: Plan = Plan {
     seed: 0,
     clients: 5,
     turns: 39,
     faults_s: 119,
+    operations: LEAST_OPERATIONS,
     store: None,
     sabotage: None,
 };
@@ -201,7 +212,7 @@ impl Simulation {
         let time = Time::new();
         let network = simulation::network(random.next(), calm(), &time);
         let terms = Terms::draw(&mut random, plan.store);
-        let world = World::new(time.clone(), network.clone(), terms);
+        let world = World::new(time.clone(), network.clone(), terms, plan.operations);
         if !world.clocks_keep_margin() {
             world.count("clocks beyond the margin");
         }
@@ -447,6 +458,7 @@ mod tests {
         Plan {
             turns: 8,
             faults_s: 30,
+            operations: 0,
             ..Plan::new(seed)
         }
     }
@@ -484,6 +496,18 @@ mod tests {
         });
         let mut violations = plans.filter_map(|plan| Some((plan, run(plan).violation?)));
         violations.next().expect("some seed notices")
+    }
+
+    #[test]
+    fn a_run_has_no_fewer_operations_than_it_is_to_have() {
+        let plan = |operations| Plan {
+            operations,
+            ..small(0)
+        };
+        let short = run(plan(0)).tally.operations();
+        let long = run(plan(2 * short));
+        assert_eq!(long.violation, None);
+        assert!(long.tally.operations() >= 2 * short);
     }
 
     #[test]

@@ -30,7 +30,28 @@ impl Tally {
             self.count(what, *by);
         }
     }
+
+    /// Returns the number of operations of clients: waits, releases, conversions, reads and writes. Those on the znodes of
+    /// checked histories are not among them.
+    pub(crate) fn operations(&self) -> u64 {
+        let counts = OPERATIONS.iter().filter_map(|what| self.0.get(what));
+        counts.sum()
+    }
 }
+
+/// The counts of what is an operation. Each grant has its release.
+const OPERATIONS: [&str; 10] = [
+    "conversions: downgraded",
+    "conversions: lost",
+    "conversions: refused",
+    "conversions: upgraded",
+    "grants",
+    "register: reads",
+    "register: writes acknowledged",
+    "register: writes of unknown outcome",
+    "register: writes overtaken",
+    "waits",
+];
 
 /// The faults and the ways of recovery that runs must have seen, all together.
 #[cfg(test)]
@@ -191,6 +212,7 @@ const TIGHT_BYTES: usize = 256 << 10;
 
 struct Inner {
     terms: Terms,
+    least_operations: u64,
     time: Time,
     network: Network,
     tally: RefCell<Tally>,
@@ -200,9 +222,10 @@ struct Inner {
 }
 
 impl World {
-    pub(crate) fn new(time: Time, network: Network, terms: Terms) -> Self {
+    pub(crate) fn new(time: Time, network: Network, terms: Terms, least_operations: u64) -> Self {
         Self(Rc::new(Inner {
             terms,
+            least_operations,
             time,
             network,
             tally: RefCell::default(),
@@ -274,6 +297,11 @@ impl World {
 
     pub(crate) fn count_many(&self, what: &'static str, by: u64) {
         self.0.tally.borrow_mut().count(what, by);
+    }
+
+    /// Returns true while the run has fewer operations than it is to have.
+    pub(crate) fn is_short(&self) -> bool {
+        self.0.tally.borrow().operations() < self.0.least_operations
     }
 
     /// Returns true if it was counted.
