@@ -5,6 +5,7 @@
 #   tests/mutants.sh NAME…                  these only
 #   tests/mutants.sh --simulation [NAME…]   shows which check of the simulation finds each, and at which seed (600 seeds
 #                                           at most, or LOCKKEEPER_SEEDS); not all break what is simulated
+#   tests/mutants.sh --check                shows only that each fits the code, as tests/run does
 #
 # A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
 # store's own unit tests; `locks`: those of the recipes; `commands`: those of the command; `lockkeeper`: its own unit
@@ -21,6 +22,15 @@ export LOCKKEEPER_SECONDS=10 RUST_BACKTRACE=0
 # Nobody debugs a mutant, and without the symbols each is built sooner.
 export CARGO_PROFILE_DEV_DEBUG=0
 longest=30
+
+if [ "${1:-}" = --check ]; then
+    stale=0
+    for patch in tests/mutants/*.patch; do
+        git apply --check "$patch" || stale=$((stale + 1))
+    done
+    echo "tests/mutants: $stale of $(ls tests/mutants | wc -l) patches do not fit the code"
+    exit $((stale > 0))
+fi
 
 is_simulated=
 if [ "${1:-}" = --simulation ]; then
