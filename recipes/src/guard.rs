@@ -33,7 +33,7 @@ pub use set::GuardSet;
 
 pub(crate) use monitor::{GuardView, OnLoss};
 pub(crate) use parts::GuardParts;
-use release::{drop_all, release_all};
+use release::{all_confirmed, drop_all, send_all};
 
 use monitor::{Monitor, WatchScope, loss, reason_of};
 use self_node::SelfNode;

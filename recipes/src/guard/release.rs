@@ -40,9 +40,9 @@ impl Guard {
         release.confirmed(known)
     }
 
-    /// Sends the release of an owned guard. Returns it with the loss that was known before.
+    /// Sends the release of an owned guard.
     #[inline]
-    fn begin_release(mut self) -> (Release, Option<LostReason>) {
+    fn begin_release(mut self) -> SentRelease {
         let known = self.reason();
         if self.0.monitor.is_some() {
             self.note(LostReason::Released);
@@ -76,15 +76,15 @@ impl Guard {
                 let marked = self.marked_delete(marker);
                 self.in_background(after_marked_delete(session, path, marked))
             }
-            None if self.leaves_by_reference() => self.left(Ok(true)),
+            None if self.leaves_by_reference() => self.left(true),
             None => match self
                 .0
                 .session
                 .delete(self.0.held.node.path(), None)
                 .now_or_never()
             {
-                Ok(Ok(())) => self.left(Ok(true)),
-                Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
+                Ok(Ok(())) => self.left(true),
+                Ok(Err(Error::NoNode { .. })) => self.left(false),
                 Ok(refused) => {
                     let (session, path) = (self.0.session.clone(), self.0.held.node.path().clone());
                     self.in_background(delete_until_gone(session, path, Ok(refused)))
@@ -106,9 +106,9 @@ impl Guard {
         entry.is_some_and(|entry| self.0.session.leave(entry, DeleteReason::Released))
     }
 
-    fn left(&self, answer: Result<bool, Error>) -> Release {
-        report_released(&self.0.reporter, &answer);
-        Release::Done(answer)
+    fn left(&self, was_there: bool) -> Release {
+        report_released(&self.0.reporter, &Ok(was_there));
+        Release::Done(was_there)
     }
 
     fn in_background(
@@ -126,14 +126,19 @@ impl Guard {
 }
 
 /// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it.
+///
+/// It is moved with each release, so it is small.
 pub(super) enum Release {
-    Done(Result<bool, Error>),
+    Done(bool),
     /// The store has not answered yet. Boxed: a store in this process answers at once, and its releases would be moved
     /// with the space for it.
     Sent(Box<SentDelete>),
     /// Likewise, or it has refused the delete.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
+
+/// A release, and the loss that was known before it was sent.
+pub(super) type SentRelease = (Release, Option<LostReason>);
 
 impl Release {
     /// Returns true if the store has not answered yet.
@@ -144,7 +149,7 @@ impl Release {
     /// Waits for the outcome, as [`outcome`] has it.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let answer = match self {
-            Self::Done(answer) => answer,
+            Self::Done(was_there) => Ok(was_there),
             Self::Sent(delete) => delete.answered().await?,
             Self::InBackground(answer) => of_background(answer).await?,
         };
@@ -270,27 +275,19 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Releases several guards, and waits until the store has confirmed all releases. Returns the first error. The call itself
-/// sends the releases.
-pub(super) fn release_all<I>(
-    guards: I,
-) -> impl Future<Output = Result<()>> + Send + 'static + use<I>
-where
-    I: IntoIterator<Item = Guard> + 'static,
-{
+/// Sends the releases of several guards. Returns those that have failed or are under way: none in a store of this process,
+/// unless a guard is lost.
+pub(super) fn send_all(guards: impl IntoIterator<Item = Guard>) -> Vec<SentRelease> {
+    let sent = guards.into_iter().map(Guard::begin_release);
+    sent.filter(|sent| !matches!(sent, (Release::Done(true), None)))
+        .collect()
+}
+
+/// Waits until the store has confirmed all of these releases. Returns the first error.
+pub(super) async fn all_confirmed(sent: Vec<SentRelease>) -> Result<()> {
     let mut first = Ok(());
-    // Empty in a store of this process, which has answered by now.
-    let mut under_way = Vec::new();
-    for guard in guards {
-        match guard.begin_release() {
-            (Release::Done(answer), known) => first = first.and(outcome(answer, known)),
-            release => under_way.push(release),
-        }
+    for (release, known) in sent {
+        first = first.and(release.confirmed(known).await);
     }
-    async move {
-        for (release, known) in under_way {
-            first = first.and(release.confirmed(known).await);
-        }
-        first
-    }
+    first
 }

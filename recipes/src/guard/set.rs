@@ -6,7 +6,7 @@ use std::future::Future;
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 use smallvec::SmallVec;
 
-use super::{Guard, drop_all, release_all};
+use super::{Guard, all_confirmed, drop_all, send_all};
 use crate::error::{LostReason, Result};
 use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::LockMetadata;
@@ -30,6 +30,13 @@ impl GuardSet {
     pub(crate) fn new(guards: impl IntoIterator<Item = Guard>) -> Self {
         let guards = SmallVec::from_iter(guards);
         debug_assert!(!guards.is_empty());
+        Self { guards }
+    }
+
+    /// Creates the set of one guard, as most permits are.
+    #[inline]
+    pub(crate) fn of_one(guard: Guard) -> Self {
+        let guards = SmallVec::from_buf([guard]);
         Self { guards }
     }
 
@@ -138,8 +145,8 @@ impl GuardSet {
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when any of the set had been lost before: what was done under it
     /// since may have been done beside another holder. The others are released all the same.
-    pub(crate) fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        release_all(self.into_guards())
+    pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
+        all_confirmed(send_all(self.guards.drain(..)))
     }
 }
 

@@ -70,6 +70,6 @@ impl Semaphore {
         let grant = Grant::of_entry(entry, lease);
         let data = EntryData::Default { queued_at_ms };
         let guard = Guard::new(session, grant, Kind::Lease, data, None);
-        Ok(Some(Permit::new(GuardSet::new([guard]))))
+        Ok(Some(Permit::new(GuardSet::of_one(guard))))
     }
 }
