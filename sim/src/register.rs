@@ -176,20 +176,30 @@ impl Register {
         }
     }
 
-    /// Fails the run if a watch has not fired though the version that it watches has ended.
+    /// Fails the run if a watch has not fired though the version that it watches has ended. That of a process that was
+    /// killed as the last fault fires when its session ends.
     pub(crate) async fn check_all_watches(&self, client: &Client) {
         let Ok(Some(version)) = self.read(client, false).await else {
             return;
         };
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        let limit = self.world.time().elapsed() + Duration::from_secs(120);
+        while let Some(watched) = self.oldest_without_event(version) {
+            if self.world.time().elapsed() > limit {
+                let path = &self.path;
+                return self.world.violate(format_args!(
+                    "watches: no event for version {watched} of {path}, which is at {version}"
+                ));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Returns the first of the watches that have not fired though their version is older than this.
+    fn oldest_without_event(&self, version: i32) -> Option<i32> {
         let mut watches = self.watches.borrow_mut();
         watches.retain_mut(|watch| !watch.has_fired());
-        if let Some(lost) = watches.iter().find(|watch| watch.version < version) {
-            let (path, watched) = (&self.path, lost.version);
-            self.world.violate(format_args!(
-                "watches: no event for version {watched} of {path}, which is at {version}"
-            ));
-        }
+        let watched = watches.iter().map(|watch| watch.version);
+        watched.filter(|watched| *watched < version).min()
     }
 
     fn acknowledge(&self, life: u64, version: i32, value: String) {
