@@ -250,12 +250,15 @@ impl Engine {
     }
 }
 
-/// Makes an engine ready for use: with its files, the timer of its pause, and the listener of its log's failure.
+/// Makes an engine ready for use: with its files, the timers of its pause and of its sessions, and the listener of its
+/// log's failure.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
+    // Sessions of before end by themselves: where they are all that the store admits, no request sets their alarm.
+    engine.settle(engine.state.lock());
     // Weak: the engine owns the barrier that holds the listener, and must not keep itself alive.
     let weak = Arc::downgrade(&engine);
     if let Some(queue) = queue {
