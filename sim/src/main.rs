@@ -76,8 +76,7 @@ struct Results {
     tally: Tally,
     runs: u64,
     failed: Vec<u64>,
-    operations: u64,
-    /// Those of the run that had the fewest.
+    /// Operations of the run that had the fewest.
     fewest_operations: Option<u64>,
 }
 
@@ -95,14 +94,13 @@ fn main() -> ExitCode {
         tally,
         runs,
         failed,
-        operations,
         fewest_operations,
     } = results.into_inner().expect("no report panics");
     println!("{tally}");
     if let Some(fewest) = fewest_operations {
         println!(
             "operations of a seed: {} on average, {fewest} at least",
-            operations / runs
+            tally.operations() / runs
         );
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -131,7 +129,6 @@ fn work(options: Options, next: &AtomicU64, results: &Mutex<Results>) {
         results.runs += 1;
         results.tally.add(&outcome.tally);
         let operations = outcome.tally.operations();
-        results.operations += operations;
         let fewest = results.fewest_operations.unwrap_or(operations);
         results.fewest_operations = Some(fewest.min(operations));
         if outcome.violation.is_some() {

@@ -257,7 +257,7 @@ pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
-    // Sessions of before end by themselves: where they are all that the store admits, no request sets their alarm.
+    // Sessions from before end by themselves: where they are all that the store admits, no request sets their alarm.
     engine.settle(engine.state.lock());
     // Weak: the engine owns the barrier that holds the listener, and must not keep itself alive.
     let weak = Arc::downgrade(&engine);
