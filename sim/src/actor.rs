@@ -97,7 +97,7 @@ impl Actor {
     fn is_out_of_room(&self, error: &LockError) -> bool {
         match error {
             LockError::Store(Error::DiskFull { .. }) => true,
-            LockError::Store(error) => is_refusal(error) && self.world.max_bytes().is_some(),
+            LockError::Store(error) => is_refusal(error) && self.world.can_run_out_of_room(),
             _ => false,
         }
     }

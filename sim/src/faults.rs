@@ -280,7 +280,10 @@ impl Operator {
                     0 => faults.write_error_every = often,
                     1 => faults.short_write_every = often,
                     2 => faults.sync_error_every = often,
-                    _ => faults.room_bytes = Some(self.random.within(0..20_000)),
+                    _ => {
+                        self.world.count("fault: disk without room");
+                        faults.room_bytes = Some(self.random.within(0..20_000));
+                    }
                 }
                 self.host.disk().fail(self.random.next(), faults);
                 tokio::time::sleep(self.random.below_ms(10_000)).await;

@@ -79,6 +79,7 @@ const EXPECTED: [&str; 54] = [
     "fault: server moved",
     "fault: connections reset",
     "fault: disk fails",
+    "fault: disk without room",
     "fault: member killed",
     "fault: member lags",
     "fault: member stopped",
@@ -276,6 +277,12 @@ impl World {
     /// Returns the limit of the bytes that the store keeps, in a run in which a client fills it.
     pub(crate) fn max_bytes(&self) -> Option<usize> {
         self.0.terms.max_bytes
+    }
+
+    /// Returns true if the store may have refused a request for want of room, be it its limit's or its disk's: on a
+    /// connection without our extension both have the same words.
+    pub(crate) fn can_run_out_of_room(&self) -> bool {
+        self.max_bytes().is_some() || self.has_happened("fault: disk without room")
     }
 
     /// Returns true if no two may believe to hold at once. Otherwise only tokens protect.
