@@ -86,6 +86,9 @@ const MAX_SPARE_BATCHES: usize = 4;
 /// classes promise for writes that are acknowledged early.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
+/// Requests of a batch from which on processor time bounds the writes, more than the disk.
+const MANY_CLIENTS: usize = 8;
+
 impl WriteQueue {
     /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
     pub(super) fn new(
@@ -352,19 +355,19 @@ impl WriteQueue {
 
     /// Takes the next batch, when it is time; `None` when none will come.
     ///
-    /// Waits, for `patience` at most, until half as many urgent requests have come as the last batch answered: clients
-    /// that wait for each answer send their next requests now. Taken at once, the first of these would have a sync of
-    /// its own, during which all others gather: of two syncs one would serve a single client, and the cores would be
-    /// idle during the other. Halves take turns, and one half is carried out while the other is synced.
-    pub(super) fn next(&self, used: Option<Batch>, patience: Duration) -> Option<Batch> {
+    /// Waits for company first: clients that wait for each answer send their next requests once the last batch has
+    /// answered them. Taken at once, the first of these would have a sync of its own, during which all others gather:
+    /// of two syncs one would serve a single client, and the cores would be idle during the other. `sync` is the time
+    /// that a sync takes, by which the wait is [bounded](Queue::patience); zero where there is none.
+    pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
             queue.used.push(used);
         }
+        let patience = queue.patience(sync);
         if !queue.is_gathered() && !patience.is_zero() {
             queue.sleep = Sleep::UntilGathered;
             let is_too_few = |queue: &mut Queue| !queue.is_gathered();
-            // Bounded: the clients that were answered need not write again, and the next request may be a lone one.
             let until = Instant::now() + patience;
             self.work.wait_while_until(&mut queue, is_too_few, until);
             queue.sleep = Sleep::Not;
@@ -430,7 +433,32 @@ impl Queue {
 
     /// Returns true if the next batch has requests enough, or there is another reason not to wait for more.
     fn is_gathered(&self) -> bool {
-        2 * self.gathered >= self.answered || self.ends || self.batches.len() > 1
+        self.gathered >= self.expected() || self.ends || self.batches.len() > 1
+    }
+
+    /// Returns the number of urgent requests that the next batch waits for.
+    ///
+    /// Of a few clients, half as many as the last batch answered: halves take turns, and one is carried out while the
+    /// other is synced. Many keep the cores busy in any case, so batches do not shrink: each sync takes time of a core,
+    /// too.
+    fn expected(&self) -> usize {
+        match self.has_many_clients() {
+            true => self.answered,
+            false => self.answered.div_ceil(2),
+        }
+    }
+
+    /// Returns the longest time to wait for them, by the time that a sync takes. Bounded, since the clients that were
+    /// answered need not write again, and the next request may be a lone one.
+    fn patience(&self, sync: Duration) -> Duration {
+        match self.has_many_clients() {
+            true => sync.saturating_mul(2),
+            false => sync / 2,
+        }
+    }
+
+    fn has_many_clients(&self) -> bool {
+        self.answered >= MANY_CLIENTS
     }
 
     fn is_late(&self) -> bool {

@@ -190,9 +190,9 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::patience`]. Clients near the server, which wait for each answer, have sent their next request by
-/// then.
-const MAX_PATIENCE: Duration = Duration::from_millis(1);
+/// Limit of [`Writer::sync_time`]: the answers of a disk that has stalled must not be late for that alone. Clients near the
+/// server have sent their next requests by then.
+const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
 /// Writer of the log. It alone writes frames, so their order is that of the zxids.
 pub(super) struct Writer {
@@ -228,7 +228,7 @@ impl Writer {
     /// that (invariant 12).
     fn run(mut self) -> io::Result<()> {
         let mut used = None;
-        while let Some(batch) = self.queue.next(used.take(), self.patience()) {
+        while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
                 // The batch's answers wait here until room is made, and with them the clients' next requests: so a disk
                 // that is slow, but not full, refuses no client that waits for its answers.
@@ -239,12 +239,10 @@ impl Writer {
         self.sync_and_mark()
     }
 
-    /// Returns the longest time that a batch may wait for more requests to share its sync.
-    fn patience(&self) -> Duration {
-        // A part of the sync that it can save. The limit is for a disk that stalls: its next answers must not be late
-        // because the last one was.
+    /// Returns the time that a batch saves where others share its sync; zero if there is none.
+    fn sync_time(&self) -> Duration {
         match self.syncs {
-            true => (self.last_sync / 2).min(MAX_PATIENCE),
+            true => self.last_sync.min(MAX_SYNC_TIME),
             false => Duration::ZERO,
         }
     }

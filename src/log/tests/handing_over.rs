@@ -14,7 +14,7 @@ use crate::core::NodeKind;
 /// Far longer than anything has to wait, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Patience of a writer that no test outlasts.
+/// Time of a sync for whose patience no test waits.
 const FOREVER: Duration = Duration::from_secs(100_000);
 
 fn queue_without_writer() -> Arc<WriteQueue> {
@@ -24,13 +24,13 @@ fn queue_without_writer() -> Arc<WriteQueue> {
     Arc::new(queue)
 }
 
-/// Starts a writer with this patience. Returns the last zxids of the batches that it is handed.
-fn start_writer(queue: &Arc<WriteQueue>, patience: Duration) -> Receiver<Zxid> {
+/// Starts a writer whose syncs take this time. Returns the last zxids of the batches that it is handed.
+fn start_writer(queue: &Arc<WriteQueue>, sync: Duration) -> Receiver<Zxid> {
     let queue = queue.clone();
     let (sender, handed) = channel();
     std::thread::spawn(move || {
         let mut used = None;
-        while let Some(batch) = queue.next(used.take(), patience) {
+        while let Some(batch) = queue.next(used.take(), sync) {
             sender.send(batch.last()).unwrap();
             used = Some(batch);
         }
@@ -45,15 +45,22 @@ fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
     (queue, handed)
 }
 
-/// A queue whose last batch has answered four requests, with zxids up to 4.
-fn queue_behind_four() -> Arc<WriteQueue> {
+/// A queue whose last batch has answered that many requests, with zxids up to it.
+fn queue_behind(answered: i64) -> Arc<WriteQueue> {
     let queue = queue_without_writer();
-    for zxid in 1..=4 {
+    for zxid in 1..=answered {
         append(&queue, zxid, true);
     }
     let batch = queue.next(None, PATIENCE).unwrap();
-    assert_eq!(batch.last(), Zxid(4), "the first batch waits for nothing");
+    let last = batch.last();
+    assert_eq!(last, Zxid(answered), "the first batch waits for nothing");
     queue
+}
+
+fn await_gathering(queue: &WriteQueue) {
+    while !queue.writer_gathers() {
+        std::thread::yield_now();
+    }
 }
 
 fn append(queue: &WriteQueue, zxid: i64, is_urgent: bool) {
@@ -107,11 +114,9 @@ fn the_end_takes_lazy_writes_along() {
 
 #[test]
 fn a_batch_waits_for_half_of_the_clients_that_the_last_one_answered() {
-    let queue = queue_behind_four();
+    let queue = queue_behind(4);
     let handed = start_writer(&queue, FOREVER);
-    while !queue.writer_gathers() {
-        std::thread::yield_now();
-    }
+    await_gathering(&queue);
     append(&queue, 5, true);
     assert!(queue.writer_gathers(), "one of four");
     append(&queue, 6, true);
@@ -122,8 +127,22 @@ fn a_batch_waits_for_half_of_the_clients_that_the_last_one_answered() {
 }
 
 #[test]
+fn a_batch_waits_for_all_clients_that_the_last_one_answered_where_these_are_many() {
+    let queue = queue_behind(8);
+    let handed = start_writer(&queue, FOREVER);
+    await_gathering(&queue);
+    for zxid in 9..=15 {
+        append(&queue, zxid, true);
+        assert!(queue.writer_gathers(), "up to {zxid}");
+    }
+    append(&queue, 16, true);
+    assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(16)));
+    queue.end();
+}
+
+#[test]
 fn a_request_without_company_is_handed_over_after_its_patience() {
-    let queue = queue_behind_four();
+    let queue = queue_behind(4);
     let handed = start_writer(&queue, Duration::from_millis(1));
     append(&queue, 5, true);
     assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(5)));
@@ -132,11 +151,9 @@ fn a_request_without_company_is_handed_over_after_its_patience() {
 
 #[test]
 fn the_end_is_not_held_up_by_patience() {
-    let queue = queue_behind_four();
+    let queue = queue_behind(4);
     let handed = start_writer(&queue, FOREVER);
-    while !queue.writer_gathers() {
-        std::thread::yield_now();
-    }
+    await_gathering(&queue);
     append(&queue, 5, true);
     queue.end();
     assert_eq!(handed.recv_timeout(PATIENCE), Ok(Zxid(5)));
