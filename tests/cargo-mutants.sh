@@ -10,7 +10,7 @@
 # of a part takes hours.
 #
 # core    src/core, by its own unit tests
-# lease   src/backend/status.rs and lease.rs, by the unit tests of the store
+# lease   src/backend/status.rs and lease.rs, by the unit tests of these
 # queue   recipes/src/queue, by the tests of the mutex, the read-write lock and the semaphore, without a ZooKeeper
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,7 +29,7 @@ core)
 lease)
     mutants=(--package lockkeeper-store --file src/backend/status.rs --file src/backend/lease.rs)
     features=(--no-default-features --features 'client,file,server,test-util')
-    tests=(--lib)
+    tests=(--lib backend::)
     ;;
 queue)
     mutants=(--package lockkeeper --file recipes/src/queue.rs --file 'recipes/src/queue/**')
@@ -53,5 +53,5 @@ if ! command -v cargo-mutants >/dev/null; then
 fi
 mkdir -p "$target/cargo-mutants/$part"
 # A test that hangs has noticed the mutant, too.
-exec cargo mutants --output "$target/cargo-mutants/$part" --jobs 1 --timeout 120 \
+exec cargo mutants --output "$target/cargo-mutants/$part" --timeout 60 \
     "${mutants[@]}" "${features[@]}" "$@" -- "${tests[@]}"

@@ -322,3 +322,6 @@ impl Ensemble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

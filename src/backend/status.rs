@@ -391,3 +391,6 @@ impl SessionStatus {
         !waited.timed_out()
     }
 }
+
+#[cfg(test)]
+mod tests;
