@@ -53,5 +53,5 @@ if ! command -v cargo-mutants >/dev/null; then
 fi
 mkdir -p "$target/cargo-mutants/$part"
 # A test that hangs has noticed the mutant, too.
-exec cargo mutants --output "$target/cargo-mutants/$part" --timeout 60 \
+exec cargo mutants --output "$target/cargo-mutants/$part" --timeout 20 \
     "${mutants[@]}" "${features[@]}" "$@" -- "${tests[@]}"

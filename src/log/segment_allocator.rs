@@ -18,6 +18,7 @@ use super::snapshotter;
 use super::write_queue::WriteQueue;
 use super::writer::LogStart;
 use crate::error::Error;
+use crate::platform;
 use crate::random::random;
 
 /// Pause before a failed attempt is repeated: another program may have freed space.
@@ -230,8 +231,12 @@ impl SegmentAllocator {
         Ok((header, segment::make(&*self.disk, &header)?))
     }
 
-    /// Makes snapshots, each when the segments sealed since hold at least as much as the last one.
+    /// Makes snapshots, each when the segments sealed since hold at least as much as the last one. The calling thread has
+    /// the lowest priority from then on: no client waits for a snapshot.
     pub(super) fn make_snapshots(&self) {
+        if let Err(error) = platform::lower_thread_priority() {
+            tracing::debug!(%error, "snapshot priority not lowered");
+        }
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
             // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of

@@ -20,7 +20,6 @@ use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
 use crate::clock::Clock;
 use crate::core::{Core, Damage};
 use crate::error::Result;
-use crate::platform;
 
 /// Outcome of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +43,9 @@ pub(crate) struct SnapshotJob<'a> {
 /// Makes a snapshot of the sealed segments' content. It is durable when this returns, and only it and the one that it
 /// was made from are left.
 ///
-/// It runs in the calling thread, at the lowest priority from then on.
-///
 /// # Errors
 /// Of the disk; `StoreDamaged` when a sealed segment is. Nothing is lost by it: the log stays.
 pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
-    lower_thread_priority();
     let SnapshotJob { disk, store, .. } = *job;
     let pause = &mut || job.pause();
     let (mut core, base) = recovery::newest(disk, store, &bare_core, pause)?;
@@ -142,12 +138,5 @@ impl SnapshotJob<'_> {
         let mut obsolete: Vec<u64> = numbers.filter(|number| *number < needed_from).collect();
         obsolete.sort_unstable();
         Ok(obsolete)
-    }
-}
-
-/// Gives this thread the lowest priority: no client waits for a snapshot.
-fn lower_thread_priority() {
-    if let Err(error) = platform::lower_thread_priority() {
-        tracing::debug!(%error, "snapshot priority not lowered");
     }
 }

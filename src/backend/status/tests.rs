@@ -302,9 +302,20 @@ fn clean_ups_are_counted_and_waited_for() {
     status.end_cleanup();
     assert_eq!(status.pending_cleanups(), 1);
     assert!(!status.wait_for_cleanups(Duration::from_millis(1)));
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| status.wait_for_cleanups(1_000 * SECOND));
-        status.end_cleanup();
-        assert!(waiting.join().unwrap());
-    });
+    status.end_cleanup();
+}
+
+/// So often that some of the waits begin before the clean-up ends.
+#[test]
+fn the_last_clean_up_wakes_those_that_wait() {
+    for _ in 0..500 {
+        let status = served(&Clock::new_virtual());
+        status.begin_cleanup();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| status.wait_for_cleanups(60 * SECOND));
+            std::thread::yield_now();
+            status.end_cleanup();
+            assert!(waiting.join().unwrap());
+        });
+    }
 }
