@@ -86,8 +86,8 @@ const MAX_SPARE_BATCHES: usize = 4;
 /// classes promise for writes that are acknowledged early.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Requests of a batch from which on processor time bounds the writes, more than the disk.
-const MANY_CLIENTS: usize = 8;
+/// Urgent requests of a batch from which on the time of the cores bounds the writes, more than the disk.
+const LARGE_BATCH: usize = 8;
 
 impl WriteQueue {
     /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
@@ -438,11 +438,10 @@ impl Queue {
 
     /// Returns the number of urgent requests that the next batch waits for.
     ///
-    /// Of a few clients, half as many as the last batch answered: halves take turns, and one is carried out while the
-    /// other is synced. Many keep the cores busy in any case, so batches do not shrink: each sync takes time of a core,
-    /// too.
+    /// Half as many as a small batch answered: halves take turns, and one is carried out while the other is synced. As many
+    /// as a large one did: the cores are busy in any case, and each sync takes time of a core, too.
     fn expected(&self) -> usize {
-        match self.has_many_clients() {
+        match self.was_large() {
             true => self.answered,
             false => self.answered.div_ceil(2),
         }
@@ -451,14 +450,14 @@ impl Queue {
     /// Returns the longest time to wait for them, by the time that a sync takes. Bounded, since the clients that were
     /// answered need not write again, and the next request may be a lone one.
     fn patience(&self, sync: Duration) -> Duration {
-        match self.has_many_clients() {
+        match self.was_large() {
             true => sync.saturating_mul(2),
             false => sync / 2,
         }
     }
 
-    fn has_many_clients(&self) -> bool {
-        self.answered >= MANY_CLIENTS
+    fn was_large(&self) -> bool {
+        self.answered >= LARGE_BATCH
     }
 
     fn is_late(&self) -> bool {
