@@ -286,6 +286,32 @@ fn set_acl_moves_its_own_version_and_nothing_else() {
 }
 
 #[test]
+fn a_read_of_a_list_waits_for_the_log_to_have_it() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    store.make(me, "/a", everybody(ALL));
+    store.make(me, "/b", everybody(ALL));
+    store
+        .submit(me, set_acl("/a", everybody(READ), None))
+        .unwrap();
+    let get = Request::GetAcl { path: path("/a") };
+    assert_eq!(store.core.shown_by(&get), store.core.last_zxid());
+}
+
+#[test]
+fn a_list_that_gives_all_to_everybody_takes_no_room() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    store.create(me, "/a", Persistent).unwrap();
+    let before = store.core.bytes();
+    for (acl, is_kept) in [(everybody(READ | ADMIN), true), (everybody(ALL), false)] {
+        store.submit(me, set_acl("/a", acl, None)).unwrap();
+        assert_eq!(store.core.bytes() > before, is_kept);
+    }
+    assert_eq!(store.core.bytes(), before);
+}
+
+#[test]
 fn auth_stands_for_what_the_creator_has_proved() {
     let mut store = Harness::new();
     let me = store.session();

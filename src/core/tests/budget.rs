@@ -78,6 +78,26 @@ fn watches_that_come_back_with_their_client_count_too() {
 }
 
 #[test]
+fn watches_that_come_back_count_each_with_its_record() {
+    let mut store = small();
+    let me = store.remote();
+    let asked = SetWatches {
+        exist: (0..LIMIT / 200)
+            .map(|number| path(&format!("/{number}")))
+            .collect(),
+        ..SetWatches::default()
+    };
+    let before = store.core.bytes();
+    let (now, effects) = (store.now, &mut store.effects);
+    let refused = store.core.set_watches(me, &asked, now, effects);
+    assert!(
+        matches!(refused, Err(Error::LimitReached { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(store.core.bytes(), before, "none is left behind");
+}
+
+#[test]
 fn no_session_takes_what_others_need() {
     let hogs: [fn(usize) -> Request; 3] = [
         |number| exists(&long(number)),
@@ -157,6 +177,25 @@ fn identities_are_refused_where_there_is_no_room() {
         proofs.any(|proof| store.core.add_identity(*me, proof).is_err())
     });
     assert!(refused, "{} bytes are kept", store.core.bytes());
+}
+
+/// A connection's address takes little, and the sessions of this process are its own affair.
+#[test]
+fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {
+    let mut store = small();
+    let own = store.session();
+    let proof = |user: usize| {
+        let secret = format!("{}{user}:x", "u".repeat(3_500));
+        Identity::digest(secret.as_bytes())
+    };
+    let full = (0..90).find_map(|_| {
+        let me = store.remote();
+        let refused = (0..4).any(|user| store.core.add_identity(me, proof(user)).is_err());
+        refused.then_some(me)
+    });
+    let address = Identity::ip(std::net::IpAddr::from([127, 0, 0, 1]));
+    store.core.add_identity(full.unwrap(), address).unwrap();
+    store.core.add_identity(own, proof(0)).unwrap();
 }
 
 /// Does something at random as one of the sessions, or to it.

@@ -73,6 +73,26 @@ fn the_super_user_is_asked_for_no_right() {
 }
 
 #[test]
+fn the_super_user_can_be_replaced() {
+    let mut store = Harness::new();
+    let (former, later) = (store.session(), store.session());
+    store.make(former, "/a", everybody(0));
+    assert_eq!(store.core.superuser(), None);
+    for (session, secret) in [(former, "super:former"), (later, "super:later")] {
+        let digest = Identity::digest(secret.as_bytes());
+        store.core.set_superuser(Some(digest.clone()));
+        assert_eq!(store.core.superuser(), Some(&digest));
+        assert_eq!(store.set(session, "/a", None), Err(denied("/a")));
+        store.prove(session, secret);
+        store.set(session, "/a", None).unwrap();
+    }
+    store.set(former, "/a", None).unwrap();
+    let late = store.session();
+    store.prove(late, "super:former");
+    assert_eq!(store.set(late, "/a", None), Err(denied("/a")));
+}
+
+#[test]
 fn a_wrong_proof_ends_the_session() {
     let mut store = Harness::new();
     let me = store.session();
