@@ -1,6 +1,7 @@
 //! Tests of the core. Each drives it directly, and owns its time.
 
 mod acl;
+mod auditing;
 mod budget;
 mod ending;
 mod identities;
