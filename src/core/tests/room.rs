@@ -197,6 +197,121 @@ fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
     assert_eq!(refused.unwrap_err(), failed);
 }
 
+/// A session of another process in a store whose last quarter has begun, with a znode of its own and one that lasts.
+fn last_quarter() -> (Harness, SessionRef) {
+    let mut options = options();
+    options.limits.bytes = 10 * LIMIT;
+    let mut store = Harness::with(options);
+    let (program, me) = (store.session(), store.remote());
+    store.create(me, "/own", Ephemeral).unwrap();
+    store.create(me, "/lasting", Persistent).unwrap();
+    let filling = Request::Create(of_size("/big", 8 * LIMIT));
+    store.submit(program, filling).unwrap();
+    (store, me)
+}
+
+const LASTING: &str = "bytes in znodes that outlive their session";
+
+/// What has no room: the index of the operation, if it is a multi, and the limit.
+fn refusal(refused: Result<CoreReply>) -> Option<(Option<usize>, &'static str)> {
+    match refused {
+        Ok(_) => None,
+        Err(Error::LimitReached { what, .. }) => Some((None, what)),
+        Err(Error::MultiFailed { index, source }) => match *source {
+            Error::LimitReached { what, .. } => Some((Some(index), what)),
+            other => panic!("{other}"),
+        },
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn in_the_last_quarter_only_what_ends_with_its_session_grows() {
+    let (mut store, me) = last_quarter();
+    assert_eq!(refusal(store.submit(me, set("/own", 1_000))), None);
+    let refused = refusal(store.submit(me, set("/lasting", 1_000)));
+    assert_eq!(refused, Some((None, LASTING)));
+}
+
+#[test]
+fn a_write_is_judged_by_what_it_adds() {
+    let (mut store, me) = small();
+    store
+        .submit(me, Request::Create(of_size("/a", 4_000)))
+        .unwrap();
+    let room = LIMIT - store.core.bytes();
+    assert!(room < 8_000);
+    store.submit(me, set("/a", 4_000 + room)).unwrap();
+    store.submit(me, set("/a", 4_000)).unwrap();
+    let more = store.submit(me, set("/a", 4_001 + room));
+    assert_eq!(more.unwrap_err(), full());
+}
+
+#[test]
+fn in_the_last_quarter_a_multi_is_judged_by_what_outlives_its_session() {
+    let create = |at: &str, mode| Request::Create(super::create(at, mode));
+    let of_mine = || create("/mine", Ephemeral);
+    let check = || Op::Check {
+        path: path("/own"),
+        version: None,
+    };
+    let cases = [
+        (vec![op(of_mine())], None),
+        (vec![op(set("/own", 1_000))], None),
+        (vec![op(create("/p", Persistent))], Some(0)),
+        (vec![op(create("/p", Persistent)), op(of_mine())], Some(1)),
+        (
+            vec![
+                op(of_mine()),
+                op(create("/p", Persistent)),
+                op(create("/long-name-of-another", Persistent)),
+                op(delete("/own")),
+            ],
+            Some(2),
+        ),
+        (vec![check(), op(set("/lasting", 1_000))], Some(1)),
+        (
+            vec![check(), op(set("/lasting", 1_000)), op(delete("/own"))],
+            Some(1),
+        ),
+    ];
+    for (number, (ops, index)) in cases.into_iter().enumerate() {
+        let (mut store, me) = last_quarter();
+        let refused = refusal(store.submit(me, Request::Multi(ops)));
+        let expected = index.map(|index| (Some(index), LASTING));
+        assert_eq!(refused, expected, "case {number}");
+    }
+}
+
+#[test]
+fn a_multi_may_add_the_last_znodes() {
+    for (number, is_refused) in [(2, false), (3, true)] {
+        let mut store = Harness::new();
+        let me = store.session();
+        store.core.options.limits.znodes = store.core.tree.nodes.len() + 2;
+        let create = |number| op(Request::Create(of_size(&format!("/{number}"), 0)));
+        let multi = Request::Multi((0..number).map(create).collect());
+        let refused = refusal(store.submit(me, multi));
+        assert_eq!(refused.is_some(), is_refused, "{number}");
+    }
+}
+
+/// As after a start with lower limits.
+#[test]
+fn a_multi_that_adds_nothing_is_carried_out_beyond_the_limits() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    store.core.options.limits.znodes = 2;
+    store.core.options.limits.bytes = 100;
+    let create = op(Request::Create(of_size("/a", 0)));
+    let replace = Request::Multi(vec![op(delete("/a")), create]);
+    store.submit(me, replace).unwrap();
+    store
+        .submit(me, Request::Multi(vec![op(set("/a", 0))]))
+        .unwrap();
+}
+
 #[test]
 fn kept_content_comes_back_without_room_for_it() {
     let mut store = Harness::new();
