@@ -179,6 +179,106 @@ fn identities_are_refused_where_there_is_no_room() {
     assert!(refused, "{} bytes are kept", store.core.bytes());
 }
 
+#[test]
+fn sessions_are_admitted_up_to_their_part_of_the_limit() {
+    let mut options = options();
+    options.limits.bytes = LIMIT;
+    options.limits.sessions = usize::MAX;
+    let mut store = Harness::with(options);
+    let now = store.now;
+    let mut open = |number: usize, is_local| {
+        let id = SessionId(number as i64);
+        let opened = store.core.open_session(id, [7; 16], None, is_local, now);
+        opened.map(|_| ())
+    };
+    let admitted = LIMIT / 16 / SESSION_BYTES;
+    for number in 1..=admitted {
+        open(number, false).unwrap();
+    }
+    let limit = Error::LimitReached {
+        what: "bytes of sessions",
+        limit: LIMIT / 16,
+    };
+    assert_eq!(open(admitted + 1, false), Err(limit));
+    open(admitted + 1, true).unwrap();
+}
+
+/// Two sessions watch znodes that one multi creates: the one twenty, the other a single one.
+struct Audience {
+    store: Harness,
+    many: SessionRef,
+    one: SessionRef,
+    writer: SessionRef,
+}
+
+impl Audience {
+    fn new() -> Self {
+        let mut store = Harness::new();
+        let (many, one, writer) = (store.remote(), store.remote(), store.remote());
+        let mut audience = Self {
+            store,
+            many,
+            one,
+            writer,
+        };
+        audience.watch();
+        audience
+    }
+
+    fn watch(&mut self) {
+        for number in 0..20 {
+            self.store.watch(self.many, exists(&format!("/{number}")));
+        }
+        self.store.watch(self.one, exists("/19"));
+    }
+
+    /// Creates the znodes, or deletes them again. Returns the number of events, and the sessions that are cut off.
+    fn change(&mut self, of: impl Fn(String) -> Op) -> (usize, Vec<u32>) {
+        let effects = &mut self.store.effects;
+        effects.fired.clear();
+        effects.overflowed.clear();
+        let multi = (0..20).map(|number| of(format!("/{number}")));
+        let multi = Request::Multi(multi.collect());
+        self.store.submit(self.writer, multi).unwrap();
+        let effects = &self.store.effects;
+        (effects.fired.len(), effects.overflowed.clone())
+    }
+
+    fn create(&mut self) -> (usize, Vec<u32>) {
+        self.change(|at| Op::Create(create(&at, Persistent)))
+    }
+}
+
+#[test]
+fn events_within_the_limits_are_all_counted() {
+    assert_eq!(Audience::new().create(), (21, vec![]));
+}
+
+#[test]
+fn a_session_is_cut_off_at_its_own_limit_of_events_and_counts_anew_for_the_next_transaction() {
+    let mut audience = Audience::new();
+    audience.store.core.limit_answers(audience.many, 1_000);
+    let (fired, cut) = audience.create();
+    assert!((2..20).contains(&fired), "{fired}");
+    assert_eq!(cut, [audience.many.slot]);
+    audience.change(|at| Op::Delete {
+        path: path(&at),
+        version: None,
+    });
+    audience.store.core.limit_answers(audience.many, usize::MAX);
+    audience.watch();
+    assert_eq!(audience.create(), (21, vec![]));
+}
+
+#[test]
+fn over_the_limit_of_all_events_the_session_with_most_is_cut_off() {
+    let mut audience = Audience::new();
+    audience.store.core.limit_events(1_000);
+    let (fired, cut) = audience.create();
+    assert!((2..20).contains(&fired), "{fired}");
+    assert_eq!(cut, [audience.many.slot]);
+}
+
 /// A connection's address takes little, and the sessions of this process are its own affair.
 #[test]
 fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {

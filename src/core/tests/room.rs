@@ -229,8 +229,12 @@ fn refusal(refused: Result<CoreReply>) -> Option<(Option<usize>, &'static str)> 
 fn in_the_last_quarter_only_what_ends_with_its_session_grows() {
     let (mut store, me) = last_quarter();
     assert_eq!(refusal(store.submit(me, set("/own", 1_000))), None);
-    let refused = refusal(store.submit(me, set("/lasting", 1_000)));
-    assert_eq!(refused, Some((None, LASTING)));
+    let refused = store.submit(me, set("/lasting", 1_000));
+    let limit = Error::LimitReached {
+        what: LASTING,
+        limit: 10 * LIMIT * 3 / 4,
+    };
+    assert_eq!(refused.unwrap_err(), limit);
 }
 
 #[test]
