@@ -39,3 +39,40 @@ pub(crate) struct Ended {
     pub(crate) slot: u32,
     pub(crate) end: End,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::ZnodePath;
+    use crate::watch::{EventKind, News, WatchedEvent};
+
+    #[test]
+    fn effects_are_empty_without_any_of_their_kinds() {
+        let (watch, id, end, slot) = (WatchKey::from_u64(1), SessionId(1), End::Closed, 1);
+        let event = WatchedEvent {
+            kind: EventKind::NodeDeleted,
+            path: ZnodePath::root(),
+            zxid: None,
+            predecessor_gone: None,
+        };
+        let fired = || Fired {
+            watch,
+            slot,
+            news: News::Event(event.clone()),
+            waiter: None,
+            is_last: true,
+        };
+        assert!(Effects::default().is_empty());
+        for kind in 0..5 {
+            let mut effects = Effects::default();
+            match kind {
+                0 => effects.fired.push(fired()),
+                1 => effects.ended.push(Ended { id, slot, end }),
+                2 => effects.dropped.push((watch, id, end)),
+                3 => effects.asked.push(slot),
+                _ => effects.overflowed.push(slot),
+            }
+            assert!(!effects.is_empty(), "{effects:?}");
+        }
+    }
+}

@@ -220,4 +220,42 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn all_stalls_together_postpone_by_no_more_than_the_timeout() {
+        let mut grace = Grace::default();
+        let verdicts = [
+            (12, 6, Verdict::Postpone { until: at(18) }),
+            (18, 12, Verdict::Postpone { until: at(22) }),
+            (22, 18, Verdict::Expire),
+        ];
+        for (second, stalled, expected) in verdicts {
+            let stalled = stalled * SECOND;
+            let facts = later(second, Overdue { stalled, ..left() });
+            let (verdict, after) = grace.decide(facts);
+            assert_eq!(verdict, expected, "at {second} s");
+            grace = after;
+        }
+    }
+
+    #[test]
+    fn a_probe_is_remembered_until_a_sign_of_life() {
+        assert!(!Grace::default().is_probed());
+        let (verdict, grace) = Grace::default().decide(attached());
+        assert!(matches!(verdict, Verdict::Probe { .. }), "{verdict:?}");
+        assert!(grace.is_probed());
+        assert!(!Grace::renewed(SECOND).is_probed());
+    }
+
+    #[test]
+    fn a_probe_takes_what_the_stalls_have_left() {
+        let facts = Overdue {
+            now: at(20),
+            stalled: 3 * SECOND,
+            ..attached()
+        };
+        let (verdict, grace) = Grace::default().decide(facts);
+        assert_eq!(verdict, Verdict::Probe { until: at(27) });
+        assert_eq!(grace.granted, TIMEOUT);
+    }
 }
