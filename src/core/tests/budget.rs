@@ -279,6 +279,26 @@ fn over_the_limit_of_all_events_the_session_with_most_is_cut_off() {
     assert_eq!(cut, [audience.many.slot]);
 }
 
+#[test]
+fn events_are_counted_to_the_byte() {
+    let mut probe = Audience::new();
+    probe.create();
+    let slot = probe.many.slot;
+    let own = probe.store.core.sessions.get(slot).pending_events.bytes;
+    for (limit, is_cut) in [(own, false), (own - 1, true)] {
+        let mut audience = Audience::new();
+        audience.store.core.limit_answers(audience.many, limit);
+        assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
+    }
+    // The last event is that of the other session. With twice as much the sum is within the limit, and the one session
+    // has more than its part.
+    for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
+        let mut audience = Audience::new();
+        audience.store.core.limit_events(limit);
+        assert_eq!(!audience.create().1.is_empty(), is_cut, "of all, {limit}");
+    }
+}
+
 /// A connection's address takes little, and the sessions of this process are its own affair.
 #[test]
 fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {
