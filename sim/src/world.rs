@@ -55,7 +55,7 @@ const OPERATIONS: [&str; 10] = [
 
 /// The faults and the ways of recovery that runs must have seen, all together.
 #[cfg(test)]
-const EXPECTED: [&str; 54] = [
+const EXPECTED: [&str; 55] = [
     "backups",
     "batches of locks",
     "budget: requests refused",
