@@ -1,4 +1,4 @@
-//! What a session's status says, and whom it wakes.
+//! A session's status: its answers, and the tasks that it wakes.
 
 use std::pin::pin;
 use std::sync::Arc;

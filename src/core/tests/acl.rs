@@ -290,7 +290,6 @@ fn a_read_of_a_list_waits_for_the_log_to_have_it() {
     let mut store = Harness::new();
     let me = store.remote();
     store.make(me, "/a", everybody(ALL));
-    store.make(me, "/b", everybody(ALL));
     store
         .submit(me, set_acl("/a", everybody(READ), None))
         .unwrap();

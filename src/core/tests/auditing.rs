@@ -2,14 +2,8 @@
 
 use super::super::audit::{Change, ChangeKind};
 use super::acl::{ADMIN, everybody, set_acl};
+use super::room::delete;
 use super::*;
-
-fn delete(at: &str) -> Request {
-    Request::Delete {
-        path: path(at),
-        version: None,
-    }
-}
 
 fn deleted(at: &str, owner: Option<SessionRef>) -> Change {
     Change {

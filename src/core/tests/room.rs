@@ -53,7 +53,7 @@ fn op(of: Request) -> Op {
     }
 }
 
-fn delete(at: &str) -> Request {
+pub(super) fn delete(at: &str) -> Request {
     Request::Delete {
         path: path(at),
         version: None,
@@ -212,7 +212,7 @@ fn last_quarter() -> (Harness, SessionRef) {
 
 const LASTING: &str = "bytes in znodes that outlive their session";
 
-/// What has no room: the index of the operation, if it is a multi, and the limit.
+/// Returns the limit that refused a request, and the index of the operation to blame if it is a multi.
 fn refusal(refused: Result<CoreReply>) -> Option<(Option<usize>, &'static str)> {
     match refused {
         Ok(_) => None,
