@@ -173,12 +173,34 @@ impl Both {
         let store = store();
         let server = serve(&store, "*").await;
         let zookeeper = ZooKeeper::start();
-        Self {
+        let both = Self {
             here: Scene::at(server.local_addr().unwrap()).await,
             there: Scene::at(zookeeper.address()).await,
             server,
             zookeeper,
-        }
+        };
+        both.count_all_answers().await;
+        both
+    }
+
+    /// Waits until both have counted every answer that they have sent: ZooKeeper counts an answer as sent, and its
+    /// request as no longer queued, shortly after the client may have it.
+    async fn count_all_answers(&self) {
+        let all_are_counted = |text: &str| {
+            let sessions = text.lines().filter(|line| line.contains("sid="));
+            sessions
+                .map(counts)
+                .all(|[queued, received, sent]| queued == 0 && received == sent)
+        };
+        within_reason(async {
+            loop {
+                let (ours, theirs) = self.ask("cons").await;
+                if all_are_counted(&ours) && all_are_counted(&theirs) {
+                    return;
+                }
+            }
+        })
+        .await;
     }
 
     /// Asks both, until neither counts the connection of an earlier word any more: a server may list it for a little
@@ -200,6 +222,16 @@ impl Both {
 
 /// Number of connections in a scene: those of its sessions, and that of the word itself.
 const CONNECTIONS: usize = 3;
+
+/// What a line of cons counts: requests that are queued, packets that were received, and packets that were sent.
+fn counts(line: &str) -> [u64; 3] {
+    let (_, fields) = line.split_once('(').unwrap();
+    let fields: BTreeMap<_, _> = fields
+        .split(',')
+        .filter_map(|field| field.split_once('='))
+        .collect();
+    ["queued", "recved", "sent"].map(|name| fields[name].parse().unwrap())
+}
 
 /// The number of connections that a word's answer tells, or lists.
 fn counted(text: &str) -> Option<usize> {
@@ -423,13 +455,8 @@ async fn crst_and_srst_reset_the_statistics_that_zookeeper_resets() {
         let session = scene.one.current_session();
         session.exists(&path("/scene")).await.unwrap();
     }
-    // ZooKeeper counts a request as queued until shortly after it has answered it.
-    let (ours, theirs) = loop {
-        let (ours, theirs) = both.ask("cons").await;
-        if !theirs.contains("queued=1") {
-            break (ours, theirs);
-        }
-    };
+    both.count_all_answers().await;
+    let (ours, theirs) = both.ask("cons").await;
     assert_eq!(with_sessions(&ours), with_sessions(&theirs));
 }
 
