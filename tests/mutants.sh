@@ -1,11 +1,11 @@
 #!/bin/bash
 # Puts one fault at a time into a copy of the code, and shows that the test meant for it fails.
 #
-#   tests/mutants.sh                        all of tests/mutants
-#   tests/mutants.sh NAME…                  these only
-#   tests/mutants.sh --simulation [NAME…]   shows which check of the simulation finds each, and at which seed (600 seeds
-#                                           at most, or LOCKKEEPER_SEEDS); not all break what is simulated
-#   tests/mutants.sh --check                shows only that each fits the code, as tests/run does
+#   tests/mutants.sh           all of tests/mutants
+#   tests/mutants.sh NAME…     these only
+#   tests/mutants.sh --check   shows only that each fits the code, as tests/run does
+#
+# tests/schemata.py puts them through the simulation, all in one build.
 #
 # A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
 # store's own unit tests; `locks`: those of the recipes; `commands`: those of the command; `lockkeeper`: its own unit
@@ -32,11 +32,6 @@ if [ "${1:-}" = --check ]; then
     exit $((stale > 0))
 fi
 
-is_simulated=
-if [ "${1:-}" = --simulation ]; then
-    is_simulated=yes
-    shift
-fi
 mutants=("$@")
 if [ $# -eq 0 ]; then
     for patch in tests/mutants/*.patch; do mutants+=("$(basename "$patch" .patch)"); done
@@ -68,46 +63,10 @@ run_tests() {
         timeout $longest "$executable" $filters) >"$root/target/mutants/log" 2>&1
 }
 
-# Runs the simulation of the copy as it is. Prints the check that fails first and its seed, or nothing.
-simulate() {
-    local status=0 log=$root/target/mutants/log
-    timeout 600 "$CARGO_TARGET_DIR/debug/lockkeeper-sim" --seeds "${LOCKKEEPER_SEEDS:-600}" --first-failure >"$log" 2>&1 ||
-        status=$?
-    if [ $status -eq 124 ]; then
-        echo "it hangs"
-    else
-        sed -n 's/^seed \([0-9]*\): \([a-z ]*\):.*/\2, seed \1/p' "$log" | head -n 1
-    fi
-}
-
-# Puts each mutant through the simulation.
-simulate_all() {
-    local mutant found count=0
-    # Optimized a little: it runs hundreds of seeds.
-    export CARGO_TARGET_DIR=$root/target/mutants/simulation CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_INCREMENTAL=1
-    for mutant in "${mutants[@]}"; do
-        (cd "$code" && git apply "$root/tests/mutants/$mutant.patch")
-        if (cd "$code" && cargo build -q -p lockkeeper-sim) 2>"$root/target/mutants/log"; then
-            found=$(simulate)
-        else
-            found="it does not compile there"
-        fi
-        (cd "$code" && git apply -R "$root/tests/mutants/$mutant.patch")
-        [ -z "$found" ] || count=$((count + 1))
-        printf '%-44s %s\n' "$mutant" "${found:--}"
-    done
-    echo "$count of ${#mutants[@]} mutants found"
-}
-
 rm -rf "$code"
 mkdir -p "$code"
 # With the time of now: cargo would take what the last mutant left built for up to date.
 git ls-files -z | xargs -0 cp --parents -t "$code"
-
-if [ -n "$is_simulated" ]; then
-    simulate_all
-    exit
-fi
 
 survivors=0
 for mutant in "${mutants[@]}"; do

@@ -5,6 +5,7 @@ mod auditing;
 mod budget;
 mod ending;
 mod identities;
+mod introspection;
 mod nodes;
 mod numbers;
 mod queueing;

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""Builds many mutants at once, and shows which check notices each.
+
+    tests/schemata.py simulation [NAME…]   the faults of tests/mutants, by the simulation: which check finds each first, and
+                                           at which seed (300 seeds at most, or --seeds N)
+    tests/schemata.py core|lease|queue     the changes that cargo-mutants makes in a part of the code, by that part's tests
+                                           (--shard 3/40: the third of forty parts of them; --re TEXT: these only;
+                                           --again FILE: those that were missed in a run before, by its output)
+
+A build for each mutant takes longer than the tests do. So all of them are woven into one copy of the code (mutant schemata:
+R. Untch, J. Offutt, M. Harrold, 1993): a function that some mutants change has the body of each beside its own, and
+LOCKKEEPER_MUTANT says which one runs. Left out, and counted, are mutants that change more than the bodies of functions,
+those of functions that can't have several bodies, and those that do not compile.
+
+core    src/core, by its own unit tests, and those of the store's other modules but for the longest
+lease   src/backend/status.rs and lease.rs, by the unit tests of these
+queue   recipes/src/queue, by the tests of the mutex, the read-write lock and the semaphore, without a ZooKeeper
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+CARGO_MUTANTS = "27.1.0"
+
+# Unit tests of the store that take some seconds each: they are of the log, under many writes and crashes.
+LONG = [word for name in ["filling::", "large::", "crashes::", "recovery::bytes::"] for word in ("--skip", name)]
+
+# Which mutant runs: none without the variable. Beside the code of the store, whose crate all others use.
+SWITCH = """
+/// The mutant that runs.
+#[doc(hidden)]
+pub mod schemata {
+    /// Returns its number, or 0.
+    #[must_use]
+    pub fn active() -> u32 {
+        static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+        *ACTIVE.get_or_init(|| std::env::var("LOCKKEEPER_MUTANT").map_or(0, |number| number.parse().unwrap()))
+    }
+}
+"""
+
+# The tests without the feature `simulation` need these of the store and the recipes.
+FEATURES = ["--no-default-features", "--features", "client,file,server,test-util"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """Text that a mutant puts in the place of `start..end` of a file."""
+
+    file: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclasses.dataclass
+class Mutant:
+    name: str
+    edits: list
+
+    def is_simulated(self):
+        """Whether it is in a package that the simulation has."""
+        return any(edit.file.startswith(("src/", "recipes/src/")) for edit in self.edits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function whose body, braces included, is `start..end` of its file."""
+
+    start: int
+    end: int
+    # Why it can't have several bodies, or nothing.
+    obstacle: str
+
+
+# Comments, strings and characters, in which a brace or `fn` means nothing.
+OPAQUE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{\w+\}|\\x\w\w|[^'\\])'""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def masked(source):
+    """The source, as long as before, without comments and literals."""
+    return OPAQUE.sub(lambda opaque: re.sub(r"[^\n]", " ", opaque[0]), source)
+
+
+def closing(code, start):
+    """The position behind the brace that closes the one at `start`."""
+    depth = 0
+    for brace in re.compile(r"[{}]").finditer(code, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.end()
+    raise ValueError("a brace is not closed")
+
+
+def functions(source):
+    """The outermost functions of a file, in their order."""
+    code = masked(source)
+    found, end = [], 0
+    for head in re.finditer(r"\bfn\s+\w+", code):
+        if head.start() < end:
+            continue
+        depth = 0
+        for mark in re.compile(r"[()\[\]{;]").finditer(code, head.end()):
+            if mark[0] in "([":
+                depth += 1
+            elif mark[0] in ")]":
+                depth -= 1
+            elif depth == 0:
+                break
+        if mark[0] == ";":
+            continue
+        end = closing(code, mark.start())
+        obstacle = ""
+        if re.search(r"\bconst\s+(unsafe\s+)?$", code[: head.start()]):
+            obstacle = "is in a const fn"
+        elif re.search(r"->\s*impl\b", code[head.start() : mark.start()]):
+            obstacle = "is in a function that returns a type without a name"
+        found.append(Function(mark.start(), end, obstacle))
+    return found
+
+
+def line_starts(source):
+    return [0] + [match.end() for match in re.finditer("\n", source)]
+
+
+def trimmed(source, edit):
+    """The edit without what it leaves as it is, at either end."""
+    old, new = source[edit.start : edit.end], edit.text
+    ahead = len(os.path.commonprefix([old, new]))
+    behind = len(os.path.commonprefix([old[ahead:][::-1], new[ahead:][::-1]]))
+    return Edit(edit.file, edit.start + ahead, edit.end - behind, new[ahead : len(new) - behind])
+
+
+def edits_of_patch(root, patch):
+    """What a patch changes. Its hunks must fit the code to the letter."""
+    edits = []
+    for part in re.split(r"^diff --git .*\n", patch, flags=re.MULTILINE)[1:]:
+        file = re.search(r"^\+\+\+ b/(\S+)", part, re.MULTILINE)[1]
+        source = (root / file).read_text()
+        lines = source.splitlines(keepends=True)
+        starts = line_starts(source)
+        for head, body in re.findall(r"^@@ (.*?) @@.*\n((?:[ +\\-].*\n?|\n)*)", part, re.MULTILINE):
+            hunk = [line for line in body.splitlines(keepends=True) if not line.startswith("\\")]
+            old = [line[1:] or "\n" for line in hunk if not line.startswith("+")]
+            # As `git apply` does: the place where the lines are that is nearest to the one that is stated.
+            stated = int(re.match(r"-(\d+)", head)[1]) - 1
+            places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
+            at = min(places, key=lambda place: abs(place - stated))
+            start, text = at, None
+            for line in hunk + [" "]:
+                if line.startswith(" ") or line == "\n":
+                    if text is not None:
+                        edits.append(trimmed(source, Edit(file, starts[start], starts[at], text)))
+                    at, text = at + 1, None
+                    continue
+                if text is None:
+                    start, text = at, ""
+                if line.startswith("+"):
+                    text += line[1:]
+                else:
+                    at += 1
+    return edits
+
+
+class Copy:
+    """A copy of the code with all mutants in it."""
+
+    def __init__(self, name, mutants):
+        self.root = TARGET / "schemata" / name
+        self.mutants = {number: mutant for number, mutant in enumerate(mutants, 1)}
+        # Mutants that are not woven in, with the reason.
+        self.left_out = {}
+        self.arms = {}
+
+    def leave_out(self, number, reason):
+        self.left_out[self.mutants.pop(number).name] = reason
+
+    def functions_to_change(self):
+        """The functions of each file that mutants change, with the edits of each mutant."""
+        found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
+        known = {}
+        for number, mutant in list(self.mutants.items()):
+            places = []
+            for edit in mutant.edits:
+                if edit.file not in known:
+                    known[edit.file] = functions((ROOT / edit.file).read_text())
+                inside = [f for f in known[edit.file] if f.start < edit.start and edit.end < f.end]
+                places += [(edit, function) for function in inside]
+            if len(places) < len(mutant.edits):
+                self.leave_out(number, "changes more than the bodies of functions")
+            elif obstacle := "".join(function.obstacle for _, function in places[:1]):
+                self.leave_out(number, obstacle)
+            else:
+                for edit, function in places:
+                    found[edit.file][function][number].append(edit)
+        return found
+
+    def write(self):
+        """Writes the copy."""
+        files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+        changes = self.functions_to_change()
+        for file in files:
+            if not (ROOT / file).is_file():
+                continue
+            place = self.root / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if file in changes:
+                text = self.woven(file, changes[file])
+            elif file == "src/lib.rs":
+                text = (ROOT / file).read_text() + SWITCH
+            else:
+                # With its time: what did not change is not built again.
+                shutil.copy2(ROOT / file, place)
+                continue
+            if not place.exists() or place.read_text() != text:
+                place.write_text(text)
+
+    def woven(self, file, changed):
+        """The text of a file with the bodies of its mutants, and notes the lines of each."""
+        source = (ROOT / file).read_text()
+        crate = "crate" if file.startswith("src/") else "lockkeeper_store"
+        self.arms[file] = []
+        text, end = "", 0
+        for function, mutants in sorted(changed.items(), key=lambda item: item[0].start):
+            text += source[end : function.start] + f"{{ match {crate}::schemata::active() {{\n"
+            for number, edits in mutants.items():
+                first = text.count("\n") + 1
+                text += f"{number} => {changed_body(source, function, edits)}\n"
+                self.arms[file].append((first, text.count("\n"), [number]))
+            first = text.count("\n") + 1
+            text += f"_ => {source[function.start : function.end]}\n}} }}"
+            self.arms[file].append((first, text.count("\n"), list(mutants)))
+            end = function.end
+        text += source[end:]
+        return text + (SWITCH if file == "src/lib.rs" else "")
+
+    def build(self, *command):
+        """Builds with the arguments `command`, leaves out what does not compile, and returns the path of each program by
+        its name."""
+        environment = dict(
+            os.environ,
+            CARGO_TARGET_DIR=str(TARGET / "schemata/build"),
+            CARGO_PROFILE_DEV_DEBUG="0",
+            CARGO_PROFILE_TEST_DEBUG="0",
+            CARGO_PROFILE_RELEASE_DEBUG="0",
+            CARGO_PROFILE_RELEASE_LTO="off",
+            RUSTFLAGS="--cap-lints=warn",
+        )
+        cargo = ["cargo", *command, "-q", "--message-format=json"]
+        while True:
+            self.write()
+            run = subprocess.run(cargo, cwd=self.root, env=environment, stdout=subprocess.PIPE, text=True)
+            messages = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+            if run.returncode == 0:
+                programs = [message for message in messages if message.get("executable")]
+                return {program["target"]["name"]: program["executable"] for program in programs}
+            refused = {number for message in messages for number in self.refused(message.get("message") or {})}
+            if not refused:
+                sys.exit("the copy does not compile, whichever mutants it has")
+            for number in refused:
+                self.leave_out(number, "does not compile")
+
+    def refused(self, message):
+        """The mutants in whose lines the compiler has found this error."""
+        if message.get("level") != "error":
+            return []
+        spans = [span for span in message["spans"] if span["is_primary"]]
+        return [number for span in spans for number in self.at(span["file_name"], span["line_start"])]
+
+    def at(self, file, line):
+        """The mutants to which a line of the copy belongs: all of a function, if it is its own."""
+        arms = self.arms.get(file, [])
+        return next((numbers for first, last, numbers in arms if first <= line <= last), [])
+
+
+def changed_body(source, function, edits):
+    """The body of a function with these edits."""
+    text, end = "", function.start
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        text += source[end : edit.start] + edit.text
+        end = edit.end
+    return text + source[end : function.end]
+
+
+def patches(names):
+    """The mutants of tests/mutants."""
+    paths = [ROOT / f"tests/mutants/{name}.patch" for name in names] or sorted((ROOT / "tests/mutants").glob("*.patch"))
+    return [Mutant(path.stem, edits_of_patch(ROOT, path.read_text())) for path in paths]
+
+
+def changes_of_tool(files, pattern):
+    """The mutants of cargo-mutants in these files."""
+    tools = TARGET / "tools/bin"
+    environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
+    environment.pop("CARGO_TARGET_DIR", None)
+    if not shutil.which("cargo-mutants", path=environment["PATH"]):
+        install = ["cargo", "install", "--locked", f"cargo-mutants@{CARGO_MUTANTS}", "--root", str(TARGET / "tools")]
+        subprocess.check_call(install)
+    command = ["cargo", "mutants", "--list", "--json", *(option for file in files for option in ("--file", file))]
+    mutants = []
+    for change in json.loads(subprocess.check_output(command, cwd=ROOT, env=environment)):
+        if pattern and not re.search(pattern, change["name"]):
+            continue
+        starts = line_starts((ROOT / change["file"]).read_text())
+        start, end = (starts[at["line"] - 1] + at["column"] - 1 for at in (change["span"]["start"], change["span"]["end"]))
+        mutants.append(Mutant(change["name"], [Edit(change["file"], start, end, change["replacement"])]))
+    return mutants
+
+
+@dataclasses.dataclass
+class Part:
+    """A part of the code whose mutants cargo-mutants makes."""
+
+    files: list
+    # Arguments of `cargo test` that build its tests.
+    build: list
+    # The tests, each with the program that has them: the next are run only if those before have passed.
+    tests: list
+    seconds: int = 20
+
+
+PARTS = {
+    "core": Part(
+        ["src/core.rs", "src/core/**"],
+        ["-p", "lockkeeper-store", *FEATURES, "--lib"],
+        [("lockkeeper_store", ["core::"]), ("lockkeeper_store", ["--skip", "core::", *LONG])],
+        60,
+    ),
+    "lease": Part(
+        ["src/backend/status.rs", "src/backend/lease.rs"],
+        ["-p", "lockkeeper-store", *FEATURES, "--lib"],
+        [("lockkeeper_store", ["backend::"])],
+    ),
+    "queue": Part(
+        ["recipes/src/queue.rs", "recipes/src/queue/**"],
+        ["-p", "lockkeeper", *FEATURES, "--lib", "--test", "recipes"],
+        [
+            ("lockkeeper", []),
+            ("recipes", ["mutex::", "--skip", "model"]),
+            ("recipes", ["rwlock::", "--skip", "model"]),
+            ("recipes", ["semaphore::", "cancel::", "--skip", "model"]),
+        ],
+        60,
+    ),
+}
+
+
+def passes(program, arguments, seconds, number, directory):
+    """Whether a test program passes within its time."""
+    environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), LOCKKEEPER_SECONDS="5", RUST_BACKTRACE="0")
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        return subprocess.run([program, *arguments], env=environment, cwd=directory, timeout=seconds, **quiet).returncode == 0
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def judge_part(options):
+    part = PARTS[options.what]
+    mutants = changes_of_tool(part.files, options.re)
+    if options.again:
+        missed = re.findall(r"^MISSED +(.*)", pathlib.Path(options.again).read_text(), re.MULTILINE)
+        mutants = [mutant for mutant in mutants if mutant.name in missed]
+    if options.shard:
+        which, of = map(int, options.shard.split("/"))
+        mutants = mutants[which - 1 :: of]
+    total = len(mutants)
+    copy = Copy(options.what, mutants)
+    programs = copy.build("test", "--no-run", *part.build)
+    directory = copy.root / ("recipes" if options.what == "queue" else "")
+
+    def verdict(number):
+        for program, tests in part.tests:
+            passed = passes(programs[program], tests, part.seconds, number, directory)
+            if not passed:
+                return "caught" if passed is False else "hangs"
+        return "MISSED"
+
+    if verdict(0) != "MISSED":
+        sys.exit("the tests do not pass without a mutant")
+    verdicts = run_all(copy, verdict, options.jobs)
+    counts = collections.Counter(verdicts.values())
+    reasons = collections.Counter(copy.left_out.values())
+    print(f"{total} mutants: {show(counts)}; left out: {show(reasons)}")
+    return counts["MISSED"]
+
+
+def show(counts):
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def run_all(copy, verdict, jobs):
+    """The verdict of each mutant, which is printed as it comes."""
+    verdicts = {}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        runs = {pool.submit(verdict, number): mutant.name for number, mutant in copy.mutants.items()}
+        for run in concurrent.futures.as_completed(runs):
+            verdicts[runs[run]] = run.result()
+            print(f"{run.result():34} {runs[run]}", flush=True)
+    for name, reason in copy.left_out.items():
+        print(f"{'left out':34} {name}: {reason}")
+    return verdicts
+
+
+def judge_simulation(options):
+    copy = Copy("simulation", [mutant for mutant in patches(options.names) if mutant.is_simulated()])
+    programs = copy.build("build", "--release", "-p", "lockkeeper-sim")
+    program = programs["lockkeeper-sim"]
+
+    def verdict(number):
+        environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), RUST_BACKTRACE="0")
+        command = [program, "--seeds", str(options.seeds), "--threads", "1", "--first-failure"]
+        try:
+            run = subprocess.run(command, env=environment, timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except subprocess.TimeoutExpired:
+            return "it hangs"
+        failure = re.search(r"^seed (\d+): ([a-z ]*):", run.stdout, re.MULTILINE)
+        if failure:
+            return f"{failure[2]}, seed {failure[1]}"
+        return "-" if run.returncode == 0 else f"exit status {run.returncode}"
+
+    if verdict(0) != "-":
+        sys.exit("the simulation fails without a mutant")
+    verdicts = run_all(copy, verdict, options.jobs)
+    found = sum(verdict != "-" for verdict in verdicts.values())
+    print(f"{len(verdicts)} mutants, {found} found; left out: {show(collections.Counter(copy.left_out.values()))}")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["simulation", *PARTS])
+    parser.add_argument("names", nargs="*", help="mutants of tests/mutants")
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--shard")
+    parser.add_argument("--re")
+    parser.add_argument("--again")
+    options = parser.parse_intermixed_args()
+    judge = judge_simulation if options.what == "simulation" else judge_part
+    sys.exit(1 if judge(options) else 0)
+
+
+if __name__ == "__main__":
+    main()
