@@ -149,6 +149,13 @@ mod tests {
         drop(readers);
         drop(enter(Part::Exclusive, 8).unwrap());
 
+        // As the system has for a moment where somebody lists the descriptors of this process.
+        let last = enter(Part::Exclusive, 9).unwrap();
+        let reference = last.0[0].try_clone().unwrap();
+        drop(last);
+        drop(enter(Part::Exclusive, 10).unwrap());
+        drop(reference);
+
         let permits = |count| gate.enter("s", Part::Permits(count, 3), token(1)).unwrap();
         let two = permits(2).unwrap();
         assert_eq!(permits(2).unwrap_err(), Closed::Conflict);
