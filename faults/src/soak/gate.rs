@@ -19,9 +19,19 @@ pub(super) enum Part {
     Permits(u32, u32),
 }
 
-/// A stay at a resource, which ends when it is dropped.
-#[derive(Debug)]
-pub(super) struct Stay(#[expect(dead_code, reason = "they are locked")] Vec<File>);
+/// A stay at a resource, which ends when it is dropped: locked files.
+#[derive(Debug, Default)]
+pub(super) struct Stay(Vec<File>);
+
+impl Drop for Stay {
+    /// Unlocks explicitly: the lock of a file that is just closed stays as long as anybody has a reference to the file,
+    /// which a listing of this process' descriptors (a sample of the soak makes one) has for a moment.
+    fn drop(&mut self) {
+        for file in &self.0 {
+            let _ = file.unlock();
+        }
+    }
+}
 
 /// The reason why a holder does not get in.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,18 +76,18 @@ impl Gate {
     }
 
     fn take_permits(&self, key: &str, count: u32, of: u32) -> io::Result<Result<Stay, Closed>> {
-        let mut taken = Vec::new();
+        let mut taken = Stay::default();
         for place in 0..of {
-            if taken.len() == count as usize {
+            if taken.0.len() == count as usize {
                 break;
             }
             let file = self.file(&format!("{key}-{place}"))?;
             if is_locked(file.try_lock())? {
-                taken.push(file);
+                taken.0.push(file);
             }
         }
-        match taken.len() == count as usize {
-            true => Ok(Ok(Stay(taken))),
+        match taken.0.len() == count as usize {
+            true => Ok(Ok(taken)),
             false => Ok(Err(Closed::Conflict)),
         }
     }
@@ -88,7 +98,7 @@ impl Gate {
         is_exclusive: bool,
         token: FencingToken,
     ) -> io::Result<Result<Stay, Closed>> {
-        let mut file = self.file(key)?;
+        let file = self.file(key)?;
         let tried = match is_exclusive {
             true => file.try_lock(),
             false => file.try_lock_shared(),
@@ -96,6 +106,8 @@ impl Gate {
         if !is_locked(tried)? {
             return Ok(Err(Closed::Conflict));
         }
+        let stay = Stay(vec![file]);
+        let mut file = &stay.0[0];
         let mut newest = String::new();
         file.read_to_string(&mut newest)?;
         let token = token.as_i64();
@@ -107,7 +119,7 @@ impl Gate {
             // Of one width: a shorter number would leave digits of the last one.
             file.write_all(format!("{token:020}").as_bytes())?;
         }
-        Ok(Ok(Stay(vec![file])))
+        Ok(Ok(stay))
     }
 }
 

@@ -126,9 +126,14 @@ fn enter(load: &Load, keys: &[&str], held: &Held) -> Vec<Stay> {
         Held::Read(_) => Part::Shared,
         _ => Part::Exclusive,
     };
-    let enter = |key: &&str| match load.gate.enter(key, part, held.token()) {
+    let token = held.token();
+    let enter = |key: &&str| match load.gate.enter(key, part, token) {
         Ok(Ok(stay)) => Some(stay),
         Ok(Err(closed)) => {
+            eprintln!(
+                "{}: {closed:?} at {key}, {part:?} with token {token}",
+                load.name
+            );
             let counter = match closed {
                 Closed::Conflict => &load.tally.conflicts,
                 Closed::Refused => &load.tally.refused,
