@@ -157,3 +157,18 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
         .reattach(me.id, &[7; 16], 4 * SECOND, store.now, effects);
     assert!(again.is_ok(), "the client still believes in it");
 }
+
+/// As at an opening after which no client could rely on them.
+#[test]
+fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
+    let mut store = Harness::new();
+    let (me, other) = (store.session(), store.remote());
+    store.create(other, "/a", Ephemeral).unwrap();
+    store.core.kept().clear();
+    assert_eq!(store.core.end_remote_sessions(77), 1);
+    let kept = std::mem::take(store.core.kept());
+    let ends: Vec<_> = kept.iter().map(|txn| (txn.session, txn.unix_ms)).collect();
+    assert_eq!(ends, [(other.id, 77)]);
+    assert_eq!(store.stat(me, "/a"), None);
+    assert_eq!(store.core.counts().ended.expired, 1);
+}
