@@ -223,7 +223,7 @@ impl Both {
 /// Number of connections in a scene: those of its sessions, and that of the word itself.
 const CONNECTIONS: usize = 3;
 
-/// What a line of cons counts: requests that are queued, packets that were received, and packets that were sent.
+/// Queued requests, received packets and sent packets of a connection, from its line of cons.
 fn counts(line: &str) -> [u64; 3] {
     let (_, fields) = line.split_once('(').unwrap();
     let fields: BTreeMap<_, _> = fields

@@ -1,4 +1,4 @@
-//! What operators are shown of a store.
+//! Introspection: counts and lists for operators.
 
 use super::*;
 
