@@ -53,6 +53,25 @@ fn descriptors_threads_and_tasks_that_are_not_given_back_are_leaks() {
 }
 
 #[test]
+fn znodes_that_wait_for_the_reaper_go_with_the_load() {
+    // It doubles after half of the time.
+    let is_late = |share| if share < 0.5 { 0.0 } else { 1.0 };
+    let requests = |share| 3e6 * (share + (share - 0.5) * is_late(share));
+    let samples = |waiting: f64| {
+        let mut samples = series("server.requests", requests);
+        for (number, sample) in samples.iter_mut().enumerate() {
+            let more = 1.0 + waiting * is_late(sample.at / 600.0);
+            // The reaper was just there before every third sample.
+            let znodes = 300.0 + more * if number % 3 == 0 { 500.0 } else { 2_500.0 };
+            sample.add("server", "znodes", znodes);
+        }
+        samples
+    };
+    assert_eq!(leaks(&samples(1.0)), [""; 0]);
+    assert_eq!(leaks(&samples(3.0)).len(), 1);
+}
+
+#[test]
 fn a_counter_may_grow_and_must_not_stand_still() {
     let growing = series("client-0.grants", |share| (1e6 * share).floor());
     assert_eq!(leaks(&growing), [""; 0]);
