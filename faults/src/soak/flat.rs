@@ -13,6 +13,9 @@ use super::sample::{Sample, between, figure_of, median};
 struct Allowance {
     factor: f64,
     constant: f64,
+    /// Follows the load: a backlog that upkeep works off is the rate of its arrivals times their wait (Little's law), so a
+    /// machine that becomes free of other work has a longer one.
+    follows_load: bool,
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -28,14 +31,18 @@ fn allowance(figure: &str) -> Option<Allowance> {
         "fds" => (1.0, 8.0),
         // Sessions that come and go, waits that were dropped and whose clean-up is under way.
         "tasks" | "sessions" | "connections" | "ephemerals" | "cleanups" => (1.2, 32.0),
-        // Containers and watches wait for the reaper and for events.
+        // Containers wait for the reaper, watches for events.
         "znodes" | "watches" => (1.2, 500.0),
         "store_bytes" => (1.2, MIB),
         // Series of metrics: a label with a lock's name would make more and more of them.
         "metrics" => (1.0, 0.0),
         _ => return None,
     };
-    Some(Allowance { factor, constant })
+    Some(Allowance {
+        factor,
+        constant,
+        follows_load: figure == "znodes",
+    })
 }
 
 /// Bytes on the disk that a store of a size may take, as docs/durability.md states it.
@@ -88,13 +95,33 @@ fn growth(samples: &[Sample], name: &str) -> Growth {
     let early = median(between(samples, name, 0.25, 0.5));
     let late = median(between(samples, name, 0.75, 1.0));
     let all = between(samples, name, 0.1, 1.0);
-    let allowed = allowance(figure_of(name));
+    let limit = |allowed: Allowance| {
+        let load = match allowed.follows_load {
+            true => load_growth(samples, name).max(1.0),
+            false => 1.0,
+        };
+        allowed.factor * load * early + allowed.constant
+    };
     Growth {
         name: name.to_owned(),
         early,
         late,
         peak: all.into_iter().fold(0.0, f64::max),
-        limit: allowed.map(|allowed| allowed.factor * early + allowed.constant),
+        limit: allowance(figure_of(name)).map(limit),
+    }
+}
+
+/// Returns the rate of a process's requests in the last quarter, divided by that in the second one; 1 if it counts none.
+fn load_growth(samples: &[Sample], name: &str) -> f64 {
+    let requests = name.replace(figure_of(name), "requests");
+    let of = |from, to| {
+        let counts = between(samples, &requests, from, to);
+        let (first, last) = (counts.first()?, counts.last()?);
+        (last > first).then_some(last - first)
+    };
+    match (of(0.25, 0.5), of(0.75, 1.0)) {
+        (Some(early), Some(late)) => late / early,
+        _ => 1.0,
     }
 }
 

@@ -180,30 +180,12 @@ impl Server {
         asked.map_err(|error| format!("the server does not answer: {error}"))
     }
 
-    /// Returns what sessions have left in the server, once all clients are gone; nothing, in words, as it should be.
+    /// Returns the remnants of the clients in the server, in words, once all are gone; nothing, as it should be.
     pub(super) fn remnants(&mut self) -> String {
-        let Ok(words) = self.words() else {
-            return "a server that does not answer".to_owned();
-        };
-        let of = |word: &str| field(&words, word).unwrap_or(f64::NAN);
-        let session_bytes = of("zk_lockkeeper_session_bytes");
-        let mut left = Vec::new();
-        for (what, count) in [
-            ("ephemeral znodes", of("zk_ephemerals_count")),
-            ("sessions", of("zk_global_sessions")),
-            ("watches", of("zk_watch_count")),
-            ("bytes of watches", of("zk_lockkeeper_watch_bytes")),
-            ("bytes of sessions", session_bytes),
-            // The one that asks.
-            ("connections", of("zk_num_alive_connections") - 1.0),
-            ("unread bytes", of("zk_lockkeeper_outgoing_bytes")),
-            ("incomplete bytes", of("zk_lockkeeper_unfinished_bytes")),
-        ] {
-            if count != 0.0 {
-                left.push(format!("{count} {what}"));
-            }
+        match self.words() {
+            Ok(words) => remnants(&words),
+            Err(why) => why,
         }
-        left.join(", ")
     }
 
     /// Stops it in order.
@@ -254,6 +236,35 @@ impl Snapshots {
     }
 }
 
+/// Limit of the znodes at the end: those of paths that are used again and again, and of large values.
+const MAX_LASTING_ZNODES: f64 = 40.0;
+
+/// Returns the remnants that an answer to `mntr` shows.
+fn remnants(words: &str) -> String {
+    let of = |word: &str| field(words, word).unwrap_or(f64::NAN);
+    let znodes = of("zk_znode_count");
+    let mut left = Vec::new();
+    for (name, count) in [
+        ("ephemeral znodes", of("zk_ephemerals_count")),
+        ("sessions", of("zk_global_sessions")),
+        ("watches", of("zk_watch_count")),
+        ("bytes of watches", of("zk_lockkeeper_watch_bytes")),
+        ("bytes of sessions", of("zk_lockkeeper_session_bytes")),
+        // The one that asks.
+        ("connections", of("zk_num_alive_connections") - 1.0),
+        ("unread bytes", of("zk_lockkeeper_outgoing_bytes")),
+        ("incomplete bytes", of("zk_lockkeeper_unfinished_bytes")),
+    ] {
+        if count != 0.0 {
+            left.push(format!("{count} {name}"));
+        }
+    }
+    if znodes.is_nan() || znodes > MAX_LASTING_ZNODES {
+        left.push(format!("{znodes} znodes, where {MAX_LASTING_ZNODES} last"));
+    }
+    left.join(", ")
+}
+
 /// Reads the metrics as Prometheus does.
 fn scrape(address: SocketAddr) -> io::Result<String> {
     let limit = Duration::from_secs(5);
@@ -268,6 +279,34 @@ fn scrape(address: SocketAddr) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_remnant_is_seen() {
+        const WORDS: [&str; 8] = [
+            "zk_ephemerals_count",
+            "zk_global_sessions",
+            "zk_watch_count",
+            "zk_lockkeeper_watch_bytes",
+            "zk_lockkeeper_session_bytes",
+            "zk_num_alive_connections",
+            "zk_lockkeeper_outgoing_bytes",
+            "zk_lockkeeper_unfinished_bytes",
+        ];
+        let answer = |left: &str, znodes: u32| {
+            let mut text = format!("zk_znode_count\t{znodes}\n");
+            for word in WORDS {
+                let own = u32::from(word == "zk_num_alive_connections");
+                text += &format!("{word}\t{}\n", own + u32::from(word == left));
+            }
+            text
+        };
+        assert_eq!(remnants(&answer("", 20)), "");
+        assert_eq!(remnants(&answer("", 400)), "400 znodes, where 40 last");
+        for word in WORDS {
+            assert!(remnants(&answer(word, 20)).starts_with("1 "), "{word}");
+        }
+        assert!(!remnants("").is_empty());
+    }
 
     #[test]
     fn the_log_between_two_snapshots_is_counted() {
