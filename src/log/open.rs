@@ -291,7 +291,7 @@ fn find_position(
         Some(header) => (*header, open_segment(disk, header)?),
         None => {
             let header = Header {
-                salt: u64::from_ne_bytes(random()),
+                salt: segment::new_salt(),
                 number: at.segment,
                 size: options.sizes.first_segment,
                 store,

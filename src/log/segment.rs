@@ -8,6 +8,7 @@ use super::codec::Malformed;
 use super::disk::{Disk, DiskFile, publish};
 use super::frame::HEAD_BYTES;
 use super::header::{self, BadHeader};
+use crate::random::random;
 use crate::size::MAX_TXN_BYTES;
 
 /// The bytes before the first frame.
@@ -64,6 +65,17 @@ impl Header {
         let read = file.read_at(0, &mut bytes)?;
         Ok(Self::decode(&bytes[..read]))
     }
+}
+
+/// Draws the salt of a segment that is put to use.
+pub(crate) fn new_salt() -> u64 {
+    without_zero_bytes(u64::from_ne_bytes(random()))
+}
+
+/// Replaces each zero byte. Recovery erases remains of frames with zeros, which are no part of a salt without zeros: an
+/// erased place never becomes a frame again, together with bytes around it.
+fn without_zero_bytes(salt: u64) -> u64 {
+    u64::from_ne_bytes(salt.to_ne_bytes().map(|byte| byte.max(1)))
 }
 
 /// Returns the name of a segment in use.
@@ -206,6 +218,19 @@ const fn min(one: usize, other: usize) -> usize {
 mod tests {
     use super::*;
     use crate::log::segment::HEADER_BYTES;
+
+    #[test]
+    fn an_erased_place_is_no_part_of_a_salt() {
+        assert_eq!(without_zero_bytes(0), 0x0101_0101_0101_0101);
+        assert_eq!(
+            without_zero_bytes(0x5a17_0000_ff00_0002),
+            0x5a17_0101_ff01_0102
+        );
+        assert_eq!(without_zero_bytes(u64::MAX), u64::MAX);
+        for _ in 0..1_000 {
+            assert!(!new_salt().to_ne_bytes().contains(&0));
+        }
+    }
 
     /// A batch that no segment takes would stop the store (invariant 11).
     #[test]

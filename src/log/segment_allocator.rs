@@ -19,7 +19,6 @@ use super::write_queue::WriteQueue;
 use super::writer::LogStart;
 use crate::error::Error;
 use crate::platform;
-use crate::random::random;
 
 /// Pause before a failed attempt is repeated: another program may have freed space.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -209,7 +208,7 @@ impl SegmentAllocator {
 
     fn header_after(&self, (number, size): (u64, u64)) -> Header {
         Header {
-            salt: u64::from_ne_bytes(random()),
+            salt: segment::new_salt(),
             number: number + 1,
             size: self.queue.sizes.after(size),
             store: self.store,
