@@ -13,6 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -144,7 +145,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
         waits: false,
         output: Vec::new(),
     })));
-    let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
+    let clock = Clock::new_virtual();
+    let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
     let shared = shared_state(&store, ServerOptions::new(), ListenAddresses::default());
     let shared = shared.expect("a store in memory can be shared");
     let guard = shared
@@ -153,9 +155,17 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     let guard = guard.expect("there is room for one");
     let _here = RUNTIME.enter();
     let is_well = script.play(talk(script.clone(), &shared, &guard));
+    drop((guard, shared, store));
+    assert_all_ends(&clock);
     let inner = script.0.lock();
     let is_whole = is_answered(&inner.input[..inner.read], &inner.output);
     is_well && is_whole && inner.read == inner.input.len()
+}
+
+/// Asserts that no task outlives its store. A virtual clock keeps the tasks that sleep on it, and they keep the clock.
+fn assert_all_ends(clock: &Clock) {
+    clock.advance(Duration::from_secs(3_600));
+    assert_eq!(clock.next_timer(), None, "a task outlives its store");
 }
 
 async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {

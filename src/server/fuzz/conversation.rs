@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::dialogue::Dialogue;
 use super::pipe::Pipe;
-use super::{RUNTIME, Woken};
+use super::{RUNTIME, Woken, assert_all_ends};
 use crate::clock::Clock;
 use crate::engine::{Store, StoreOptions};
 use crate::future::BoxFuture;
@@ -471,6 +471,14 @@ impl World {
         );
         assert_eq!((counts.session_bytes, counts.watch_bytes), (0, 0));
         self.store.check_replay();
+        let Self {
+            clock,
+            store,
+            shared,
+            ..
+        } = self;
+        drop((store, shared));
+        assert_all_ends(&clock);
         self.replies > 0
     }
 }
