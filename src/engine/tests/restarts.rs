@@ -434,6 +434,38 @@ fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch(
     assert!(next > last, "{next} after {last}");
 }
 
+/// Zxids end in the year 2109, and in a backup whose header was made up: what is restored can be opened, and what it then
+/// writes can be read.
+#[test]
+fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
+    const END_MS: i64 = 1 << 42;
+    let mut bench = Bench::new(Durability::Fsync);
+    drop(bench.open());
+    let backup = SimDisk::new();
+    backup::backup_on(&bench.disk, &backup, bench.clock.unix_ms()).unwrap();
+    let (mut opened, mut refused) = (0, 0);
+    // Within the five days before it.
+    for epochs in [100_000, 4_100, 4_098, 4_097, 4_096, 4_095, 4_094, 1] {
+        let restored = SimDisk::new();
+        let now_ms = END_MS - (epochs << 12);
+        if backup::restore_on(&backup, &restored, now_ms).is_err() {
+            refused += 1;
+            continue;
+        }
+        opened += 1;
+        bench.disk = restored;
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let connection = entered(&mut world, &remote, TIMEOUT);
+        ask(&connection, create("/a", CreateMode::Persistent));
+        write_all(&mut world);
+        answer(&connection).unwrap().unwrap();
+        drop((world, remote, connection));
+        bench.open();
+    }
+    assert!(refused > 0, "{opened} are opened");
+}
+
 #[test]
 fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let bench = Bench::new(Durability::DelayedRestart);
