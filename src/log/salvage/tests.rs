@@ -330,6 +330,16 @@ fn tokens_continue_above_a_clock_that_was_ahead() {
 }
 
 #[test]
+fn a_directory_at_the_end_of_all_zxids_is_refused() {
+    let mut recorded = Recorded::new();
+    recorded.log.record(&Record::Epoch(1 << 30));
+    let to = TempFolder::new();
+    let error = salvage(recorded.dir.path(), to.path()).unwrap_err();
+    assert!(matches!(error, Error::StoreFailed { .. }), "{error}");
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn timeouts_of_the_lost_part_are_waited_for() {
     let mut recorded = Recorded::new();
     recorded.log.go_on_to(3);
