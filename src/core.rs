@@ -71,7 +71,7 @@ pub(crate) use self::options::{CoreOptions, Limits};
 pub(crate) use self::queue::Ahead;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::read::{ANSWER_BYTES, Found};
-pub(crate) use self::replay::{Damage, NodeImage, SessionImage};
+pub(crate) use self::replay::{Damage, HIGHEST, NodeImage, SessionImage};
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::sessions::ReattachError;
 pub(crate) use self::sessions::SessionRef;

@@ -23,7 +23,7 @@ pub(crate) struct Damage(pub(crate) String);
 
 /// Greatest zxid and count of creates that are believed: beyond any real one, and far enough from the end of the type
 /// to count on from there.
-const HIGHEST: i64 = 1 << 62;
+pub(crate) const HIGHEST: i64 = 1 << 62;
 
 impl Core {
     /// Applies a transaction that was kept. Sessions get their deadlines from

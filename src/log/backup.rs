@@ -11,7 +11,7 @@ use std::{fs, io};
 use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
 use super::lock::{self, Lock};
 use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
-use super::snapshot::{self, Form, Head, MAX_ZXID, UNFINISHED, Unreadable, snapshot_name};
+use super::snapshot::{self, Form, Head, UNFINISHED, Unreadable, snapshot_name};
 use super::{epoch, identity};
 use crate::clock::Clock;
 use crate::core::Core;
@@ -127,8 +127,8 @@ fn restored(
     let was_facts = was.start.facts;
     // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
-    // Its snapshot could not be read: no store has come as far.
-    if zxid.0 > MAX_ZXID {
+    // It could not be opened: no store has come as far.
+    if epoch::is_over(zxid) {
         return Err(Unreadable::damaged(
             0,
             "the epoch in its header is out of range",

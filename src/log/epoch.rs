@@ -5,8 +5,12 @@
 //! made from it, has assigned since. All of them share a [limit](limit) that moves with the clock: none assigns zxids
 //! above it, and each that is made begins at it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(doc)]
+use crate::core::HIGHEST;
+use crate::error::{Error, Result};
 use crate::types::Zxid;
 
 /// The epochs by which a store may be ahead of the clock, 4.6 hours: those of openings more frequent than one in 4.096 s,
@@ -15,6 +19,10 @@ const LEAD: u32 = 4096;
 
 /// The epochs ahead of the clock that a store may have reserved: that of the limit, and the next.
 const MOST_RESERVED: u32 = LEAD + 1;
+
+/// Last epoch in which a store opens: in the year 2109, or in a file whose header was made up. The zxids of the 2^20 epochs
+/// above it are that run's, which cannot use them up; no recovery reads a zxid above those ([`HIGHEST`]).
+const LAST: u32 = (1 << 30) - (1 << 20);
 
 /// The bits of a zxid below its epoch.
 const EPOCH_BITS: u32 = 32;
@@ -61,6 +69,27 @@ pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
         true => first.max(beyond(reserved, clock.min(reserved), now_ms)),
         false => first,
     }
+}
+
+/// Returns true if no store opens with this zxid as its first: nothing could read all that it writes.
+pub(crate) fn is_over(first: Zxid) -> bool {
+    of(first) > LAST
+}
+
+/// Checks that a store can open with this zxid as its first.
+///
+/// # Errors
+/// `StoreFailed`.
+pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
+    if !is_over(first) {
+        return Ok(());
+    }
+    Err(Error::StoreFailed {
+        path: path(),
+        reason: format!(
+            "its next transaction would be {first}, beyond the last one: by its content, or by the clock"
+        ),
+    })
 }
 
 /// Returns the epoch that must be in the log before a zxid after `used` is assigned. It is 2^28 zxids ahead, so that

@@ -111,6 +111,7 @@ pub(crate) fn open(
     let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
     // A restored snapshot's zxid may lie within an epoch.
     let last = first_zxid.max(facts.zxid);
+    epoch::check(last, || disk.path(""))?;
     let mut first = Batch::default();
     first.begin(facts.zxid);
     // The epoch is reserved by the first frame, so it is durable before any of its zxids is assigned: zxids that are
@@ -261,18 +262,8 @@ fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Resu
         clock.block(wait);
         now_ms = clock.exact_unix_ms();
     }
-    let epoch = epoch::of(first(now_ms));
-    if epoch > LAST_EPOCH {
-        return Err(Error::StoreFailed {
-            path: disk.path(""),
-            reason: format!("epoch {epoch} is beyond the last one: zxids would overflow"),
-        });
-    }
     Ok((first(now_ms), now_ms))
 }
-
-/// Half of the epochs that a zxid has room for: arithmetic on them cannot overflow.
-const LAST_EPOCH: u32 = 1 << 30;
 
 /// Finds the position at which the log goes on: after its last frame, or in a first segment.
 fn find_position(

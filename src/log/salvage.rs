@@ -112,6 +112,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     let is_whole = |read: &Result<Reading>| matches!(read, Ok(read) if read.damage.is_none());
     let read = recovery::read_in_use(&view, is_whole, || Reading::of(&Sectors::new(view.clone())))?;
     let facts = read.facts_of_copy(latest_ms(&view));
+    epoch::check(facts.zxid, || dir.to_owned())?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
     // Two salvages of one directory must not assign the same zxids, and the millisecond is what distinguishes them.

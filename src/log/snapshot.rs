@@ -21,7 +21,7 @@ use super::disk::{DiskFile, failed};
 use super::header::{self, BadHeader, HEADER_BYTES};
 use super::recovery::{Facts, Start};
 use super::segment::hex;
-use crate::core::{Core, Damage};
+use crate::core::{Core, Damage, HIGHEST};
 use crate::error::Error;
 use crate::types::Zxid;
 
@@ -30,9 +30,6 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The file that becomes a snapshot once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";
-
-/// Limit of the zxids in a file, far above those that a store reaches: later arithmetic cannot overflow.
-pub(super) const MAX_ZXID: i64 = 1 << 62;
 
 /// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +90,7 @@ impl Head {
         })?;
         let store = reader.array()?;
         let zxid = Zxid(reader.i64()?);
-        if !(0..=MAX_ZXID).contains(&zxid.0) {
+        if !(0..=HIGHEST).contains(&zxid.0) {
             return Err(Unreadable::damaged(32, "the zxid is out of range"));
         }
         let segment = reader.u64()?;
