@@ -467,6 +467,26 @@ fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
 }
 
 #[test]
+fn a_store_that_has_used_up_all_epochs_is_not_opened() {
+    const LAST: i64 = (1 << 30) - (1 << 20);
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = entered(&mut world, &remote, TIMEOUT);
+    let used = world.store.0.state.lock().core.last_zxid().0;
+    use_up(&world, (LAST << 32) - used);
+    ask(&connection, create("/a", CreateMode::Persistent));
+    write_all(&mut world);
+    answer(&connection).unwrap().unwrap();
+    drop((world, remote, connection));
+    let refused = World::open(Boot::new(&bench.disk), &bench.options);
+    let Err(Error::StoreFailed { reason, .. }) = refused else {
+        panic!("it is opened");
+    };
+    assert!(reason.contains("beyond the last one"), "{reason}");
+}
+
+#[test]
 fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let bench = Bench::new(Durability::DelayedRestart);
     let mut world = bench.open();
