@@ -333,6 +333,45 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     assert!(taken_up(&remote, id, password).is_none());
 }
 
+/// The longest timeout that the protocol can state, and its margin.
+const ALL_TIMEOUTS: Duration = Duration::from_millis(i32::MAX as u64 / 100 * 102);
+
+#[test]
+fn a_pause_ends_though_the_timeouts_that_were_allowed_have_no_end() {
+    let mut bench = Bench::new(Durability::Fsync);
+    let endless = |options: StoreOptions| options.session_timeouts(TIMEOUT, Duration::MAX);
+    bench.options = endless(bench.options);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    write_all(&mut world);
+    drop((world, remote));
+    let (backup, restored) = (SimDisk::new(), SimDisk::new());
+    let now_ms = bench.clock.unix_ms();
+    backup::backup_on(&bench.disk, &backup, now_ms).unwrap();
+    backup::restore_on(&backup, &restored, now_ms).unwrap();
+    bench.disk = restored;
+    let world = bench.open();
+    assert!(world.store.0.pause().is_some());
+    bench.clock.advance(ALL_TIMEOUTS);
+    assert!(world.store.0.pause().is_none());
+}
+
+#[test]
+fn timeouts_have_an_end_and_a_tick_has_one() {
+    let longest = Duration::from_millis(i32::MAX as u64);
+    let options = StoreOptions::new().session_timeouts(Duration::MAX, Duration::MAX);
+    let core = options.core(0, 0);
+    assert_eq!(
+        (core.shortest_timeout, core.longest_timeout),
+        (longest, longest)
+    );
+    let core = StoreOptions::new().tick(Duration::MAX).core(0, 0);
+    assert_eq!(
+        (core.shortest_timeout, core.longest_timeout),
+        (longest, longest)
+    );
+}
+
 #[test]
 fn a_store_that_was_never_served_does_not_pause() {
     for durability in ALL {
