@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// Longest timeout of a session, 24.8 days: ZooKeeper's protocol states it in milliseconds, as a signed 32-bit number.
+pub(crate) const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// The number of a transaction. Within one store it only grows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);

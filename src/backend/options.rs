@@ -7,6 +7,7 @@ use super::DEFAULT_TICK;
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::tls::ClientTls;
+use crate::types::MAX_SESSION_TIMEOUT;
 
 /// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
 ///
@@ -195,9 +196,9 @@ impl ConnectOptions {
             ("ensemble's tick", self.ensemble_tick),
         ];
         for (what, length) in session.into_iter().chain(others) {
-            if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&length) {
+            if !(SHORTEST_TIMEOUT..=MAX_SESSION_TIMEOUT).contains(&length) {
                 return Err(Error::BadArguments(format!(
-                    "the {what} of {length:?}: expected {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
+                    "the {what} of {length:?}: expected {SHORTEST_TIMEOUT:?} to {MAX_SESSION_TIMEOUT:?}"
                 )));
             }
         }
@@ -215,10 +216,9 @@ impl ConnectOptions {
     }
 }
 
-/// Bounds of all durations. ZooKeeper's protocol has timeouts in whole milliseconds, as a signed 32-bit number; a
-/// shorter one would be sent as 0, which a server reads as its own minimum.
+/// Shortest duration: ZooKeeper's protocol has timeouts in whole milliseconds, and a shorter one would be sent as 0, which a
+/// server reads as its own minimum.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
-const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 #[cfg(feature = "file")]
 use crate::log::Sizes;
+use crate::types::MAX_SESSION_TIMEOUT;
 
 /// Options of an embedded store.
 #[derive(Clone, Debug)]
@@ -99,20 +100,21 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the store's unit of time (at least 1 ms): sessions expire in buckets of this width, up to
+    /// Sets the store's unit of time (at least 1 ms, at most 2^31 - 1 ms): sessions expire in buckets of this width, up to
     /// one later than their timeout says.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick.max(Duration::from_millis(1));
+        self.tick = tick.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
         self
     }
 
-    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks. A session of another process that comes back
+    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks: at least 1 ms, and at most 2^31 - 1 ms (24.8 days),
+    /// the longest that ZooKeeper's protocol can state. A session of another process that comes back
     /// over a new connection gets no longer one than it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
-        let shortest = shortest.max(Duration::from_millis(1));
-        self.session_timeouts = Some((shortest, longest.max(shortest)));
+        let shortest = shortest.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
+        self.session_timeouts = Some((shortest, longest.clamp(shortest, MAX_SESSION_TIMEOUT)));
         self
     }
 
@@ -225,9 +227,11 @@ impl StoreOptions {
     }
 
     pub(super) fn core(&self, last_zxid: i64, hash_seed: u64) -> CoreOptions {
-        let (shortest_timeout, longest_timeout) = self
-            .session_timeouts
-            .unwrap_or((2 * self.tick, 20 * self.tick));
+        let (shortest_timeout, longest_timeout) = self.session_timeouts.unwrap_or(
+            [2, 20]
+                .map(|ticks| MAX_SESSION_TIMEOUT.min(ticks * self.tick))
+                .into(),
+        );
         CoreOptions {
             last_zxid,
             tick: self.tick,

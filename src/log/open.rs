@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::random::random;
-use crate::types::Zxid;
+use crate::types::{MAX_SESSION_TIMEOUT, Zxid};
 
 /// A store that was opened.
 pub(crate) struct Opened {
@@ -45,6 +45,8 @@ pub(crate) struct RemoteSessions {
     pub(crate) allowed_ms: u64,
 }
 
+const MAX_TIMEOUT_MS: u64 = MAX_SESSION_TIMEOUT.as_millis() as u64;
+
 impl RemoteSessions {
     /// Derives the state of the sessions from the facts of the log.
     ///
@@ -64,11 +66,12 @@ impl RemoteSessions {
             Some(allowed) if is_foreign && allowed > 0 => allowed.max(options.longest_timeout_ms),
             _ => 0,
         };
-        let longest_timeout_ms = known.max(unknown);
+        // No session was granted more, whatever an option or a log of before states.
+        let longest_timeout_ms = known.max(unknown).min(MAX_TIMEOUT_MS);
         let was_served = longest_timeout_ms > 0;
         let allowed = facts
             .allowed_timeout_ms
-            .unwrap_or(options.longest_timeout_ms);
+            .map_or(options.longest_timeout_ms, |ms| ms.min(MAX_TIMEOUT_MS));
         Self {
             live_on,
             ended: 0,
