@@ -20,6 +20,8 @@ mod embedded;
 mod facts;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "simulation")]
+pub(crate) mod fuzz;
 mod options;
 #[cfg_attr(
     not(feature = "server"),

@@ -76,6 +76,14 @@ pub(crate) fn is_over(first: Zxid) -> bool {
     of(first) > LAST
 }
 
+/// Returns true if a store with this zxid may not be opened, restored or salvaged some times more.
+#[cfg(feature = "test-util")]
+pub(crate) fn is_nearly_over(zxid: Zxid) -> bool {
+    is_over(Zxid(
+        zxid.0.saturating_add(i64::from(2 * LEAD) << EPOCH_BITS),
+    ))
+}
+
 /// Checks that a store can open with this zxid as its first.
 ///
 /// # Errors

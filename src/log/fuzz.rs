@@ -8,6 +8,8 @@ mod snapshots;
 use std::time::Duration;
 
 pub(crate) use backups::{backup, backups};
+#[cfg(feature = "simulation")]
+pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{frames, logs};
 pub(crate) use snapshots::{snapshot, snapshots};
 
@@ -159,6 +161,17 @@ fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     let written = file.and_then(|file| file.write_at(tail.offset, frame));
     written.expect("the disk does not fail");
     true
+}
+
+/// Returns a disk with a data directory: what is restored from a backup, or the segments of [`recovery`].
+#[cfg(feature = "simulation")]
+pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
+    if is_backup {
+        return backups::restored(bytes);
+    }
+    let disk = disk_of(bytes)?;
+    super::identity::write(&disk, STORE).expect("the disk does not fail");
+    Some(disk)
 }
 
 fn disk_of(bytes: &[u8]) -> Option<SimDisk> {

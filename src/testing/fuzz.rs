@@ -40,6 +40,17 @@ pub fn backup(bytes: &[u8]) -> bool {
     fuzz::backup(bytes)
 }
 
+/// Opens bytes as a data directory, writes, ends in order or not, and opens it again. The first byte says which, and
+/// the classes of durability; then comes a backup or a log, as [`backup`] and [`recovery`] have them. Returns true if the
+/// store opens.
+///
+/// # Panics
+/// If it does not open again, or lacks what it has acknowledged.
+#[cfg(feature = "simulation")]
+pub fn opening(bytes: &[u8]) -> bool {
+    crate::engine::fuzz::opening(bytes)
+}
+
 /// Parses bytes as the URL of a store. Returns true if they are one.
 ///
 /// # Panics
@@ -76,6 +87,8 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
         "recovery" => fuzz::logs(),
         "snapshot" => fuzz::snapshots(),
         "backup" => fuzz::backups(),
+        #[cfg(feature = "simulation")]
+        "opening" => crate::engine::fuzz::openings(),
         "url" => urls(),
         _ => Vec::new(),
     }

@@ -20,6 +20,8 @@ const TARGETS: &[(&str, Target)] = &[
     ("recovery", fuzz::recovery),
     ("snapshot", fuzz::snapshot),
     ("backup", fuzz::backup),
+    #[cfg(feature = "simulation")]
+    ("opening", fuzz::opening),
     ("url", fuzz::url),
     #[cfg(feature = "server")]
     ("request", fuzz_wire::request),

@@ -339,8 +339,7 @@ const ALL_TIMEOUTS: Duration = Duration::from_millis(i32::MAX as u64 / 100 * 102
 #[test]
 fn a_pause_ends_though_the_timeouts_that_were_allowed_have_no_end() {
     let mut bench = Bench::new(Durability::Fsync);
-    let endless = |options: StoreOptions| options.session_timeouts(TIMEOUT, Duration::MAX);
-    bench.options = endless(bench.options);
+    bench.options = bench.options.session_timeouts(TIMEOUT, Duration::MAX);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     write_all(&mut world);

@@ -8,10 +8,18 @@ use crate::log::disk::Disk;
 use crate::log::epoch;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{Form, Head};
-use crate::types::Zxid;
 
 /// Date of the restore, in milliseconds since the epoch.
 const NOW_MS: i64 = 1_700_000_000_000;
+
+/// Returns a disk with what is restored from bytes as a backup whose checksums are right; `None` if they are none.
+#[cfg(feature = "simulation")]
+pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
+    let (from, restored) = (SimDisk::new(), SimDisk::new());
+    from.put(SIMULATED, with_valid_checksums(bytes));
+    restore_on(&from, &restored, NOW_MS).ok()?;
+    Some(restored)
+}
 
 /// Restores bytes as a backup whose checksums are right. Returns true if they are one. The new store is backed up and
 /// restored again.
@@ -40,8 +48,7 @@ fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =
         Head::decode(&bytes, Form::Backup).expect("a backup that was written begins with a head");
-    let Zxid(zxid) = head.start.facts.zxid;
-    epoch::is_over(Zxid(zxid + (10_000 << 32)))
+    epoch::is_nearly_over(head.start.facts.zxid)
 }
 
 /// Returns the inputs that a fuzzer starts from.

@@ -1,0 +1,196 @@
+//! Entry point of the fuzzer `opening`: any bytes are a data directory, which a store opens, writes, and opens again.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Durability, Store, StoreOptions};
+use crate::acl::Acl;
+use crate::backend::{Backend, ConnectOptions};
+use crate::clock::Clock;
+use crate::core::NodeKind;
+use crate::error::{Error, Result};
+use crate::log::{self, Boot, Disk, SimDisk, StepWriter};
+use crate::protocol::{Create, Request};
+use crate::types::{CreateMode, Zxid};
+
+/// Flags of the first byte. Two more bits are the class of durability, and the next two that of the second opening.
+const IS_BACKUP: u8 = 1;
+const IS_CLOSED_IN_ORDER: u8 = 2;
+
+/// Above the longest pause after a restart: that of the longest timeout that a log can state, and its margin.
+const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
+
+/// Opens bytes as a data directory: a backup that is restored, or the segments of a log. Returns true if they are one.
+/// The store writes, is closed or killed, and must be there with all that it has acknowledged when it is opened again.
+pub(crate) fn opening(bytes: &[u8]) -> bool {
+    let Some((flags, bytes)) = bytes.split_first() else {
+        return false;
+    };
+    let Some(disk) = log::fuzz::directory(flags & IS_BACKUP != 0, bytes) else {
+        return false;
+    };
+    let clock = Clock::new_virtual();
+    let options = |bits: u8| {
+        let class = [
+            Durability::Fsync,
+            Durability::DelayedRestart,
+            Durability::None,
+            Durability::Fsync,
+        ][usize::from(bits & 3)];
+        let options = StoreOptions::new().clock(clock.clone());
+        options.segment_bytes(1, 1).durability(class)
+    };
+    let mut world = match World::open(&disk, &options(flags >> 2)) {
+        Ok(world) => world,
+        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. } | Error::StoreFailed { .. }) => {
+            return false;
+        }
+        Err(other) => panic!("bytes alone do no such thing: {other}"),
+    };
+    world.write();
+    let (before, last) = world.image();
+    world.end(flags & IS_CLOSED_IN_ORDER != 0);
+    let mut again = match World::open(&disk, &options(flags >> 4)) {
+        Ok(again) => again,
+        // Each opening begins another epoch.
+        Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_over(last) => return true,
+        Err(error) => panic!("it does not open again: {error}"),
+    };
+    let (after, next) = again.image();
+    assert_eq!(after, before);
+    assert!(next > last, "{next} after {last}");
+    again.write();
+    true
+}
+
+/// Returns the inputs that a fuzzer starts from: those of `backup` and `recovery`, in some of the ways to open them.
+pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
+    let led = |flags: u8, inputs: log::fuzz::Inputs, chosen: &[(&str, &'static str)]| {
+        let inputs: BTreeMap<_, _> = inputs.into_iter().collect();
+        let input = |(of, name): &(&str, &'static str)| (*name, [&[flags], &*inputs[of]].concat());
+        chosen.iter().map(input).collect::<Vec<_>>()
+    };
+    const NO_DURABILITY: u8 = 2 << 2;
+    let backup = IS_BACKUP | IS_CLOSED_IN_ORDER;
+    let mut inputs = led(
+        backup,
+        log::fuzz::backups(),
+        &[("all", "backup"), ("cut", "cut")],
+    );
+    let logs = [("whole", "log"), ("damaged", "damaged")];
+    inputs.extend(led(0, log::fuzz::logs(), &logs));
+    let logs = [("torn", "torn-without-durability")];
+    inputs.extend(led(NO_DURABILITY, log::fuzz::logs(), &logs));
+    inputs
+}
+
+/// A store on a simulated disk, whose log is written by hand.
+struct World {
+    store: Store,
+    writer: StepWriter,
+    clock: Clock,
+}
+
+/// The persistent znodes: data, version, and the transactions that created and changed them.
+type Image = BTreeMap<String, (Vec<u8>, i32, Zxid, Zxid)>;
+
+impl World {
+    fn open(disk: &SimDisk, options: &StoreOptions) -> Result<Self> {
+        let disk: Arc<dyn Disk> = Arc::new(Boot::new(disk));
+        let (store, parts) = Store::on_disk(&disk, options)?;
+        Ok(Self {
+            store,
+            writer: StepWriter::new(parts),
+            clock: options.clock.clone(),
+        })
+    }
+
+    /// Creates, changes and deletes znodes in a session of this process.
+    fn write(&mut self) {
+        let connector = self.store.connector();
+        let mut opening = connector.open(&ConnectOptions::new());
+        let session = match self.poll(&mut opening) {
+            Poll::Ready(session) => session,
+            // A pause, for the sessions of before.
+            Poll::Pending => {
+                self.clock.advance(LONGEST_PAUSE);
+                let opened = self.poll(&mut opening);
+                assert!(opened.is_ready(), "the pause does not end");
+                match opened {
+                    Poll::Ready(session) => session,
+                    Poll::Pending => return,
+                }
+            }
+        };
+        // A store that is full of sessions refuses one.
+        let Ok(session) = session else { return };
+        let path = || "/written".parse().expect("a path");
+        let requests = [
+            Request::Create(Create {
+                path: path(),
+                data: "one".into(),
+                mode: CreateMode::Persistent,
+                acl: Acl::open(),
+            }),
+            Request::SetData {
+                path: path(),
+                data: "two".into(),
+                version: None,
+            },
+            Request::Create(Create {
+                path: "/written/n-".parse().expect("a path"),
+                data: "".into(),
+                mode: CreateMode::PersistentSequential,
+                acl: Acl::open(),
+            }),
+        ];
+        for request in requests {
+            self.ask(&*session, request);
+        }
+    }
+
+    /// Has a request answered: there may be no right to it, or no room.
+    fn ask(&mut self, session: &dyn Backend, request: Request) {
+        let mut response = session.submit(request);
+        let answer = self.poll(&mut response);
+        assert!(answer.is_ready(), "there is no answer");
+        assert_eq!(
+            self.store.log_failure().map(|error| error.to_string()),
+            None
+        );
+    }
+
+    fn poll<F: Future + Unpin>(&mut self, future: &mut F) -> Poll<F::Output> {
+        let context = &mut Context::from_waker(Waker::noop());
+        if let Poll::Ready(done) = Pin::new(&mut *future).poll(context) {
+            return Poll::Ready(done);
+        }
+        while self.writer.write() || self.writer.make_room() {}
+        Pin::new(future).poll(context)
+    }
+
+    /// Returns the persistent znodes, and the last zxid.
+    fn image(&mut self) -> (Image, Zxid) {
+        while self.writer.write() || self.writer.make_room() {}
+        let state = self.store.0.state.lock();
+        let nodes = state.core.node_images();
+        let nodes = nodes.filter(|node| node.kind != NodeKind::Ephemeral);
+        let image = nodes.map(|node| {
+            let shown = (node.data.to_vec(), node.version, node.czxid, node.mzxid);
+            (node.path.to_string(), shown)
+        });
+        (image.collect(), state.core.last_zxid())
+    }
+
+    /// Ends the process, in order or not.
+    fn end(self, in_order: bool) {
+        let Self { store, writer, .. } = self;
+        drop(store);
+        if in_order {
+            writer.close();
+        }
+    }
+}
