@@ -231,6 +231,14 @@ fn flags_that_cannot_be_meant_are_named() {
             "--max-session-timeout=1s",
             "--min-session-timeout is 4s, which is more",
         ),
+        (
+            "--max-session-timeout=597h",
+            "--max-session-timeout is 35820m, and at most 2147483647ms",
+        ),
+        (
+            "--tick=30h",
+            "--max-session-timeout is 36000m, and at most 2147483647ms",
+        ),
         ("--data=f", "--data: f is not a directory"),
         ("--nonsense", "--nonsense"),
         ("nonsense", "nonsense"),
