@@ -86,6 +86,10 @@ impl StoreOptions {
     /// it.
     pub const MAX: usize = 1 << 31;
 
+    /// Longest timeout of a session, 2^31 - 1 ms (24.8 days): ZooKeeper's protocol states it in milliseconds, as a signed
+    /// 32-bit number.
+    pub const MAX_SESSION_TIMEOUT: Duration = MAX_SESSION_TIMEOUT;
+
     /// Returns the defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
     /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes, 64 GiB, 2^20
     /// sessions, and 2^20 watches a session.
@@ -100,7 +104,7 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the store's unit of time (at least 1 ms, at most 2^31 - 1 ms): sessions expire in buckets of this width, up to
+    /// Sets the store's unit of time (at least 1 ms, at most [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT)): sessions expire in buckets of this width, up to
     /// one later than their timeout says.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
@@ -108,8 +112,8 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks: at least 1 ms, and at most 2^31 - 1 ms (24.8 days),
-    /// the longest that ZooKeeper's protocol can state. A session of another process that comes back
+    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks: at least 1 ms, and at most
+    /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT), which a longer one is taken for. A session of another process that comes back
     /// over a new connection gets no longer one than it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {

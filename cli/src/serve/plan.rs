@@ -219,6 +219,13 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
             shown(longest)
         ));
     }
+    if longest > StoreOptions::MAX_SESSION_TIMEOUT {
+        return Err(format!(
+            "--max-session-timeout is {}, and at most {}: 20 ticks unless set, and a signed 32-bit number on the wire",
+            shown(longest),
+            shown(StoreOptions::MAX_SESSION_TIMEOUT)
+        ));
+    }
     for (flag, limit) in [
         ("--max-sessions", flags.max_sessions),
         ("--max-watches-per-session", flags.max_watches_per_session),
