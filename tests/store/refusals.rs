@@ -1,6 +1,7 @@
 //! Errors of a store, told by a served one as by one of this process.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use lockkeeper_store::{
     Acl, AclEntry, Create, CreateMode, Error, Request, Server, ServerOptions, Session, Store,
@@ -96,5 +97,26 @@ async fn an_answer_that_is_too_large_for_its_connection_is_named() {
     let refused = session.get_data(&path("/large")).await.unwrap_err();
     let (what, limit) = ("bytes of an answer", 64 << 10);
     assert_eq!(refused, Error::LimitReached { what, limit });
+    server.shutdown().await;
+}
+
+/// "No limit", as callers write it.
+#[tokio::test]
+async fn a_server_without_limits_of_time_serves() {
+    const NONE: Duration = Duration::MAX;
+    let options = StoreOptions::new().tick(NONE).reaper_interval(NONE);
+    let store = Store::memory_with(options.session_timeouts(NONE, NONE));
+    let at = ServerOptions::new().listen((Ipv4Addr::LOCALHOST, 0).into());
+    let at = at.handshake_timeout(NONE).busy_poll(NONE);
+    let server = Server::bind(&store, at).await.unwrap();
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
+    let client = connect(&url).await.unwrap();
+    let session = client.session().await.unwrap();
+    let mode = CreateMode::EphemeralSequential;
+    session.create(&path("/e-"), "", mode).await.unwrap();
+    tokio::select! {
+        () = server.idle(NONE) => panic!("it is in use"),
+        closed = client.close() => closed.unwrap(),
+    }
     server.shutdown().await;
 }
