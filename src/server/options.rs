@@ -244,10 +244,11 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the time limit for a connection to open a session and, where required, to prove an identity.
+    /// Sets the time limit for a connection to open a session and, where required, to prove an identity; at most a day.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.handshake = timeout;
+        // Deadlines are sums, which must not overflow.
+        self.limits.handshake = timeout.min(Duration::from_secs(24 * 3_600));
         self
     }
 
