@@ -7,13 +7,15 @@ use std::time::Duration;
 use lockkeeper::testing::{Plan, RequestKind, TestStore, seeds};
 use lockkeeper::{
     Client, Clock, ConnectOptions, Error, FencingEnforced, FencingGate, LockError, LockOptions,
-    LostReason, Mutex, OverdueLevel, RevokeTarget, Revoker, Session, Store, StoreOptions, Warden,
-    WardenReport, WardenReports,
+    LostReason, Mutex, OncePer, OverdueLevel, RevokeTarget, Revoker, Session, Store, StoreOptions,
+    Turn, Warden, WardenReport, WardenReports, queue,
 };
 use lockkeeper_store::{BootInstant, CreateMode, ZnodePath};
 
 use crate::common::*;
 use crate::support::{on_every_backend, rounds};
+
+const NO_LIMIT: Duration = Duration::MAX;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -92,6 +94,29 @@ async fn entry(session: &Session, name: &str, metadata: &str) -> ZnodePath {
 const PATIENT: &str = r#"{"v":1,"alert_at_ms":5}"#;
 
 on_every_backend! {
+    /// "No limit", as callers write it.
+    async fn durations_may_be_the_longest(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let (warden, _reports) = removing(&client);
+        let options = LockOptions::new().timeout(NO_LIMIT).expected_hold(NO_LIMIT);
+        let options = options.alert_after(NO_LIMIT).auto_unlock_after(NO_LIMIT);
+        let held = world.mutex().await.lock_with(options).await.unwrap();
+        let patient = LockOptions::new().timeout(NO_LIMIT);
+        let waiter = world.queue_up_with(&world.mutex().await, patient).await;
+        held.keep_alive().await.unwrap();
+        let holder = &queue(&client, LOCK).await.unwrap()[0];
+        let now_ms = client.clock().unix_ms();
+        assert_eq!(holder.overdue_by(now_ms), None);
+        assert!(holder.due_at_ms().is_none_or(|due| due > now_ms));
+        assert_eq!(warden.overdue_all().len(), 0);
+        held.release().await.unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        let job = OncePer::new(&client, "/job", NO_LIMIT).unwrap();
+        job.try_begin().await.unwrap().due().unwrap().finish().await.unwrap();
+        assert!(matches!(job.try_begin().await.unwrap(), Turn::NotDue { .. }));
+    }
+
     async fn an_overdue_holder_is_reported_on_each_level_and_then_removed(env: Env) {
         let world = World::new(env).await;
         let (warden, mut reports) = removing(&world.observer);
