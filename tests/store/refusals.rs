@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, AclEntry, Create, CreateMode, Error, Request, Server, ServerOptions, Session, Store,
-    StoreOptions, connect,
+    Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Request, Server, ServerOptions,
+    Session, Store, StoreOptions, connect, connect_with,
 };
 
 use crate::common::*;
@@ -119,4 +119,59 @@ async fn a_server_without_limits_of_time_serves() {
         closed = client.close() => closed.unwrap(),
     }
     server.shutdown().await;
+}
+
+/// None, and "no limit", as callers write it.
+#[tokio::test]
+async fn limits_may_be_at_their_ends() {
+    type OfStore = fn(StoreOptions, usize) -> StoreOptions;
+    type OfServer = fn(ServerOptions, usize) -> ServerOptions;
+    const OF_STORES: [OfStore; 5] = [
+        StoreOptions::max_znodes,
+        StoreOptions::max_bytes,
+        StoreOptions::max_sessions,
+        StoreOptions::max_watches_per_session,
+        |options, limit| options.segment_bytes(limit as u64, limit as u64),
+    ];
+    const OF_SERVERS: [OfServer; 7] = [
+        ServerOptions::max_connections,
+        ServerOptions::max_connections_per_address,
+        ServerOptions::max_half_open,
+        ServerOptions::max_in_flight,
+        ServerOptions::max_unfinished_bytes,
+        ServerOptions::max_outgoing_bytes,
+        ServerOptions::max_all_outgoing_bytes,
+    ];
+    for limit in [0, 1, usize::MAX - 1, usize::MAX] {
+        for (number, set) in OF_STORES.iter().enumerate() {
+            let used = use_once(set(StoreOptions::new(), limit), ServerOptions::new()).await;
+            assert!(limit <= 1 || used.is_ok(), "{number} of stores: {used:?}");
+        }
+        for (number, set) in OF_SERVERS.iter().enumerate() {
+            let used = use_once(StoreOptions::new(), set(ServerOptions::new(), limit)).await;
+            assert!(limit <= 1 || used.is_ok(), "{number} of servers: {used:?}");
+        }
+    }
+}
+
+/// Uses a served store, which may refuse everything, and must go on.
+async fn use_once(of_store: StoreOptions, of_server: ServerOptions) -> Result<(), Error> {
+    let store = Store::memory_with(of_store);
+    let at = of_server.listen((Ipv4Addr::LOCALHOST, 0).into());
+    let server = Server::bind(&store, at).await.unwrap();
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
+    let options = ConnectOptions::new().connect_timeout(Duration::from_millis(300));
+    let used = async {
+        let client = connect_with(&url, options).await?;
+        let session = client.session().await?;
+        let mode = CreateMode::EphemeralSequential;
+        session.create(&path("/e-"), "some data", mode).await?;
+        session.watch_children(&path("/")).await?;
+        client.close().await
+    };
+    let used = used.await;
+    server.shutdown().await;
+    let own = store.connect().await?.session().await?;
+    own.exists(&path("/")).await?;
+    used
 }
