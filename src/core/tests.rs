@@ -6,6 +6,7 @@ mod budget;
 mod ending;
 mod identities;
 mod introspection;
+mod journaling;
 mod nodes;
 mod numbers;
 mod queueing;

@@ -92,7 +92,7 @@ pub(crate) struct Flags {
     /// Shortest session timeout [default: 2 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) min_session_timeout: Option<Duration>,
-    /// Longest session timeout [default: 20 ticks]
+    /// Longest session timeout; at most 2147483647ms, 24.8 days [default: 20 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) max_session_timeout: Option<Duration>,
     /// Interval of the search for empty containers and expired TTL znodes

@@ -1,0 +1,260 @@
+//! The transactions that an answer shows and must wait for (invariant 2), and the requests that take room in a log.
+
+use super::*;
+
+/// A store with `/a` and its child, `/c` and, last, `/d`, and the zxids of the last three.
+fn filled() -> (Harness, SessionRef, [Zxid; 3]) {
+    let mut store = Harness::new();
+    let me = store.remote();
+    let zxids =
+        ["/a", "/a/b", "/c", "/d"].map(|at| store.create(me, at, Persistent).unwrap().1.czxid);
+    let [_, b, c, d] = zxids;
+    (store, me, [b, c, d])
+}
+
+fn get_acl(at: &str) -> Request {
+    Request::GetAcl { path: path(at) }
+}
+
+fn check(at: &str) -> Op {
+    let path = path(at);
+    Op::Check {
+        path,
+        version: None,
+    }
+}
+
+fn check_data(at: &str) -> Op {
+    let path = path(at);
+    Op::CheckData {
+        path,
+        data: "data".into(),
+    }
+}
+
+fn check_children(at: &str) -> Op {
+    let path = path(at);
+    Op::CheckChildren { path, limit: 1 }
+}
+
+fn delete(at: &str) -> Op {
+    let path = path(at);
+    Op::Delete {
+        path,
+        version: None,
+    }
+}
+
+fn set(at: &str) -> Op {
+    Op::SetData {
+        path: path(at),
+        data: "new".into(),
+        version: None,
+    }
+}
+
+/// Requests that show the state of the whole store.
+fn of_all() -> [Request; 3] {
+    [
+        Request::Sync { path: path("/a") },
+        Request::GetEphemerals { prefix: path("/a") },
+        Request::GetAllChildrenNumber { path: path("/a") },
+    ]
+}
+
+#[test]
+fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
+    let (mut store, _, [b, c, d]) = filled();
+    let queue = Request::GetQueue {
+        parent: path("/a"),
+        limit: 10,
+    };
+    let read = |ops: &[ReadOp]| Request::MultiRead(ops.to_vec());
+    let (data, children) = (
+        |at| ReadOp::GetData(path(at)),
+        |at| ReadOp::GetChildren(path(at)),
+    );
+    let nothing = Zxid(0);
+    let mut expected = vec![
+        // A create changes its parent's children and counts.
+        (exists("/a"), b),
+        (get_data("/a"), b),
+        (get_children("/a"), b),
+        (get_acl("/a"), b),
+        (queue, b),
+        (exists("/c"), c),
+        (read(&[data("/a")]), b),
+        (read(&[data("/a"), children("/c"), data("/a/b")]), c),
+        (read(&[]), nothing),
+        (Request::Multi(vec![check("/a")]), b),
+        (Request::Multi(vec![check_data("/c"), check("/a")]), c),
+        (Request::Multi(vec![check_children("/a")]), b),
+        // A missing znode has no children, and had none when it went.
+        (Request::Multi(vec![check_children("/gone")]), nothing),
+        // Any transaction may have deleted it.
+        (exists("/gone"), d),
+        (read(&[data("/gone")]), d),
+        (Request::Multi(vec![check("/gone")]), d),
+        // A write shows its own.
+        (Request::Create(create("/e", Persistent)), nothing),
+        (Request::Multi(vec![set("/c"), delete("/d")]), nothing),
+        (Request::Close, nothing),
+    ];
+    expected.extend(of_all().map(|request| (request, d)));
+    for (request, zxid) in &expected {
+        assert_eq!(store.core.shown_by(request), *zxid, "{request:?}");
+    }
+    store.core.set_journal(Journal::Off);
+    for (request, _) in &expected {
+        assert_eq!(store.core.shown_by(request), nothing, "{request:?}");
+    }
+}
+
+#[test]
+fn a_store_without_a_log_keeps_no_transactions() {
+    let mut store = Harness::new();
+    store.core.set_journal(Journal::Off);
+    let (mine, other) = (store.session(), store.remote());
+    for (number, mode) in [Persistent, Ephemeral, Container].into_iter().enumerate() {
+        for (name, session) in [("l", mine), ("r", other)] {
+            let at = format!("/{name}{number}");
+            store.create(session, &at, mode).unwrap();
+            store.set(session, &at, None).unwrap();
+            store.delete(session, &at).unwrap();
+        }
+    }
+    assert_eq!(store.core.kept(), &[]);
+    assert_eq!(store.core.last_kept(), Zxid(0));
+}
+
+/// With `DelayedRestart` answers wait for persistent changes alone.
+#[test]
+fn sessions_that_are_kept_lightly_make_no_answer_wait_and_persistent_changes_do() {
+    let mut store = Harness::new();
+    store.core.keep_sessions_lightly();
+    let other = store.remote();
+    let (_, persistent) = store.create(other, "/p", Persistent).unwrap();
+    assert_eq!(store.core.last_kept(), persistent.czxid);
+    store.create(other, "/e", Ephemeral).unwrap();
+    assert_eq!(store.core.last_kept(), persistent.czxid);
+    let changed = store.set(other, "/p", None).unwrap();
+    assert_eq!(store.core.last_kept(), changed.mzxid);
+    // All of them are kept: the session, both creates, and the change.
+    assert_eq!(store.core.kept().len(), 4);
+}
+
+fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
+    Request::Enqueue(Enqueue {
+        parent: path(parent),
+        name: "n-".into(),
+        data: Bytes::new(),
+        acl: Acl::open(),
+        blockers: Blockers::All,
+        count: false,
+        queue_data: queue_data.map(|data| data.to_owned().into()),
+    })
+}
+
+/// Requests, and whether they take room in a log of all, and in one that leaves out the sessions of this process, from
+/// such a session. The znodes are those of `needing`.
+fn needs() -> Vec<(Request, bool, bool)> {
+    let create = |mode| Request::Create(create("/new", mode));
+    let multi = |ops: &[Op]| Request::Multi(ops.to_vec());
+    let write = |at: &str| {
+        let [one, two, three, four] = [at; 4].map(path);
+        let (version, data, acl) = (None, Bytes::new(), Acl::open());
+        [
+            Request::Delete { path: one, version },
+            Request::Withdraw { entry: two },
+            Request::SetData {
+                path: three,
+                data,
+                version,
+            },
+            Request::SetAcl {
+                path: four,
+                acl,
+                version,
+            },
+        ]
+    };
+    let ttl = PersistentTtl(SECOND);
+    let mut needs = vec![
+        (create(Persistent), true, true),
+        (create(Container), true, true),
+        (create(Ephemeral), true, false),
+        // Its options rule them out.
+        (create(ttl), false, false),
+        (multi(&[check("/p"), check_data("/p")]), false, false),
+        (multi(&[check_children("/p")]), false, false),
+        (multi(&[]), false, false),
+        (multi(&[check("/p"), set("/p")]), true, true),
+        (multi(&[delete("/p"), check("/p")]), true, true),
+        (multi(&[delete("/mine"), set("/mine")]), true, false),
+        (multi(&[set("/gone")]), false, false),
+        (enqueue("/p", None), true, false),
+        (enqueue("/p", Some("")), true, false),
+        // The queue is created, too.
+        (enqueue("/p/queue", Some("")), true, true),
+        (enqueue("/p/queue", None), true, false),
+        (Request::Close, true, false),
+        (exists("/p"), false, false),
+        (get_data("/p"), false, false),
+    ];
+    for (at, of_all, of_durable) in [
+        ("/p", true, true),
+        ("/other", true, true),
+        ("/mine", true, false),
+        ("/gone", false, false),
+    ] {
+        needs.extend(write(at).map(|request| (request, of_all, of_durable)));
+    }
+    needs.extend(of_all().map(|request| (request, false, false)));
+    needs
+}
+
+#[test]
+fn a_request_takes_room_in_the_log_if_anything_of_it_is_kept() {
+    let mut store = Harness::with(CoreOptions {
+        allow_ttl: false,
+        ..options()
+    });
+    let (mine, other) = (store.session(), store.remote());
+    store.create(mine, "/p", Persistent).unwrap();
+    store.create(mine, "/mine", Ephemeral).unwrap();
+    store.create(other, "/other", Ephemeral).unwrap();
+    for (request, of_all, of_durable) in needs() {
+        for (journal, needed) in [
+            (Journal::Off, false),
+            (Journal::Durable, of_durable),
+            (Journal::All, of_all),
+        ] {
+            store.core.set_journal(journal);
+            let needs = store.core.needs_log(mine, &request);
+            assert_eq!(needs, needed, "{journal:?}: {request:?}");
+        }
+    }
+    // Of another process everything is kept, in any log.
+    store.core.set_journal(Journal::Durable);
+    for request in [Request::Close, enqueue("/p", None)] {
+        assert!(store.core.needs_log(other, &request), "{request:?}");
+    }
+}
+
+#[test]
+fn a_session_that_is_over_or_has_proved_nothing_takes_no_room() {
+    let mut store = Harness::new();
+    let gone = store.remote();
+    store.submit(gone, Request::Close).unwrap();
+    let next = store.remote();
+    assert_eq!(next.slot, gone.slot);
+    let now = store.now;
+    let opened = store
+        .core
+        .open_unproven(SessionId(77), [7; 16], SECOND, now);
+    let unproven = opened.unwrap().0;
+    for session in [gone, unproven] {
+        assert!(!store.core.needs_log(session, &Request::Close));
+    }
+    assert!(store.core.needs_log(next, &Request::Close));
+}
