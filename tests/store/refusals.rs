@@ -166,7 +166,7 @@ async fn use_once(of_store: StoreOptions, of_server: ServerOptions) -> Result<()
         let session = client.session().await?;
         let mode = CreateMode::EphemeralSequential;
         session.create(&path("/e-"), "some data", mode).await?;
-        session.watch_children(&path("/")).await?;
+        let _watch = session.watch_children(&path("/")).await?;
         client.close().await
     };
     let used = used.await;
