@@ -124,3 +124,32 @@ fn the_table_shows_what_is_checked() {
         "{table}"
     );
 }
+
+/// Reads a line that a soak has written.
+fn parsed(line: &str) -> Sample {
+    let mut sample = Sample::default();
+    let line = line.trim_start_matches('{').trim_end_matches('}');
+    for field in line.split(',') {
+        let (name, value) = field.split_once(':').expect("a name and a value");
+        let value = value.parse().expect("a number");
+        match name.trim_matches('"') {
+            "at" => sample.at = value,
+            name => drop(sample.figures.insert(name.to_owned(), value)),
+        }
+    }
+    sample
+}
+
+#[test]
+fn the_hour_in_the_docs_is_flat() {
+    let lines = include_str!("../../../../docs/proof/soak.jsonl").lines();
+    let samples: Vec<_> = lines.map(parsed).collect();
+    assert!(samples.last().is_some_and(|last| last.at >= 3_600.0));
+    assert_eq!(leaks(&samples), [""; 0]);
+    assert_eq!(broken(&samples), [""; 0]);
+    assert_eq!(
+        standstills(&samples, &["grants", "ops", "visits", "events"]),
+        [""; 0]
+    );
+    println!("{}", table(&samples));
+}
