@@ -19,6 +19,8 @@ use crate::types::{CreateMode, Zxid};
 /// Flags of the first byte. Two more bits are the class of durability, and the next two that of the second opening.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
+/// A salvaged copy is opened in the place of the directory.
+const IS_SALVAGED: u8 = 1 << 6;
 
 /// Above the longest pause after a restart: that of the longest timeout that a log can state, and its margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
@@ -29,10 +31,16 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
     };
-    let Some(disk) = log::fuzz::directory(flags & IS_BACKUP != 0, bytes) else {
+    let Some(mut disk) = log::fuzz::directory(flags & IS_BACKUP != 0, bytes) else {
         return false;
     };
     let clock = Clock::new_virtual();
+    if flags & IS_SALVAGED != 0 {
+        match salvaged(&disk, clock.unix_ms()) {
+            Some(copy) => disk = copy,
+            None => return false,
+        }
+    }
     let options = |bits: u8| {
         let class = [
             Durability::Fsync,
@@ -45,10 +53,12 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     };
     let mut world = match World::open(&disk, &options(flags >> 2)) {
         Ok(world) => world,
-        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. } | Error::StoreFailed { .. }) => {
+        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. } | Error::StoreFailed { .. })
+            if flags & IS_SALVAGED == 0 =>
+        {
             return false;
         }
-        Err(other) => panic!("bytes alone do no such thing: {other}"),
+        Err(other) => panic!("it does not open: {other}"),
     };
     world.write();
     let (before, last) = world.image();
@@ -64,6 +74,17 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     assert!(next > last, "{next} after {last}");
     again.write();
     true
+}
+
+fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
+    let copy = SimDisk::new();
+    match log::salvage::salvage_on(disk, &copy, "/", now_ms) {
+        Ok(is_done) => is_done.then_some(copy),
+        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. } | Error::StoreFailed { .. }) => {
+            None
+        }
+        Err(other) => panic!("bytes alone do no such thing: {other}"),
+    }
 }
 
 /// Returns the inputs that a fuzzer starts from: those of `backup` and `recovery`, in some of the ways to open them.
@@ -84,6 +105,8 @@ pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     inputs.extend(led(0, log::fuzz::logs(), &logs));
     let logs = [("torn", "torn-without-durability")];
     inputs.extend(led(NO_DURABILITY, log::fuzz::logs(), &logs));
+    let logs = [("damaged", "damaged-salvaged"), ("whole", "salvaged")];
+    inputs.extend(led(IS_SALVAGED, log::fuzz::logs(), &logs));
     inputs
 }
 

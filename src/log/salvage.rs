@@ -111,8 +111,7 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     check_empty(new, "")?;
     let is_whole = |read: &Result<Reading>| matches!(read, Ok(read) if read.damage.is_none());
     let read = recovery::read_in_use(&view, is_whole, || Reading::of(&Sectors::new(view.clone())))?;
-    let facts = read.facts_of_copy(latest_ms(&view));
-    epoch::check(facts.zxid, || dir.to_owned())?;
+    let facts = read.facts_of_copy(dir, latest_ms(&view))?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
     // Two salvages of one directory must not assign the same zxids, and the millisecond is what distinguishes them.
@@ -147,7 +146,7 @@ pub(crate) fn salvage_on(
     {
         return Ok(false);
     }
-    let facts = read.facts_of_copy(now_ms);
+    let facts = read.facts_of_copy(&from.path(""), now_ms)?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms));
     backup::fill(to, &head, &read.core).map(|_| true)
 }
@@ -223,13 +222,17 @@ impl Reading {
         })
     }
 
-    /// Returns the facts with which the salvaged store begins.
-    fn facts_of_copy(&self, now_ms: i64) -> Facts {
+    /// Returns the facts with which the store begins that is salvaged from this directory.
+    ///
+    /// # Errors
+    /// `StoreFailed` if it could not be opened, since zxids end.
+    fn facts_of_copy(&self, dir: &Path, now_ms: i64) -> Result<Facts> {
         let Seen { facts: seen, .. } = &self.seen;
         // The lost part may have reserved later epochs than any that can be read.
         let reserved = self.facts.epoch.max(seen.epoch).max(epoch::of(seen.zxid));
         // Above everything that the original may have assigned, so that tokens do not go back (invariant 5).
         let zxid = epoch::beyond(reserved, epoch::of_clock(now_ms), now_ms).max(seen.zxid);
+        epoch::check(zxid, || dir.to_owned())?;
         let known = self.facts.allowed_timeout_ms;
         let allowed_timeout_ms = match self.damage {
             // "Never served" holds for the part that was read alone.
@@ -238,7 +241,7 @@ impl Reading {
                 .filter(|allowed| *allowed > 0),
             None => known,
         };
-        Facts {
+        Ok(Facts {
             chain: 0,
             zxid,
             epoch: epoch::of(zxid) - 1,
@@ -247,7 +250,7 @@ impl Reading {
             is_clean: false,
             completeness: Completeness::Restored,
             allowed_timeout_ms,
-        }
+        })
     }
 
     fn loss(&self, disk: &dyn Disk) -> Option<Loss> {
