@@ -70,6 +70,14 @@ fn parts(op: &TxnOp) -> usize {
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();
     // Little room in the bounds of lengths, and the longest numbers.
+    ops.push(TxnOp::Create(NewNode {
+        path: path("/a"),
+        data: Bytes::new(),
+        acl: Acl::open(),
+        kind: NodeKind::Ttl { ms: u64::MAX },
+        sequence: Some(i64::MIN),
+        creates: i64::MAX,
+    }));
     for acl in [Acl::open(), Acl::new(Vec::new())] {
         let (path, aversion) = (path("/a"), i32::MIN);
         ops.push(TxnOp::SetAcl {
