@@ -258,3 +258,82 @@ fn a_session_that_is_over_or_has_proved_nothing_takes_no_room() {
     }
     assert!(store.core.needs_log(next, &Request::Close));
 }
+
+/// The log has room for what is asked, or refuses the request before anything has changed.
+#[test]
+fn the_room_that_is_asked_for_is_enough_for_any_request() {
+    let by_identity = || Acl::creator_all();
+    let creates = |mode| {
+        [Acl::open(), by_identity()].map(|acl| Create {
+            acl,
+            data: Bytes::new(),
+            ..create("/n", mode)
+        })
+    };
+    let mut requests: Vec<_> = [
+        Persistent,
+        PersistentSequential,
+        Ephemeral,
+        EphemeralSequential,
+        Container,
+        PersistentTtl(SECOND),
+        PersistentSequentialTtl(SECOND),
+    ]
+    .into_iter()
+    .flat_map(creates)
+    .flat_map(|new| {
+        [
+            Request::Create(new.clone()),
+            Request::Multi(vec![Op::Create(new); 1]),
+        ]
+    })
+    .collect();
+    let all = [
+        create("/n", Persistent),
+        create("/n/n", PersistentSequential),
+    ];
+    requests.push(Request::Multi(all.map(Op::Create).to_vec()));
+    requests.push(Request::Multi(vec![set("/p"), delete("/p")]));
+    requests.push(Request::Delete {
+        path: path("/p"),
+        version: None,
+    });
+    requests.push(Request::SetData {
+        path: path("/p"),
+        data: Bytes::new(),
+        version: None,
+    });
+    for acl in [Acl::open(), by_identity(), Acl::new(Vec::new())] {
+        requests.push(Request::SetAcl {
+            path: path("/p"),
+            acl,
+            version: None,
+        });
+    }
+    requests.extend([
+        enqueue("/p", None),
+        enqueue("/q/r/s", Some("")),
+        Request::Close,
+    ]);
+    for request in requests {
+        let mut store = Harness::new();
+        let me = store.remote();
+        for name in ["one", "two"] {
+            let identity = Identity::digest(format!("{name}:secret").as_bytes());
+            store.core.add_identity(me, identity).unwrap();
+        }
+        store.create(me, "/p", Persistent).unwrap();
+        store.core.kept().clear();
+        let asked = store.core.txn_bytes(me, &request);
+        match store.submit(me, request.clone()) {
+            // A list of nobody is refused.
+            Err(Error::InvalidAcl { .. }) => continue,
+            answer => drop(answer.unwrap()),
+        }
+        let taken: usize = store.core.kept().iter().map(Txn::log_bytes).sum();
+        assert!(
+            taken > 0 && taken <= asked,
+            "{taken} of {asked}: {request:?}"
+        );
+    }
+}
