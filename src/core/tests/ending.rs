@@ -172,3 +172,110 @@ fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     assert_eq!(store.stat(me, "/a"), None);
     assert_eq!(store.core.counts().ended.expired, 1);
 }
+
+/// Returns the numbers of sessions that were closed, expired, exited with their process, and were kicked.
+fn ends(store: &Harness) -> [u64; 4] {
+    let ends = store.core.counts().ended;
+    [ends.closed, ends.expired, ends.exited, ends.kicked]
+}
+
+#[test]
+fn a_session_ends_with_the_process_of_its_present_connection_alone() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    store.create(me, "/e", Ephemeral).unwrap();
+    let (now, effects) = (store.now, &mut store.effects);
+    let moved = store
+        .core
+        .reattach(me.id, &[7; 16], 8 * SECOND, now, effects);
+    let moved = moved.unwrap().0;
+    assert!(store.core.is_current(moved) && !store.core.is_current(me));
+    assert!(!store.core.end_exited(me, now, effects));
+    store.core.doom_exited(me, now);
+    store.core.tick(now, effects);
+    assert_eq!((ends(&store), store.core.counts().ephemerals), ([0; 4], 1));
+    let effects = &mut store.effects;
+    assert!(store.core.end_exited(moved, now, effects));
+    assert!(!store.core.end_exited(moved, now, effects));
+    assert!(!store.core.is_current(moved));
+    assert_eq!(
+        (ends(&store), store.core.counts().ephemerals),
+        ([0, 0, 1, 0], 0)
+    );
+}
+
+#[test]
+fn a_session_that_is_doomed_with_its_process_ends_by_the_next_tick() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    store.create(me, "/e", Ephemeral).unwrap();
+    store.core.doom_exited(me, store.now);
+    assert_eq!(store.core.counts().ephemerals, 1);
+    assert_eq!(store.next_deadline(), Some(store.now.moment));
+    store.core.tick(store.now, &mut store.effects);
+    assert_eq!(
+        (ends(&store), store.core.counts().ephemerals),
+        ([0, 0, 1, 0], 0)
+    );
+}
+
+#[test]
+fn a_session_that_is_kicked_is_refused_from_then_on() {
+    for may_log in [true, false] {
+        let mut store = Harness::new();
+        let (me, mine) = (store.remote(), store.session());
+        store.create(me, "/e", Ephemeral).unwrap();
+        let (now, effects) = (store.now, &mut store.effects);
+        let gone = store.core.kick(SessionId(77), may_log, now, effects);
+        assert!(matches!(gone, Kicked::NoSession));
+        let local = store.core.kick(mine.id, may_log, now, effects);
+        assert!(matches!(local, Kicked::Local));
+        let kicked = store.core.kick(me.id, may_log, now, effects);
+        match may_log {
+            true => assert!(matches!(kicked, Kicked::Ended)),
+            false => assert!(matches!(kicked, Kicked::Ending)),
+        }
+        assert!(!store.core.is_current(me), "may log: {may_log}");
+        let refused = store.submit(me, exists("/")).unwrap_err();
+        match may_log {
+            true => assert!(
+                matches!(refused, Error::SessionExpired { .. }),
+                "{refused:?}"
+            ),
+            false => assert!(matches!(refused, Error::SessionMoved { .. }), "{refused:?}"),
+        }
+        store.core.tick(store.now, &mut store.effects);
+        assert_eq!(
+            (ends(&store), store.core.counts().ephemerals),
+            ([0, 0, 0, 1], 0)
+        );
+        assert!(store.core.is_current(mine));
+    }
+}
+
+#[test]
+fn ends_are_counted_by_their_reasons() {
+    let mut store = Harness::new();
+    let [one, two] = [store.remote(), store.remote()];
+    let three = store.open(Some(8 * SECOND));
+    for closed in [one, two] {
+        store.submit(closed, Request::Close).unwrap();
+    }
+    store.now.moment = store.now.moment.after(60 * SECOND);
+    store.core.tick(store.now, &mut store.effects);
+    assert!(!store.core.is_current(three));
+    assert_eq!(ends(&store), [2, 1, 0, 0]);
+}
+
+#[test]
+fn the_end_of_a_session_costs_a_unit_for_each_of_its_znodes() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    const COUNT: u64 = 500;
+    for number in 0..COUNT {
+        store.create(me, &format!("/e{number}"), Ephemeral).unwrap();
+    }
+    let before = store.core.work();
+    store.submit(me, Request::Close).unwrap();
+    assert!(store.core.work() - before >= COUNT);
+}

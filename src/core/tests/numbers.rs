@@ -65,7 +65,26 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         creates: 9_999_999_999,
         queue_key: None,
     };
+    let other = NodeImage {
+        path: path("/s"),
+        ..near.clone()
+    };
     store.core.restore_node(near).unwrap();
+    store.core.restore_node(other).unwrap();
+    // Within a multi the last number counts likewise, and the next one is too many.
+    let in_multi = |count| {
+        Request::Multi(vec![
+            Op::Create(create("/s/n-", PersistentSequential));
+            count
+        ])
+    };
+    let refused = store.submit(remote, in_multi(2)).unwrap_err();
+    let source = Box::new(Error::SequenceExhausted { path: "/s".into() });
+    assert_eq!(refused, Error::MultiFailed { index: 1, source });
+    let Ok(Reply::Multi(replies)) = store.submit(remote, in_multi(1)) else {
+        panic!()
+    };
+    assert_eq!(made(&replies[0]), "/s/n-9999999999");
     let numbered = || create("/r/n-", PersistentSequential);
     let (last, _) = store.create(remote, "/r/n-", PersistentSequential).unwrap();
     assert_eq!(last.as_str(), "/r/n-9999999999");
