@@ -131,25 +131,22 @@ impl World {
         })
     }
 
-    /// Creates, changes and deletes znodes in a session of this process.
+    /// Creates and changes znodes in a session of this process.
     fn write(&mut self) {
         let connector = self.store.connector();
         let mut opening = connector.open(&ConnectOptions::new());
-        let session = match self.poll(&mut opening) {
-            Poll::Ready(session) => session,
+        let mut opened = self.poll(&mut opening);
+        if opened.is_pending() {
             // A pause, for the sessions of before.
-            Poll::Pending => {
-                self.clock.advance(LONGEST_PAUSE);
-                let opened = self.poll(&mut opening);
-                assert!(opened.is_ready(), "the pause does not end");
-                match opened {
-                    Poll::Ready(session) => session,
-                    Poll::Pending => return,
-                }
-            }
+            self.clock.advance(LONGEST_PAUSE);
+            opened = self.poll(&mut opening);
+        }
+        let session = match opened {
+            Poll::Ready(Ok(session)) => session,
+            // A store that is full of sessions refuses one.
+            Poll::Ready(Err(_)) => return,
+            Poll::Pending => panic!("the pause does not end"),
         };
-        // A store that is full of sessions refuses one.
-        let Ok(session) = session else { return };
         let path = || "/written".parse().expect("a path");
         let requests = [
             Request::Create(Create {

@@ -104,8 +104,8 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the store's unit of time (at least 1 ms, at most [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT)): sessions expire in buckets of this width, up to
-    /// one later than their timeout says.
+    /// Sets the store's unit of time, at least 1 ms and at most [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT):
+    /// sessions expire in buckets of this width, up to one later than their timeout says.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
