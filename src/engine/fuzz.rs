@@ -25,8 +25,8 @@ const IS_SALVAGED: u8 = 1 << 6;
 /// Above the longest pause after a restart: that of the longest timeout that a log can state, and its margin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
-/// Opens bytes as a data directory: a backup that is restored, or the segments of a log. Returns true if they are one.
-/// The store writes, is closed or killed, and must be there with all that it has acknowledged when it is opened again.
+/// Opens bytes as a data directory: a backup that is restored, or the segments of a log. Returns true if they are one. An
+/// inspection of it finds problems where it is refused, and nowhere else. The store writes, is closed or killed, and must be there with all that it has acknowledged when it is opened again.
 pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
@@ -51,15 +51,27 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
         let options = StoreOptions::new().clock(clock.clone());
         options.segment_bytes(1, 1).durability(class)
     };
-    let mut world = match World::open(&disk, &options(flags >> 2)) {
+    let seen = log::inspect::inspect_on(&disk).expect("it is a store's directory");
+    let (shown, has_problems) = (seen.to_string(), !seen.problems.is_empty());
+    let opened = World::open(&disk, &options(flags >> 2));
+    assert!(
+        flags & IS_SALVAGED == 0 || opened.is_ok(),
+        "a salvaged store does not open"
+    );
+    let mut world = match opened {
         Ok(world) => world,
-        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. } | Error::StoreFailed { .. })
-            if flags & IS_SALVAGED == 0 =>
-        {
+        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. }) => {
+            assert!(
+                has_problems,
+                "it is refused, and nothing is said of it: {shown}"
+            );
             return false;
         }
-        Err(other) => panic!("it does not open: {other}"),
+        // Zxids end.
+        Err(Error::StoreFailed { .. }) => return false,
+        Err(other) => panic!("bytes alone do no such thing: {other}"),
     };
+    assert!(!has_problems, "it opens, in spite of problems: {shown}");
     world.write();
     let (before, last) = world.image();
     world.end(flags & IS_CLOSED_IN_ORDER != 0);

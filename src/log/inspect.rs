@@ -180,8 +180,19 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let has_no_problem =
         |seen: &Result<Inspection>| !matches!(seen, Ok(seen) if !seen.problems.is_empty());
     recovery::read_in_use(&view, has_no_problem, || {
-        Ok(Inspector::new(dir, &view)?.inspect(top))
+        let holder = lock::holder(dir).unwrap_or(Holder::Unlocked);
+        Ok(Inspector::new(dir, &view)?.inspect(holder, top))
     })
+}
+
+/// Inspects a directory on a simulated disk, which nobody uses.
+///
+/// # Errors
+/// As [`inspect`].
+#[cfg(feature = "simulation")]
+pub(crate) fn inspect_on(disk: &super::sim::SimDisk) -> Result<Inspection> {
+    let dir = disk.path("");
+    Ok(Inspector::new(&dir, disk)?.inspect(Holder::Unlocked, 10))
 }
 
 /// The files that are neither segments nor snapshots.
@@ -194,19 +205,19 @@ const SINGLE_FILES: [&str; 5] = [
 ];
 
 struct Inspector<'a> {
-    view: &'a View,
+    disk: &'a dyn Disk,
     dir: &'a Path,
     names: Vec<String>,
     problems: Vec<Problem>,
 }
 
 impl<'a> Inspector<'a> {
-    fn new(dir: &'a Path, view: &'a View) -> Result<Self> {
+    fn new(dir: &'a Path, disk: &'a dyn Disk) -> Result<Self> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
             reason,
         };
-        let mut names = view
+        let mut names = disk
             .list()
             .map_err(|error| not_a_store(error.to_string()))?;
         names.sort();
@@ -218,16 +229,15 @@ impl<'a> Inspector<'a> {
             return Err(not_a_store(format!("it has no file {}", identity::NAME)));
         }
         Ok(Self {
-            view,
+            disk,
             dir,
             names,
             problems: Vec::new(),
         })
     }
 
-    fn inspect(mut self, top: usize) -> Inspection {
-        let holder = lock::holder(self.dir).unwrap_or(Holder::Unlocked);
-        let identity = match identity::read(self.view) {
+    fn inspect(mut self, holder: Holder, top: usize) -> Inspection {
+        let identity = match identity::read(self.disk) {
             Ok(Some(identity)) => Some(identity),
             Ok(None) => {
                 let reason = "the file is missing".to_owned();
@@ -285,7 +295,7 @@ impl<'a> Inspector<'a> {
 
     fn problem(&mut self, name: &str, offset: u64, reason: String) {
         self.problems.push(Problem {
-            file: self.view.path(name),
+            file: self.disk.path(name),
             offset,
             reason,
         });
@@ -300,21 +310,21 @@ impl<'a> Inspector<'a> {
     }
 
     fn bytes(&self, name: &str) -> Option<u64> {
-        self.view.open(name).ok()?.len().ok()
+        self.disk.open(name).ok()?.len().ok()
     }
 
     fn segments(&self, store: [u8; 16]) -> Vec<SegmentInfo> {
         let is_damaged = |number| {
-            let file = self.view.path(&log_name(number));
+            let file = self.disk.path(&log_name(number));
             self.problems.iter().any(|problem| problem.file == file)
         };
-        inspect_segments(self.view, &self.names, store, is_damaged)
+        inspect_segments(self.disk, &self.names, store, is_damaged)
     }
 
     /// Finds the store's id in another file, where `STORE` does not tell it.
     fn any_store(&self) -> Option<[u8; 16]> {
         self.names.iter().find_map(|name| {
-            let file = self.view.open(name).ok()?;
+            let file = self.disk.open(name).ok()?;
             if log_number(name).is_some() {
                 return Some(Header::read(&*file).ok()?.ok()?.store);
             }
@@ -325,12 +335,12 @@ impl<'a> Inspector<'a> {
 
     /// Reads each snapshot whole, newest first.
     fn snapshots(&mut self) -> Vec<SnapshotInfo> {
-        let names = recovery::snapshot_names(self.view).unwrap_or_default();
+        let names = recovery::snapshot_names(self.disk).unwrap_or_default();
         names.into_iter().map(|name| self.snapshot(name)).collect()
     }
 
     fn snapshot(&mut self, name: String) -> SnapshotInfo {
-        let file = self.view.open(&name).map_err(Unreadable::from);
+        let file = self.disk.open(&name).map_err(Unreadable::from);
         let head = file.as_ref().ok();
         let head = head.and_then(|file| Head::read(&**file, Form::Snapshot).ok());
         let mut core = bare_core();
@@ -338,7 +348,7 @@ impl<'a> Inspector<'a> {
             file.and_then(|file| snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(())));
         let is_whole = loaded.is_ok();
         if let Err(unreadable) = loaded {
-            self.report(unreadable.of(self.view.path(&name)));
+            self.report(unreadable.of(self.disk.path(&name)));
         }
         let age = |head: Head| epoch::since(head.made, Clock::system().unix_ms());
         SnapshotInfo {
@@ -353,7 +363,7 @@ impl<'a> Inspector<'a> {
 
     /// Reads the content, as far as it can be read.
     fn content(&mut self, store: [u8; 16]) -> (Core, Facts) {
-        let newest = recovery::newest(self.view, store, &bare_core, &mut || Ok(()));
+        let newest = recovery::newest(self.disk, store, &bare_core, &mut || Ok(()));
         let (mut core, start) = match newest {
             Ok((core, loaded)) => (core, loaded.map(|loaded| loaded.head.start)),
             Err(error) => {
@@ -362,7 +372,7 @@ impl<'a> Inspector<'a> {
             }
         };
         let source = Source {
-            disk: self.view,
+            disk: self.disk,
             store,
             start: start.unwrap_or_default(),
         };
@@ -384,10 +394,10 @@ impl<'a> Inspector<'a> {
 
     /// Reads as much as can be read of the newest snapshot that tells anything, where none is whole.
     fn part_of_a_snapshot(&self) -> Core {
-        for name in recovery::snapshot_names(self.view).unwrap_or_default() {
+        for name in recovery::snapshot_names(self.disk).unwrap_or_default() {
             let mut core = bare_core();
             let empty = core.node_count();
-            if let Ok(file) = self.view.open(&name) {
+            if let Ok(file) = self.disk.open(&name) {
                 // The error has been reported already; the core holds the records before it.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }

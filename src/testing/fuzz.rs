@@ -40,12 +40,12 @@ pub fn backup(bytes: &[u8]) -> bool {
     fuzz::backup(bytes)
 }
 
-/// Opens bytes as a data directory, writes, ends in order or not, and opens it again. The first byte says which, and
-/// the classes of durability; then comes a backup or a log, as [`backup`] and [`recovery`] have them. Returns true if the
+/// Inspects bytes as a data directory, opens it, writes, ends in order or not, and opens it again. The first byte says
+/// which, whether a salvaged copy is opened in its place, and the classes of durability; then comes a backup or a log, as [`backup`] and [`recovery`] have them. Returns true if the
 /// store opens.
 ///
 /// # Panics
-/// If it does not open again, or lacks what it has acknowledged.
+/// If the inspection tells other than the opening, or it does not open again, or lacks what it has acknowledged.
 #[cfg(feature = "simulation")]
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
