@@ -26,7 +26,8 @@ const IS_SALVAGED: u8 = 1 << 6;
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
 /// Opens bytes as a data directory: a backup that is restored, or the segments of a log. Returns true if they are one. An
-/// inspection of it finds problems where it is refused, and nowhere else. The store writes, is closed or killed, and must be there with all that it has acknowledged when it is opened again.
+/// inspection of it finds problems where it is refused, and nowhere else. The store writes, is closed or killed, and must
+/// be there with all that it has acknowledged when it is opened again.
 pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
@@ -41,44 +42,18 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
             None => return false,
         }
     }
-    let options = |bits: u8| {
-        let class = [
-            Durability::Fsync,
-            Durability::DelayedRestart,
-            Durability::None,
-            Durability::Fsync,
-        ][usize::from(bits & 3)];
-        let options = StoreOptions::new().clock(clock.clone());
-        options.segment_bytes(1, 1).durability(class)
+    let options = |bits| options(&clock, bits);
+    let Some(mut world) = inspected_and_opened(&disk, &options(flags >> 2)) else {
+        assert!(flags & IS_SALVAGED == 0, "a salvaged store does not open");
+        return false;
     };
-    let seen = log::inspect::inspect_on(&disk).expect("it is a store's directory");
-    let (shown, has_problems) = (seen.to_string(), !seen.problems.is_empty());
-    let opened = World::open(&disk, &options(flags >> 2));
-    assert!(
-        flags & IS_SALVAGED == 0 || opened.is_ok(),
-        "a salvaged store does not open"
-    );
-    let mut world = match opened {
-        Ok(world) => world,
-        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. }) => {
-            assert!(
-                has_problems,
-                "it is refused, and nothing is said of it: {shown}"
-            );
-            return false;
-        }
-        // Zxids end.
-        Err(Error::StoreFailed { .. }) => return false,
-        Err(other) => panic!("bytes alone do no such thing: {other}"),
-    };
-    assert!(!has_problems, "it opens, in spite of problems: {shown}");
     world.write();
     let (before, last) = world.image();
     world.end(flags & IS_CLOSED_IN_ORDER != 0);
     let mut again = match World::open(&disk, &options(flags >> 4)) {
         Ok(again) => again,
         // Each opening begins another epoch.
-        Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_over(last) => return true,
+        Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_exhausted(last) => return true,
         Err(error) => panic!("it does not open again: {error}"),
     };
     let (after, next) = again.image();
@@ -88,6 +63,40 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     true
 }
 
+/// Returns the options of a store by the two lowest bits.
+fn options(clock: &Clock, bits: u8) -> StoreOptions {
+    let class = match bits & 3 {
+        1 => Durability::DelayedRestart,
+        2 => Durability::None,
+        _ => Durability::Fsync,
+    };
+    let options = StoreOptions::new().clock(clock.clone());
+    options.segment_bytes(1, 1).durability(class)
+}
+
+/// Opens a directory, unless it is refused: then an inspection finds problems in it.
+fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World> {
+    let seen = log::inspect::inspect_on(disk).expect("it is a store's directory");
+    let (shown, has_problems) = (seen.to_string(), !seen.problems.is_empty());
+    match World::open(disk, options) {
+        Ok(world) => {
+            assert!(!has_problems, "it opens, in spite of problems: {shown}");
+            Some(world)
+        }
+        Err(error @ (Error::StoreDamaged { .. } | Error::StoreTooNew { .. })) => {
+            assert!(
+                has_problems,
+                "{error}, and of this nothing is shown: {shown}"
+            );
+            None
+        }
+        // Zxids end.
+        Err(Error::StoreFailed { .. }) => None,
+        Err(other) => panic!("bytes alone do no such thing: {other}"),
+    }
+}
+
+/// Returns a disk with what is salvaged from a directory; `None` if that is nothing.
 fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     let copy = SimDisk::new();
     match log::salvage::salvage_on(disk, &copy, "/", now_ms) {

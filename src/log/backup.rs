@@ -128,7 +128,7 @@ fn restored(
     // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
     // It could not be opened: no store has come as far.
-    if epoch::is_over(zxid) {
+    if epoch::is_exhausted(zxid) {
         return Err(Unreadable::damaged(
             0,
             "the epoch in its header is out of range",

@@ -8,7 +8,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(doc)]
 use crate::core::HIGHEST;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
@@ -22,7 +21,7 @@ const MOST_RESERVED: u32 = LEAD + 1;
 
 /// Last epoch in which a store opens: in the year 2109, or in a file whose header was made up. The zxids of the 2^20 epochs
 /// above it are that run's, which cannot use them up; no recovery reads a zxid above those ([`HIGHEST`]).
-const LAST: u32 = (1 << 30) - (1 << 20);
+const LAST: u32 = (HIGHEST >> EPOCH_BITS) as u32 - (1 << 20);
 
 /// The bits of a zxid below its epoch.
 const EPOCH_BITS: u32 = 32;
@@ -72,14 +71,14 @@ pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
 }
 
 /// Returns true if no store opens with this zxid as its first: nothing could read all that it writes.
-pub(crate) fn is_over(first: Zxid) -> bool {
+pub(crate) fn is_exhausted(first: Zxid) -> bool {
     of(first) > LAST
 }
 
 /// Returns true if a store with this zxid may not be opened, restored or salvaged some times more.
 #[cfg(feature = "test-util")]
-pub(crate) fn is_nearly_over(zxid: Zxid) -> bool {
-    is_over(Zxid(
+pub(crate) fn is_nearly_exhausted(zxid: Zxid) -> bool {
+    is_exhausted(Zxid(
         zxid.0.saturating_add(i64::from(2 * LEAD) << EPOCH_BITS),
     ))
 }
@@ -89,7 +88,7 @@ pub(crate) fn is_nearly_over(zxid: Zxid) -> bool {
 /// # Errors
 /// `StoreFailed`.
 pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
-    if !is_over(first) {
+    if !is_exhausted(first) {
         return Ok(());
     }
     Err(Error::StoreFailed {

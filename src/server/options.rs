@@ -244,11 +244,12 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the time limit for a connection to open a session and, where required, to prove an identity; at most a day.
+    /// Sets the time limit for a connection to open a session and, where required, to prove an identity. A
+    /// longer one than ten years is taken for that.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         // Deadlines are sums, which must not overflow.
-        self.limits.handshake = timeout.min(Duration::from_secs(24 * 3_600));
+        self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }
 

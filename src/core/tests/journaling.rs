@@ -155,8 +155,8 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests, and whether they take room in a log of all, and in one that leaves out the sessions of this process, from
-/// such a session. The znodes are those of `needing`.
+/// Requests of a session of this process, each with true if it takes room in a log of all, and likewise in one that leaves
+/// out such sessions. `/p` is persistent, `/mine` and `/other` are ephemeral.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());

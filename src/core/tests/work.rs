@@ -361,27 +361,28 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
 }
 
 /// A session of another process with so many watches that they go in three pieces.
-fn with_many_watches(store: &mut Harness) -> (SessionRef, usize) {
+fn with_many_watches(store: &mut Harness) -> SessionRef {
     let me = store.remote();
-    let count = 2_500;
-    for number in 0..count {
+    for number in 0..MANY {
         store.watch(me, exists(&format!("/{number}")));
     }
-    (me, count)
+    me
 }
+
+const MANY: usize = 2_500;
 
 #[test]
 fn a_session_that_is_displaced_loses_its_watches_in_pieces_and_refuses_its_connection_at_once() {
     let mut store = roomy();
-    let (me, count) = with_many_watches(&mut store);
+    let me = with_many_watches(&mut store);
     assert!(!store.core.displace(me.id, &[8; 16]), "a wrong password");
     assert!(!store.core.displace(SessionId(77), &[7; 16]), "no session");
-    assert_eq!(store.core.counts().watches, count);
+    assert_eq!(store.core.counts().watches, MANY);
     let before = store.core.work();
     assert!(store.core.displace(me.id, &[7; 16]));
     let left = store.core.counts().watches;
-    assert!(left > 0 && left < count);
-    assert!(store.core.work() - before < count as u64);
+    assert!(left > 0 && left < MANY);
+    assert!(store.core.work() - before < MANY as u64);
     let refused = store.submit(me, exists("/a")).unwrap_err();
     assert!(matches!(refused, Error::SessionMoved { .. }), "{refused:?}");
     while store.core.displace(me.id, &[7; 16]) {}
@@ -391,10 +392,10 @@ fn a_session_that_is_displaced_loses_its_watches_in_pieces_and_refuses_its_conne
 #[test]
 fn a_connection_that_is_closed_drops_all_watches_in_pieces() {
     let mut store = roomy();
-    let (me, count) = with_many_watches(&mut store);
+    let me = with_many_watches(&mut store);
     let mut calls = 1;
     while store.core.detach(me, store.now, &mut store.effects) {
-        assert!(store.core.counts().watches < count);
+        assert!(store.core.counts().watches < MANY);
         calls += 1;
     }
     assert_eq!((calls, store.core.counts().watches), (3, 0));

@@ -48,7 +48,7 @@ fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =
         Head::decode(&bytes, Form::Backup).expect("a backup that was written begins with a head");
-    epoch::is_nearly_over(head.start.facts.zxid)
+    epoch::is_nearly_exhausted(head.start.facts.zxid)
 }
 
 /// Returns the inputs that a fuzzer starts from.
