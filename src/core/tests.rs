@@ -281,6 +281,35 @@ fn get_children(at: &str) -> Request {
     }
 }
 
+fn check(at: &str) -> Op {
+    Op::Check {
+        path: path(at),
+        version: None,
+    }
+}
+
+fn has(at: &str, data: &'static str) -> Op {
+    Op::CheckData {
+        path: path(at),
+        data: data.into(),
+    }
+}
+
+fn has_at_most(at: &str, limit: u32) -> Op {
+    Op::CheckChildren {
+        path: path(at),
+        limit,
+    }
+}
+
+fn set(at: &str, data: &'static str) -> Op {
+    Op::SetData {
+        path: path(at),
+        data: data.into(),
+        version: None,
+    }
+}
+
 fn by(standing: &Predecessor<WatchKey>) -> Option<(&str, usize)> {
     match standing {
         Predecessor::Blocked { by, count, .. } => Some((by.as_str(), count.unwrap())),

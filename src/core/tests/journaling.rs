@@ -16,39 +16,10 @@ fn get_acl(at: &str) -> Request {
     Request::GetAcl { path: path(at) }
 }
 
-fn check(at: &str) -> Op {
-    let path = path(at);
-    Op::Check {
-        path,
-        version: None,
-    }
-}
-
-fn check_data(at: &str) -> Op {
-    let path = path(at);
-    Op::CheckData {
-        path,
-        data: "data".into(),
-    }
-}
-
-fn check_children(at: &str) -> Op {
-    let path = path(at);
-    Op::CheckChildren { path, limit: 1 }
-}
-
 fn delete(at: &str) -> Op {
     let path = path(at);
     Op::Delete {
         path,
-        version: None,
-    }
-}
-
-fn set(at: &str) -> Op {
-    Op::SetData {
-        path: path(at),
-        data: "new".into(),
         version: None,
     }
 }
@@ -87,17 +58,20 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
         (read(&[data("/a"), children("/c"), data("/a/b")]), c),
         (read(&[]), nothing),
         (Request::Multi(vec![check("/a")]), b),
-        (Request::Multi(vec![check_data("/c"), check("/a")]), c),
-        (Request::Multi(vec![check_children("/a")]), b),
+        (Request::Multi(vec![has("/c", "data"), check("/a")]), c),
+        (Request::Multi(vec![has_at_most("/a", 1)]), b),
         // A missing znode has no children, and had none when it went.
-        (Request::Multi(vec![check_children("/gone")]), nothing),
+        (Request::Multi(vec![has_at_most("/gone", 1)]), nothing),
         // Any transaction may have deleted it.
         (exists("/gone"), d),
         (read(&[data("/gone")]), d),
         (Request::Multi(vec![check("/gone")]), d),
         // A write shows its own.
         (Request::Create(create("/e", Persistent)), nothing),
-        (Request::Multi(vec![set("/c"), delete("/d")]), nothing),
+        (
+            Request::Multi(vec![set("/c", "new"), delete("/d")]),
+            nothing,
+        ),
         (Request::Close, nothing),
     ];
     expected.extend(of_all().map(|request| (request, d)));
@@ -185,13 +159,13 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (create(Ephemeral), true, false),
         // Its options rule them out.
         (create(ttl), false, false),
-        (multi(&[check("/p"), check_data("/p")]), false, false),
-        (multi(&[check_children("/p")]), false, false),
+        (multi(&[check("/p"), has("/p", "data")]), false, false),
+        (multi(&[has_at_most("/p", 1)]), false, false),
         (multi(&[]), false, false),
-        (multi(&[check("/p"), set("/p")]), true, true),
+        (multi(&[check("/p"), set("/p", "new")]), true, true),
         (multi(&[delete("/p"), check("/p")]), true, true),
-        (multi(&[delete("/mine"), set("/mine")]), true, false),
-        (multi(&[set("/gone")]), false, false),
+        (multi(&[delete("/mine"), set("/mine", "new")]), true, false),
+        (multi(&[set("/gone", "new")]), false, false),
         (enqueue("/p", None), true, false),
         (enqueue("/p", Some("")), true, false),
         // The queue is created, too.
@@ -293,7 +267,7 @@ fn the_room_that_is_asked_for_is_enough_for_any_request() {
         create("/n/n", PersistentSequential),
     ];
     requests.push(Request::Multi(all.map(Op::Create).to_vec()));
-    requests.push(Request::Multi(vec![set("/p"), delete("/p")]));
+    requests.push(Request::Multi(vec![set("/p", "new"), delete("/p")]));
     requests.push(Request::Delete {
         path: path("/p"),
         version: None,

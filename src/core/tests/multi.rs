@@ -9,28 +9,6 @@ fn with_data(at: &str, data: &'static str) -> Op {
     })
 }
 
-fn set(at: &str, data: &'static str) -> Op {
-    Op::SetData {
-        path: path(at),
-        data: data.into(),
-        version: None,
-    }
-}
-
-fn has(at: &str, data: &'static str) -> Op {
-    Op::CheckData {
-        path: path(at),
-        data: data.into(),
-    }
-}
-
-fn has_at_most(at: &str, limit: usize) -> Op {
-    Op::CheckChildren {
-        path: path(at),
-        limit: u32::try_from(limit).unwrap(),
-    }
-}
-
 /// Returns the error of the operation that fails, and its index.
 fn failed(refused: Result<CoreReply>) -> (usize, Error) {
     match refused.unwrap_err() {
