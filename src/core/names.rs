@@ -212,6 +212,10 @@ mod tests {
             ("_c_x-__WRIT__0000000001", false),
             ("_c_x-lock-0000000001", false),
             ("R", false),
+            // The marker's letter before it, once and twice.
+            ("R-__READ__0000000001", true),
+            ("RR-__READ__0000000001", true),
+            ("RR-__WRIT__0000000001", false),
         ] {
             assert_eq!(NodeName::text(name).is_shared(), is_shared, "{name}");
         }

@@ -61,6 +61,11 @@ impl Reaper {
         }
         self.sweep
     }
+
+    #[cfg(test)]
+    pub(super) fn candidates(&self) -> usize {
+        self.candidates.len()
+    }
 }
 
 impl Core {

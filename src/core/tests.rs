@@ -11,6 +11,7 @@ mod multi;
 mod nodes;
 mod numbers;
 mod queueing;
+mod reading;
 mod reaping;
 mod replay;
 mod room;

@@ -1,7 +1,42 @@
 //! Queues: predecessors, and the waiters that are woken.
 
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::queue::Entries;
 use super::*;
 use crate::types::AclEntry;
+
+proptest! {
+    /// The index keeps its first entry apart, and takes shortcuts for the last.
+    #[test]
+    fn the_index_of_a_queue_is_an_ordered_map(
+        steps in proptest::collection::vec((any::<bool>(), 0i64..12, 0i64..2), 1..60)
+    ) {
+        let (mut index, mut map) = (Entries::NONE, BTreeMap::new());
+        for (place, (is_insert, number, creates)) in (2u32..).zip(steps) {
+            let key = (number, creates);
+            if !is_insert {
+                index.remove(key);
+                map.remove(&key);
+            } else if !map.contains_key(&key) {
+                index.insert(key, place);
+                map.insert(key, place);
+            }
+            prop_assert_eq!(index.len(), map.len());
+            prop_assert_eq!(index.head(), map.values().next().copied());
+            prop_assert!(index.iter().eq(map.iter().map(|(key, place)| (*key, *place))));
+            for key in (0..12).flat_map(|number| [(number, 0), (number, 1)]) {
+                prop_assert_eq!(index.get(key), map.get(&key).copied());
+                prop_assert_eq!(index.contains(key), map.contains_key(&key));
+                let ahead = map.range(..key).next_back();
+                prop_assert_eq!(index.ahead_of(key), ahead.map(|(key, place)| (*key, *place)));
+                prop_assert_eq!(index.count_ahead_of(key), map.range(..key).count());
+            }
+        }
+    }
+}
 
 #[test]
 fn the_nearest_blocker_is_found_by_number() {
@@ -366,13 +401,13 @@ fn a_queue_below_too_many_missing_levels_or_with_too_long_a_path_is_not_created(
     let me = store.session();
     let deep = "/d".repeat(17);
     let long = format!("/{}", "l".repeat(4 << 10));
-    for queue in [&deep, &long] {
+    for (queue, excess) in [(&deep, "/d".len()), (&long, 1)] {
         let before = store.core.dump();
         let refused = store.submit(me, joining(queue, "w-")).unwrap_err();
         assert!(matches!(refused, Error::NoNode { .. }), "{refused}");
         assert_eq!(store.core.dump(), before);
         store
-            .submit(me, joining(&queue[..queue.len() - 2], "w-"))
+            .submit(me, joining(&queue[..queue.len() - excess], "w-"))
             .unwrap();
     }
 }
@@ -491,4 +526,33 @@ fn waiting_for_a_predecessor_counts_as_a_watch_and_ends_with_the_connection() {
     store.detach(waiting);
     store.delete(holder, held.as_str()).unwrap();
     assert_eq!(departures(&mut store), []);
+}
+
+#[test]
+fn the_root_is_no_entry() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let look = store.look(me, &ZnodePath::root(), Blockers::All);
+    assert!(matches!(look, Predecessor::Gone), "{look:?}");
+    // Nor where the root is its parent.
+    let (first, _) = store.enqueue(me, "/", "w-", Blockers::All);
+    let look = store.look(me, &first, Blockers::All);
+    assert!(matches!(look, Predecessor::Clear), "{look:?}");
+}
+
+#[test]
+fn a_parent_with_a_part_of_a_semaphore_is_listed_instead() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/s", Persistent).unwrap();
+    store.create(me, "/s/leases", Persistent).unwrap();
+    let (_, ahead) = store.enqueue(me, "/s", "w-", Blockers::All);
+    assert!(matches!(ahead, Predecessor::Unknown), "{ahead:?}");
+    let (second, _) = store.enqueue(me, "/s", "w-", Blockers::All);
+    match store.look(me, &second, Blockers::All) {
+        Predecessor::Listed(names) => {
+            assert_eq!(names, ["leases", "w-0000000001", "w-0000000002"]);
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -73,3 +73,76 @@ fn a_sweep_is_limited_and_the_next_one_comes_soon() {
     store.advance(6 * SECOND);
     assert_eq!(left(&store), 0);
 }
+
+/// The reaper looks at none but those that it may delete, and has each once among its candidates.
+#[test]
+fn a_znode_that_nobody_reaps_is_no_candidate() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for (at, mode) in [("/p", Persistent), ("/e", Ephemeral), ("/c", Container)] {
+        store.create(me, at, mode).unwrap();
+    }
+    for _ in 0..3 {
+        store.create(me, "/p/a", Persistent).unwrap();
+        store.delete(me, "/p/a").unwrap();
+        store.create(me, "/c/a", Persistent).unwrap();
+        assert_eq!(store.core.reaper.candidates(), 1);
+        store.delete(me, "/c/a").unwrap();
+        assert_eq!(store.core.reaper.candidates(), 1, "once");
+    }
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    assert_eq!(store.core.reaper.candidates(), 0);
+    assert_eq!(store.stat(me, "/c"), None);
+}
+
+#[test]
+fn a_time_to_live_has_passed_after_its_last_millisecond() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/t", PersistentTtl(60 * SECOND)).unwrap();
+    store.create(me, "/c", Container).unwrap();
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    assert!(
+        store.stat(me, "/t").is_some(),
+        "it is that old, and no older"
+    );
+    store.advance(60 * SECOND);
+    assert_eq!(store.stat(me, "/t"), None);
+    for _ in 2..5 {
+        store.advance(60 * SECOND);
+    }
+    // Unused for the five minutes that the options say, and no longer.
+    assert!(store.stat(me, "/c").is_some());
+    store.advance(60 * SECOND);
+    assert_eq!(store.stat(me, "/c"), None);
+}
+
+#[test]
+fn a_sweep_that_leaves_candidates_waits_for_the_interval() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store
+        .create(me, "/t", PersistentTtl(3_600 * SECOND))
+        .unwrap();
+    for _ in 0..3 {
+        let next = store.next_deadline();
+        assert_eq!(next, Some(store.now.moment.after(60 * SECOND)));
+        store.advance(60 * SECOND);
+    }
+}
+
+#[test]
+fn a_candidate_that_is_gone_is_forgotten_where_another_has_its_place() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for at in ["/c", "/d"] {
+        store.create(me, at, Container).unwrap();
+        store.delete(me, at).unwrap();
+    }
+    store.create(me, "/e", Container).unwrap();
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    assert_eq!(store.core.reaper.candidates(), 1);
+}

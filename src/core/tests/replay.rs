@@ -252,6 +252,7 @@ fn a_transaction_that_cannot_be_is_damage() {
         ),
         (delete("/b"), 1, "a change of /b"),
         (delete("/zookeeper"), 1, "cannot be deleted"),
+        (delete("/zookeeper/quota"), 1, "cannot be deleted"),
         (TxnOp::CloseSession(End::Closed), 1, "the end of session"),
         (
             TxnOp::Multi(vec![delete("/a"), delete("/a")]),
@@ -261,6 +262,56 @@ fn a_transaction_that_cannot_be_is_damage() {
     ] {
         let said = replay(op, by).expect_err(says);
         assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn a_delete_of_a_parent_is_damage() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for at in ["/a", "/a/b", "/a/c"] {
+        store.create(me, at, Persistent).unwrap();
+    }
+    let mut copy = replayed(&mut store);
+    for (at, is_damage) in [
+        ("/a", true),
+        ("/a/b", false),
+        ("/a", true),
+        ("/a/c", false),
+        ("/a", false),
+    ] {
+        let txn = Txn {
+            zxid: Zxid(copy.last_zxid().0 + 1),
+            unix_ms: 0,
+            session: SessionId(0),
+            op: TxnOp::Delete { path: path(at) },
+        };
+        assert_eq!(copy.replay(txn).is_err(), is_damage, "{at}");
+    }
+}
+
+#[test]
+fn the_greatest_numbers_that_are_believed_are_replayed_and_no_greater_ones() {
+    let replay = |zxid, creates| {
+        let create = NewNode {
+            path: path("/a"),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            kind: NodeKind::Persistent,
+            sequence: None,
+            creates,
+        };
+        Core::new(options()).replay(Txn {
+            zxid: Zxid(zxid),
+            unix_ms: 0,
+            session: SessionId(0),
+            op: TxnOp::Create(create),
+        })
+    };
+    assert_eq!(replay(HIGHEST, HIGHEST), Ok(()));
+    for beyond in [1, 2] {
+        assert!(replay(HIGHEST + beyond, 1).is_err());
+        assert!(replay(1, HIGHEST + beyond).is_err());
     }
 }
 
