@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Runs the version before beside today's: servers, clients, data folders, backups, and a rolling upgrade.
 
-    tests/versions/run.py [--target FOLDER] [--seconds N] [--keep-folder]
+    tests/versions/run.py [--target FOLDER] [--seconds N] [--slice] [--keep-folder]
+    tests/versions/run.py --commit
 
 The version before is the commit COMMIT of this repository, whose clients and servers agree on version 2 of the extension
 (docs/protocol.md). It is built in FOLDER/versions/COMMIT, with the dependencies of FOLDER. Every scenario has real
 processes; contenders check exclusion at files that the system locks, and tokens. Prints its figures, and ends with 1 at
 the first difference.
+
+With --slice no contender of the version before lives through a change of the server: on a busy machine one may wait for
+ever, by a fault of that version (docs/proof.md). Its holders do.
 """
 
 import argparse
@@ -68,7 +72,10 @@ def git(*arguments):
 
 
 def unpack(code):
-    """Writes the code of the version before, with today's contender."""
+    """Writes the code of the version before, with today's contender and a number of its own.
+
+    By the number Cargo keeps what it builds of either version apart, and builds nothing of today's again.
+    """
     found = git("cat-file", "-e", f"{COMMIT}^{{commit}}")
     if found.returncode:
         shallow = git("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
@@ -83,6 +90,10 @@ def unpack(code):
         shutil.copy2(ROOT / name, code / name)
     with open(code / "recipes/Cargo.toml", "a") as manifest:
         manifest.write(EXAMPLE)
+    for name in ("Cargo.toml", "Cargo.lock"):
+        text = (code / name).read_text()
+        numbered = re.sub(r'(^version = |path = "[^"]*", version = )"0\.1\.0"', r'\1"0.0.9"', text, flags=re.MULTILINE)
+        (code / name).write_text(numbered)
 
 
 def stale(code):
@@ -287,8 +298,9 @@ def commands(versions, url, folder, is_ours):
     return f"{len(turns)} commands under one lock, elect, who, locks" + (", bench" if is_ours else "")
 
 
-def on_servers(versions, folder, seconds):
+def on_servers(versions, folder, options):
     """Clients of both versions on a server of each, and on a ZooKeeper."""
+    seconds = options.seconds
     for version, programs in versions.items():
         place = folder / f"server-{version}"
         place.mkdir()
@@ -328,20 +340,21 @@ def assert_recorded(programs, url):
     run(programs, url, "run", "--once-per", "1h", "/job", "--", "false")
 
 
-def folders(versions, folder, seconds):
+def folders(versions, folder, options):
     """A data folder passes from version to version, each time with holders and contenders of both that live on."""
+    contending = {NEW: versions[NEW]} if options.slice else versions
     server = Server(folder, versions[OLD])
     server.start()
     record(versions[OLD], server.url)
     holders = {version: Process(version, programs, "hold", server.url, f"/held-{version}") for version, programs in versions.items()}
     tokens = {version: int(holder.says().removeprefix("held ")) for version, holder in holders.items()}
-    contenders = Contenders(versions, server.url, folder / "gates")
-    contenders.progress(seconds)
+    contenders = Contenders(contending, server.url, folder / "gates")
+    contenders.progress(options.seconds)
     highest = token_of(versions[OLD], server.url)
     steps = [(NEW, True), (OLD, False), (NEW, False), (OLD, True), (NEW, True)]
     for version, kill in steps:
         server.replace(versions[version], kill)
-        grants = contenders.progress(seconds)
+        grants = contenders.progress(options.seconds)
         for holding, holder in holders.items():
             expect(holder.ask("check") == "is_held=true", f"a holder of {holding} holds on under {version}")
             for programs in versions.values():
@@ -364,7 +377,7 @@ def folders(versions, folder, seconds):
     yield "in all", f"{sums['grants']} grants, {sums['losses']} lost, {len(steps)} changes of the server"
 
 
-def backups(versions, folder, _):
+def backups(versions, folder, options):
     """A backup of each version, made of a running server and restored by the other one."""
     for made, restored in ((OLD, NEW), (NEW, OLD)):
         place = folder / f"of-{made}"
@@ -400,7 +413,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default=os.environ.get("CARGO_TARGET_DIR", "target"))
     parser.add_argument("--seconds", type=float, default=3, help="of contention in each phase")
+    parser.add_argument("--slice", action="store_true", help="no old contenders beside a change of the server")
     parser.add_argument("--keep-folder", action="store_true")
+    parser.add_argument("--commit", action="version", version=COMMIT, help="print the version before, and end")
     options = parser.parse_args()
     started = time.monotonic()
     versions = both_versions((ROOT / options.target).resolve())
@@ -412,7 +427,7 @@ def main():
             print(f"\n{name}\n\n| | |\n|---|---|")
             place = folder / scenario.__name__
             place.mkdir()
-            for what, figures in scenario(versions, place, options.seconds):
+            for what, figures in scenario(versions, place, options):
                 print(f"| {what} | {figures} |", flush=True)
     except (Failed, subprocess.SubprocessError) as failure:
         sys.exit(f"{failure}\nthe folder is {folder}")
