@@ -15,7 +15,8 @@ those of functions that can't have several bodies, and those that do not compile
 
 core    src/core, by its own unit tests, and those of the store's other modules but for the longest ones of the log
 lease   src/backend/status.rs and lease.rs, by the unit tests of these
-queue   recipes/src/queue, by the tests of the mutex, the read-write lock and the semaphore, without a ZooKeeper
+queue   recipes/src/queue, by the recipes' own unit tests, forty seeds of the simulation, and the tests of the mutex, the
+        read-write lock and the semaphore, without a ZooKeeper
 """
 
 import argparse
@@ -326,6 +327,9 @@ def changes_of_tool(files, pattern):
     return mutants
 
 
+SIMULATION = "lockkeeper-sim"
+
+
 @dataclasses.dataclass
 class Part:
     """A part of the code whose mutants cargo-mutants makes."""
@@ -361,6 +365,7 @@ PARTS = {
         ["-p", "lockkeeper", *FEATURES, "--lib", "--test", "recipes"],
         [
             ("lockkeeper", []),
+            (SIMULATION, ["--seeds", "40", "--threads", "1", "--first-failure"]),
             ("recipes", ["mutex::", "--skip", "model"]),
             ("recipes", ["rwlock::", "--skip", "model"]),
             ("recipes", ["semaphore::", "cancel::", "--skip", "model"]),
@@ -373,12 +378,14 @@ PARTS = {
 def passes(program, arguments, seconds, number, directory):
     """Whether a test program passes within its time."""
     environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), LOCKKEEPER_SECONDS="5", RUST_BACKTRACE="0")
-    # One failure is enough. The option is not stable yet.
-    environment["RUSTC_BOOTSTRAP"] = "1"
-    arguments = [*arguments, "-Z", "unstable-options", "--fail-fast"]
+    command = [program, *arguments]
+    if pathlib.Path(program).name != SIMULATION:
+        # One failure is enough. The option is not stable yet.
+        environment["RUSTC_BOOTSTRAP"] = "1"
+        command += ["-Z", "unstable-options", "--fail-fast"]
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        return subprocess.run([program, *arguments], env=environment, cwd=directory, timeout=seconds, **quiet).returncode == 0
+        return subprocess.run(command, env=environment, cwd=directory, timeout=seconds, **quiet).returncode == 0
     except subprocess.TimeoutExpired:
         return None
 
@@ -395,6 +402,8 @@ def judge_part(options):
     total = len(mutants)
     copy = Copy(options.what, mutants)
     programs = copy.build("test", "--no-run", *part.build)
+    if SIMULATION in dict(part.tests):
+        programs |= copy.build("build", "--release", "-p", SIMULATION)
     directory = copy.root / ("recipes" if options.what == "queue" else "")
 
     def verdict(number):
@@ -432,8 +441,7 @@ def run_all(copy, verdict, jobs):
 
 def judge_simulation(options):
     copy = Copy("simulation", [mutant for mutant in patches(options.names) if mutant.is_simulated()])
-    programs = copy.build("build", "--release", "-p", "lockkeeper-sim")
-    program = programs["lockkeeper-sim"]
+    program = copy.build("build", "--release", "-p", SIMULATION)[SIMULATION]
 
     def verdict(number):
         environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), RUST_BACKTRACE="0")

@@ -316,3 +316,27 @@ fn paths_that_were_looked_up_lead_where_they_lead() {
         assert!(!made.is_empty(), "seed {seed}");
     }
 }
+
+/// Entries are found by their numbers, and all other children by their names.
+#[test]
+fn a_child_is_found_whatever_its_siblings_are() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    let (entry, _) = store.enqueue(me, "/q", "w-", Blockers::All);
+    for mode in [Persistent, Ephemeral] {
+        let again = store.create(me, entry.as_str(), mode).unwrap_err();
+        assert!(matches!(again, Error::NodeExists { .. }), "{again}");
+    }
+    for _ in 0..3 {
+        store.create(me, "/q/named", Persistent).unwrap();
+        assert!(store.stat(me, "/q/named").is_some());
+        assert!(store.stat(me, entry.as_str()).is_some());
+        store.delete(me, "/q/named").unwrap();
+        assert_eq!(store.stat(me, "/q/named"), None);
+        assert!(store.stat(me, entry.as_str()).is_some());
+    }
+    store.delete(me, entry.as_str()).unwrap();
+    assert_eq!(store.stat(me, entry.as_str()), None);
+    store.delete(me, "/q").unwrap();
+}

@@ -315,6 +315,28 @@ fn the_greatest_numbers_that_are_believed_are_replayed_and_no_greater_ones() {
     }
 }
 
+#[test]
+fn two_entries_in_one_place_of_a_queue_are_damage() {
+    for name in ["w-", "__READ__"] {
+        let mut store = Harness::new();
+        let me = store.session();
+        store.create(me, "/q", Persistent).unwrap();
+        store.enqueue(me, "/q", name, Blockers::All);
+        let mut copy = Core::new(options());
+        copy.restore_session(store.core.session_images().next().unwrap())
+            .unwrap();
+        let images: Vec<_> = store.core.node_images().collect();
+        for image in &images {
+            copy.restore_node(image.clone()).unwrap();
+        }
+        let mut second = images.last().unwrap().clone();
+        assert!(second.queue_key.is_some());
+        second.path = path(&format!("/q/x-{name}0000000000"));
+        let said = copy.restore_node(second).unwrap_err().0;
+        assert!(said.contains("in the place of another"), "{said}");
+    }
+}
+
 /// The end of its session would leave the child without a parent.
 #[test]
 fn a_child_of_an_ephemeral_znode_is_damage() {

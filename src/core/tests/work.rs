@@ -242,6 +242,45 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
 }
 
+/// Within a factor of the levels: a path is walked down to find a znode, up to say where it is, and up to count it.
+#[test]
+fn a_deep_path_costs_its_levels() {
+    const LEVELS: u64 = 400;
+    // Longer than the paths that are remembered.
+    let parts: Vec<_> = (0..LEVELS).map(|level| format!("/{level}")).collect();
+    let made = |store: &mut Harness, me| {
+        for depth in 1..=parts.len() {
+            store
+                .create(me, &parts[..depth].concat(), Persistent)
+                .unwrap();
+        }
+    };
+    let mut store = roomy();
+    let me = store.session();
+    made(&mut store, me);
+    let deep = parts.concat();
+    let look = Request::Exists {
+        path: path(&deep),
+        watch: false,
+    };
+    let found = store.work(me, [look]);
+    assert!((LEVELS / 4..LEVELS).contains(&found), "found: {found}");
+    let entry = Create {
+        path: path(&format!("{deep}/e")),
+        ..create("/", Ephemeral)
+    };
+    let created = store.work(me, [Request::Create(entry)]);
+    assert!(
+        (LEVELS..3 * LEVELS).contains(&created),
+        "created: {created}"
+    );
+    let list = Request::GetEphemerals {
+        prefix: ZnodePath::root(),
+    };
+    let named = store.work(me, [list]);
+    assert!((LEVELS / 4..LEVELS).contains(&named), "named: {named}");
+}
+
 #[test]
 fn a_search_goes_on_behind_what_is_deleted_meanwhile() {
     let mut store = roomy();
