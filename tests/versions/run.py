@@ -54,7 +54,9 @@ def expect(condition, what):
 
 def build(code, target):
     """Builds the command and the contender of one version."""
-    environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
+    # As today's manifest has it.
+    same_macros = {"CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "false"}
+    environment = os.environ | same_macros | {"CARGO_TARGET_DIR": str(target)}
     what = ["--workspace", "--all-features", "--bin", "lockkeeper", "--example", "version_contender"]
     subprocess.run(["cargo", "build", "--quiet", *what], cwd=code, env=environment, check=True)
 

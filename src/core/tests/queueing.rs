@@ -556,3 +556,22 @@ fn a_parent_with_a_part_of_a_semaphore_is_listed_instead() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn an_ephemeral_znode_without_a_number_is_no_entry() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    store.enqueue(me, "/q", "w-", Blockers::All);
+    let (beside, _) = store.create(me, "/q/beside", Ephemeral).unwrap();
+    let look = GetPredecessor {
+        entry: beside,
+        blockers: Blockers::All,
+        count: false,
+    };
+    let refused = store
+        .submit(me, Request::GetPredecessor(look))
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("no entry of a queue"), "{refused}");
+}

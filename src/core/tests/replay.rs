@@ -389,3 +389,16 @@ fn a_replayed_session_gets_its_full_timeout() {
     );
     assert!(found.is_ok());
 }
+
+/// A restored store admits nobody for that long.
+#[test]
+fn the_longest_timeout_is_that_of_other_processes_alone() {
+    let mut store = Harness::new();
+    assert_eq!(store.core.longest_remote_timeout_ms(), 0);
+    store.opened(Some(20 * SECOND), true);
+    assert_eq!(store.core.longest_remote_timeout_ms(), 0);
+    for (seconds, longest) in [(8, 8_000), (10, 10_000), (9, 10_000)] {
+        store.opened(Some(seconds * SECOND), false);
+        assert_eq!(store.core.longest_remote_timeout_ms(), longest);
+    }
+}

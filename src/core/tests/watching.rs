@@ -1,6 +1,7 @@
 //! Watches: which events they fire on, and how often.
 
 use super::*;
+use crate::wire::WatchNumber;
 
 #[test]
 fn each_watch_hears_what_is_its_business() {
@@ -117,4 +118,24 @@ fn a_served_session_that_arms_a_watch_again_has_it_once() {
     let told = store.fired();
     assert_eq!(told.len(), 1 + others.len());
     assert_eq!(told[0].0, there);
+}
+
+/// Sessions of other processes name their watches by numbers, and can guess those of others.
+#[test]
+fn a_watch_has_a_number_that_leads_to_it_alone() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let first: Vec<_> = (0..3).map(|_| store.watch(me, exists("/a"))).collect();
+    for watch in &first {
+        assert!(store.core.unwatch(*watch));
+    }
+    // In the same slots.
+    let second: Vec<_> = (0..3).map(|_| store.watch(me, exists("/a"))).collect();
+    let all: Vec<_> = first.into_iter().chain(second).collect();
+    for watch in &all {
+        let number = watch.watch_number();
+        assert_eq!(WatchKey::from_u64(number.cast_unsigned()), *watch);
+        let same = all.iter().filter(|other| other.watch_number() == number);
+        assert_eq!(same.count(), 1);
+    }
 }

@@ -242,23 +242,25 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
 }
 
-/// Within a factor of the levels: a path is walked down to find a znode, up to say where it is, and up to count it.
+/// Levels of a path that is longer than those that are remembered.
+const LEVELS: u64 = 400;
+
+/// Makes a znode so many levels below the root.
+fn make_deep(store: &mut Harness, me: SessionRef) -> String {
+    let mut deep = String::new();
+    for level in 0..LEVELS {
+        deep.push_str(&format!("/{level}"));
+        store.create(me, &deep, Persistent).unwrap();
+    }
+    deep
+}
+
+/// A path is walked down to find a znode, up to say where it is, and up to count it.
 #[test]
 fn a_deep_path_costs_its_levels() {
-    const LEVELS: u64 = 400;
-    // Longer than the paths that are remembered.
-    let parts: Vec<_> = (0..LEVELS).map(|level| format!("/{level}")).collect();
-    let made = |store: &mut Harness, me| {
-        for depth in 1..=parts.len() {
-            store
-                .create(me, &parts[..depth].concat(), Persistent)
-                .unwrap();
-        }
-    };
     let mut store = roomy();
     let me = store.session();
-    made(&mut store, me);
-    let deep = parts.concat();
+    let deep = make_deep(&mut store, me);
     let look = Request::Exists {
         path: path(&deep),
         watch: false,
@@ -279,6 +281,30 @@ fn a_deep_path_costs_its_levels() {
     };
     let named = store.work(me, [list]);
     assert!((LEVELS / 4..LEVELS).contains(&named), "named: {named}");
+}
+
+#[test]
+fn what_is_above_a_change_is_looked_at_for_recursive_watches_alone() {
+    let mut store = roomy();
+    let me = store.session();
+    let deep = make_deep(&mut store, me);
+    let change = || Request::SetData {
+        path: path(&deep),
+        data: Bytes::new(),
+        version: None,
+    };
+    let without = store.work(me, [change()]);
+    let watch = store.watch(
+        me,
+        Request::AddWatch {
+            path: ZnodePath::root(),
+            mode: WatchMode::PersistentRecursive,
+        },
+    );
+    let with = store.work(me, [change()]);
+    assert!(with >= without + LEVELS, "{with} after {without}");
+    assert!(store.core.unwatch(watch));
+    assert_eq!(store.work(me, [change()]), without);
 }
 
 #[test]
