@@ -285,6 +285,8 @@ fn events_are_counted_to_the_byte() {
     probe.create();
     let slot = probe.many.slot;
     let own = probe.store.core.sessions.get(slot).pending_events.bytes;
+    let paths: usize = (0..20).map(|number| format!("/{number}").len()).sum();
+    assert_eq!(own, 20 * size_of::<Fired>() + paths);
     for (limit, is_cut) in [(own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_answers(audience.many, limit);

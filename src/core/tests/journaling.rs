@@ -85,6 +85,23 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
 }
 
 #[test]
+fn a_delete_shows_in_the_parent_and_a_change_in_the_znode() {
+    let (mut store, me, [b, _, _]) = filled();
+    let changed = store.set(me, "/a/b", None).unwrap().mzxid;
+    assert_eq!(store.core.shown_by(&get_data("/a/b")), changed);
+    assert_eq!(store.core.shown_by(&get_children("/a")), b);
+    store.delete(me, "/a/b").unwrap();
+    let deleted = store.core.last_zxid();
+    assert_eq!(store.core.shown_by(&get_children("/a")), deleted);
+    // Of what dies with this process nothing is kept before it is told.
+    store.core.set_journal(Journal::Durable);
+    let mine = store.session();
+    store.create(mine, "/a/mine", Ephemeral).unwrap();
+    store.delete(mine, "/a/mine").unwrap();
+    assert_eq!(store.core.shown_by(&get_children("/a")), deleted);
+}
+
+#[test]
 fn a_store_without_a_log_keeps_no_transactions() {
     let mut store = Harness::new();
     store.core.set_journal(Journal::Off);

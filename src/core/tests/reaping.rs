@@ -44,7 +44,15 @@ fn ttl_nodes_are_reaped_when_childless_and_unchanged() {
     store.next_deadline();
     store.advance(60 * SECOND);
     assert!(store.stat(me, "/t").is_none());
-    for ttl in [Duration::ZERO, Duration::from_millis(1 << 40)] {
+    let longest = Duration::from_millis((1 << 40) - 1);
+    for (at, ttl) in [("/least", Duration::from_millis(1)), ("/most", longest)] {
+        store.create(me, at, PersistentTtl(ttl)).unwrap();
+    }
+    let [too_short, too_long] = [
+        Duration::from_micros(999),
+        longest + Duration::from_nanos(1),
+    ];
+    for ttl in [Duration::ZERO, too_short, too_long] {
         let refused = store.create(me, "/t", PersistentTtl(ttl)).unwrap_err();
         assert!(matches!(refused, Error::BadArguments(_)));
     }

@@ -284,6 +284,23 @@ fn a_deep_path_costs_its_levels() {
 }
 
 #[test]
+fn watches_that_an_event_does_not_fire_are_work() {
+    let mut store = roomy();
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    for _ in 0..1_000 {
+        store.watch(me, get_children("/a"));
+    }
+    let change = Request::SetData {
+        path: path("/a"),
+        data: Bytes::new(),
+        version: None,
+    };
+    assert!(store.work(me, [change]) >= 1_000);
+    assert_eq!(store.fired(), []);
+}
+
+#[test]
 fn what_is_above_a_change_is_looked_at_for_recursive_watches_alone() {
     let mut store = roomy();
     let me = store.session();
