@@ -316,7 +316,7 @@ def changes_of_tool(files, pattern):
     if not shutil.which("cargo-mutants", path=environment["PATH"]):
         install = ["cargo", "install", "--locked", f"cargo-mutants@{CARGO_MUTANTS}", "--root", str(TARGET / "tools")]
         subprocess.check_call(install)
-    command = ["cargo", "mutants", "--list", "--json", *(option for file in files for option in ("--file", file))]
+    command = ["cargo", "mutants", "--workspace", "--list", "--json", *(option for file in files for option in ("--file", file))]
     mutants = []
     for change in json.loads(subprocess.check_output(command, cwd=ROOT, env=environment)):
         if pattern and not re.search(pattern, change["name"]):
@@ -400,6 +400,8 @@ def judge_part(options):
         which, of = map(int, options.shard.split("/"))
         mutants = mutants[which - 1 :: of]
     total = len(mutants)
+    if not total:
+        sys.exit("there are no such mutants")
     copy = Copy(options.what, mutants)
     programs = copy.build("test", "--no-run", *part.build)
     if SIMULATION in dict(part.tests):

@@ -140,3 +140,26 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
         assert!(store.core.work() >= work + COUNT as u64);
     }
 }
+
+/// A session may have a hundred.
+#[test]
+fn too_many_watches_come_back_in_no_turn() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    let at = |number: usize| path(&format!("/{number}"));
+    let mut asked = SetWatches {
+        exist: (0..101).map(at).collect(),
+        ..SetWatches::default()
+    };
+    let (now, effects) = (store.now, &mut store.effects);
+    let core = &mut store.core;
+    let refused = core.set_some_watches(me, &mut asked, 10, now, effects);
+    assert!(refused.is_err());
+    assert_eq!(core.watches.counts(), (0, 0));
+    asked.exist.pop();
+    while core
+        .set_some_watches(me, &mut asked, 10, now, effects)
+        .unwrap()
+    {}
+    assert_eq!(core.watches.counts(), (100, 100));
+}
