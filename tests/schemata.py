@@ -15,7 +15,7 @@ those of functions that can't have several bodies, and those that do not compile
 
 core    src/core, by its own unit tests, and those of the store's other modules but for the longest ones of the log
 lease   src/backend/status.rs and lease.rs, by the unit tests of these
-queue   recipes/src/queue, by the recipes' own unit tests, forty seeds of the simulation, and the tests of the mutex, the
+queue   recipes/src/queue, by the recipes' own unit tests, a hundred seeds of the simulation, and the tests of the mutex, the
         read-write lock and the semaphore, without a ZooKeeper
 """
 
@@ -365,7 +365,7 @@ PARTS = {
         ["-p", "lockkeeper", *FEATURES, "--lib", "--test", "recipes"],
         [
             ("lockkeeper", []),
-            (SIMULATION, ["--seeds", "40", "--threads", "1", "--first-failure"]),
+            (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"]),
             ("recipes", ["mutex::", "--skip", "model"]),
             ("recipes", ["rwlock::", "--skip", "model"]),
             ("recipes", ["semaphore::", "cancel::", "--skip", "model"]),
@@ -377,7 +377,7 @@ PARTS = {
 
 def passes(program, arguments, seconds, number, directory):
     """Whether a test program passes within its time."""
-    environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), LOCKKEEPER_SECONDS="5", RUST_BACKTRACE="0")
+    environment = dict(os.environ, LOCKKEEPER_MUTANT=str(number), LOCKKEEPER_SECONDS="1", RUST_BACKTRACE="0")
     command = [program, *arguments]
     if pathlib.Path(program).name != SIMULATION:
         # One failure is enough. The option is not stable yet.

@@ -528,3 +528,116 @@ pub(crate) async fn create_above(
         made => made,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_store::{Client, Create, Op, Watcher, connect};
+
+    use super::*;
+
+    const KIND: Kind = Kind::Mutex;
+
+    /// Connects to the one store of this process, and creates two queues there for a test.
+    async fn connected(test: &str) -> (Client, Session, [ZnodePath; 2]) {
+        let client = connect("memory:").await.unwrap();
+        let session = client.session().await.unwrap();
+        let queues = [1, 2].map(|queue| format!("/{test}-{queue}").parse().unwrap());
+        for queue in &queues {
+            let made = session.create(queue, "", CreateMode::Persistent);
+            made.await.unwrap();
+        }
+        (client, session, queues)
+    }
+
+    /// Creates an entry in each queue under the name of a claim. Returns the replies, and watches on the entries.
+    async fn create(
+        session: &Session,
+        queues: &[ZnodePath],
+        id: EntryId,
+    ) -> (Vec<OpReply>, Vec<Watcher>) {
+        let entry = |queue: &ZnodePath| {
+            Op::Create(Create {
+                path: queue.join(&KIND.name(id)).unwrap(),
+                data: Default::default(),
+                mode: CreateMode::EphemeralSequential,
+                acl: session.acl().clone(),
+            })
+        };
+        let ops: Vec<_> = queues.iter().map(entry).collect();
+        let replies = session.multi(ops).await.unwrap();
+        let mut watches = Vec::new();
+        for node in replies.nodes() {
+            let (stat, watch) = session.watch_exists(&node).await.unwrap();
+            assert!(stat.is_some());
+            watches.push(watch);
+        }
+        (replies, watches)
+    }
+
+    /// However its create was answered, if it was: the entries go, which ends the waits of the watches.
+    #[test]
+    fn a_dropped_claim_leaves_no_entry_behind() {
+        pollster::block_on(async {
+            let (_client, session, queues) = connected("dropped").await;
+            type Answer = fn(Vec<OpReply>) -> Result<Vec<OpReply>, Error>;
+            let answers: [Answer; 4] = [
+                Ok,
+                |_| Err(Error::ConnectionLoss),
+                |_| Err(Error::Protocol("not decoded".to_owned())),
+                // Fewer than there are: that tells as little as a lost answer.
+                |mut replies| {
+                    replies.pop();
+                    Ok(replies)
+                },
+            ];
+            for answer in answers {
+                let id = EntryId::fresh();
+                let names = Names::Numbered {
+                    queues: &queues,
+                    kind: KIND,
+                    id,
+                };
+                let (replies, watches) = create(&session, &queues, id).await;
+                let mut claim =
+                    Claim::submitted(&session, names, Submitted::Replied(answer(replies.clone())));
+                let taken = claim.replied();
+                assert_eq!(
+                    taken.is_some(),
+                    answer(replies).is_ok_and(|it| it.len() == 2)
+                );
+                drop(claim);
+                for watch in watches {
+                    watch.await.unwrap();
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_answer_with_fewer_entries_is_resolved_by_a_search() {
+        pollster::block_on(async {
+            let (_client, session, queues) = connected("fewer").await;
+            let id = EntryId::fresh();
+            let names = Names::Numbered {
+                queues: &queues,
+                kind: KIND,
+                id,
+            };
+            let (mut replies, watches) = create(&session, &queues, id).await;
+            let nodes = replies.nodes();
+            replies.pop();
+            let mut claim = Claim::submitted(&session, names, Submitted::Replied(Ok(replies)));
+            let created = claim.create(|| unreachable!("it has been sent")).await;
+            let Ok(Creation::Found(found)) = created else {
+                panic!("the entries are there")
+            };
+            let found: Vec<_> = found.into_iter().flatten().map(|(node, _)| node).collect();
+            assert_eq!(found, nodes);
+            assert_eq!(claim.nodes(), nodes);
+            drop(claim);
+            for watch in watches {
+                watch.await.unwrap();
+            }
+        });
+    }
+}
