@@ -154,3 +154,81 @@ pub(crate) async fn list_queue(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper_store::{CreateMode, connect};
+
+    use super::*;
+
+    /// Beyond those that are asked about in one round trip.
+    #[test]
+    fn the_first_of_many_children_is_found_by_its_place() {
+        pollster::block_on(async {
+            let client = connect("memory:").await.unwrap();
+            let session = client.session().await.unwrap();
+            let queue: ZnodePath = "/first-such".parse().unwrap();
+            let made = session.create(&queue, "", CreateMode::Persistent);
+            made.await.unwrap();
+            let names: Vec<_> = (0..3 * ASKED_AT_ONCE)
+                .map(|place| format!("n-{place}"))
+                .collect();
+            let places = [2 * ASKED_AT_ONCE + 1, ASKED_AT_ONCE + 9, ASKED_AT_ONCE, 7];
+            assert_eq!(
+                first_such(&session, &queue, &names, Stat::is_ephemeral)
+                    .await
+                    .unwrap(),
+                None
+            );
+            for place in places {
+                let child = queue.join(&names[place]).unwrap();
+                // A persistent one ahead of it is not wanted.
+                let ahead = queue.join(&names[place - 1]).unwrap();
+                session
+                    .create(&ahead, "", CreateMode::Persistent)
+                    .await
+                    .unwrap();
+                session
+                    .create(&child, "", CreateMode::Ephemeral)
+                    .await
+                    .unwrap();
+                let found = first_such(&session, &queue, &names, Stat::is_ephemeral).await;
+                assert_eq!(found.unwrap(), Some(place));
+            }
+        });
+    }
+
+    #[test]
+    fn a_part_of_a_semaphore_tells_the_recipe_and_a_numbered_child_only_if_it_is_ephemeral() {
+        pollster::block_on(async {
+            let client = connect("memory:").await.unwrap();
+            let session = client.session().await.unwrap();
+            let queue: ZnodePath = "/check-kind".parse().unwrap();
+            let numbered = "x-latch-0000000003";
+            let child = queue.join(numbered).unwrap();
+            session
+                .create_all(&queue, CreateMode::Persistent)
+                .await
+                .unwrap();
+            let check = async |child: &str| {
+                let children = [child.to_owned()];
+                check_kind(&session, &queue, Kind::Mutex, &children).await
+            };
+            for (child, is_refused) in [("leases", true), ("locks", true), (numbered, false)] {
+                assert_eq!(check(child).await.is_err(), is_refused, "{child}, missing");
+            }
+            session
+                .create(&child, "", CreateMode::Persistent)
+                .await
+                .unwrap();
+            assert!(check(numbered).await.is_ok(), "persistent");
+            session.delete(&child, None).await.unwrap();
+            session
+                .create(&child, "", CreateMode::Ephemeral)
+                .await
+                .unwrap();
+            let refused = check(numbered).await.unwrap_err();
+            assert!(matches!(refused, LockError::WrongKind { .. }), "{refused}");
+        });
+    }
+}
