@@ -42,6 +42,7 @@ mod mixed;
 mod mutex;
 mod nested;
 mod observe;
+mod old_servers;
 mod once_per;
 #[cfg(feature = "zookeeper")]
 mod peer;
