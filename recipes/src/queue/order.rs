@@ -353,10 +353,13 @@ mod tests {
             "m-0000000004",
         ];
         let mut predecessors = of(&children, "m-0000000004", Blockers::All).unwrap();
+        assert_eq!(predecessors.ahead, 3);
         predecessors.shorten(Some(1));
         assert_eq!(predecessors.nearest(), Some("b-0000000002"));
+        assert_eq!(predecessors.ahead, 1);
         predecessors.shorten(None);
         assert_eq!(predecessors.nearest(), None);
+        assert_eq!(predecessors.ahead, 0);
     }
 
     #[test]
@@ -477,6 +480,42 @@ mod tests {
             br#"{"v":1,"queue":"mutex","released":7}"#,
         ] {
             assert_eq!(read(elsewhere), Some(None));
+        }
+    }
+
+    #[test]
+    fn a_release_moves_the_mark_to_its_entry_over_the_data_that_were_read() {
+        let kind = Kind::Mutex;
+        let stat = Stat {
+            czxid: Zxid(5),
+            version: 3,
+            ..Stat::default()
+        };
+        let fresh = ReleaseMarker::fresh_bytes(kind);
+        let reading = MarkerReading::parse(kind, Some(STORE), &fresh, &stat).unwrap();
+        assert_eq!(reading.released, None);
+        let entry = "/queue/x-lock-0000000007".parse().unwrap();
+        let op = reading.current.release(Some(STORE), kind, &entry).unwrap();
+        let Op::SetData {
+            path,
+            data,
+            version,
+        } = op
+        else {
+            panic!("{op:?}")
+        };
+        assert_eq!((path.as_str(), version), ("/queue", Some(3)));
+        assert_eq!(read(&data), Some(Some(7)));
+        // A store without an id: the mark would be valid nowhere.
+        assert!(reading.current.release(None, kind, &entry).is_none());
+    }
+
+    #[test]
+    fn each_kind_has_a_fresh_mark_of_its_own() {
+        for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Candidate] {
+            let fresh = ReleaseMarker::fresh(kind);
+            assert_eq!(ReleaseMarker::fresh_bytes(kind), fresh.to_bytes());
+            assert_eq!(fresh.queue, kind.title());
         }
     }
 
