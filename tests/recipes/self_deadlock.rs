@@ -61,6 +61,31 @@ async fn it_is_said_once_for_each_wait() {
     inner.abort();
 }
 
+/// In the store of this process without a wrapper, where contenders wait by reference.
+#[tokio::test]
+async fn a_wait_by_reference_says_so() {
+    let log = Log::of_thread(Level::WARN);
+    let clock = Clock::new_virtual();
+    let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+    let client = store.connect().await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    let outer = mutex.lock().await.unwrap();
+    let inner = tokio::spawn(async move { mutex.lock().await });
+    let passing = async {
+        for _ in 0..10_000 {
+            clock.advance(Duration::from_millis(100));
+            tokio::task::yield_now().await;
+        }
+    };
+    let warning = tokio::select! {
+        warning = log.next(WARNING) => warning,
+        () = passing => panic!("a thousand seconds without a warning"),
+    };
+    assert_eq!(warning.field("path"), LOCK);
+    drop(outer);
+    granted(inner).await.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_writer_behind_its_own_reader_says_so() {
     let log = Log::of_thread(Level::WARN);
