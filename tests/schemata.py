@@ -340,9 +340,9 @@ class Part:
     files: list
     # Arguments of `cargo test` that build its tests.
     build: list
-    # The tests, each with the program that has them: the next are run only if those before have passed.
+    # The tests, each with the program that has them and the seconds after which it hangs: the next are run only if those
+    # before have passed.
     tests: list
-    seconds: int = 20
 
 
 PARTS = {
@@ -350,31 +350,29 @@ PARTS = {
         ["src/core.rs", "src/core/**"],
         ["-p", "lockkeeper-store", *FEATURES, "--lib"],
         [
-            ("lockkeeper_store", ["core::"]),
+            ("lockkeeper_store", ["core::"], 60),
             # The next module knows most of what the core's own tests do not look at.
-            ("lockkeeper_store", ["engine::", *LONG]),
-            ("lockkeeper_store", ["--skip", "core::", "--skip", "engine::", *LONG]),
-            ("lockkeeper_store", ["engine::tests::large::"]),
+            ("lockkeeper_store", ["engine::", *LONG], 60),
+            ("lockkeeper_store", ["--skip", "core::", "--skip", "engine::", *LONG], 60),
+            ("lockkeeper_store", ["engine::tests::large::"], 60),
         ],
-        60,
     ),
     "lease": Part(
         ["src/backend/status.rs", "src/backend/lease.rs"],
         ["-p", "lockkeeper-store", *FEATURES, "--lib"],
-        [("lockkeeper_store", ["backend::"])],
+        [("lockkeeper_store", ["backend::"], 20)],
     ),
     "queue": Part(
         ["recipes/src/queue.rs", "recipes/src/queue/**"],
         ["-p", "lockkeeper", *FEATURES, "--lib", "--test", "recipes"],
         [
-            ("lockkeeper", []),
-            (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"]),
+            ("lockkeeper", [], 20),
+            (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"], 40),
             # The fast ones first.
-            ("recipes", [*BRIEF, "--skip", "model"]),
-            ("recipes", ["rwlock::", "wakes::", "--skip", "model"]),
-            ("recipes", ["semaphore::", "cancel::", "faults::", "--skip", "model"]),
+            ("recipes", [*BRIEF, "--skip", "model"], 40),
+            ("recipes", ["rwlock::", "wakes::", "--skip", "model"], 120),
+            ("recipes", ["semaphore::", "cancel::", "faults::", "--skip", "model"], 120),
         ],
-        60,
     ),
 }
 
@@ -409,13 +407,13 @@ def judge_part(options):
         sys.exit("there are no such mutants")
     copy = Copy(options.what, mutants)
     programs = copy.build("test", "--no-run", *part.build)
-    if SIMULATION in dict(part.tests):
+    if any(program == SIMULATION for program, *_ in part.tests):
         programs |= copy.build("build", "--release", "-p", SIMULATION)
     directory = copy.root / ("recipes" if options.what == "queue" else "")
 
     def verdict(number):
-        for program, tests in part.tests:
-            passed = passes(programs[program], tests, part.seconds, number, directory)
+        for program, tests, seconds in part.tests:
+            passed = passes(programs[program], tests, seconds, number, directory)
             if not passed:
                 return "caught" if passed is False else "hangs"
         return "MISSED"

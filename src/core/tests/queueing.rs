@@ -1,6 +1,7 @@
 //! Queues: predecessors, and the waiters that are woken.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use proptest::prelude::*;
 
@@ -20,9 +21,9 @@ proptest! {
             if !is_insert {
                 index.remove(key);
                 map.remove(&key);
-            } else if !map.contains_key(&key) {
+            } else if let Entry::Vacant(vacant) = map.entry(key) {
+                vacant.insert(place);
                 index.insert(key, place);
-                map.insert(key, place);
             }
             prop_assert_eq!(index.len(), map.len());
             prop_assert_eq!(index.head(), map.values().next().copied());
