@@ -24,9 +24,9 @@ impl Intercept for NoContainers {
     }
 }
 
-/// Also where one of the znodes above it is there.
+/// Their queues, and the znodes above these, are persistent there: every create of a container is refused.
 #[tokio::test]
-async fn a_queue_and_what_is_above_it_stay_where_the_server_has_no_containers() {
+async fn locks_need_no_containers() {
     let store = Store::memory();
     let connector = intercepted(unindexed(store.connector()), || NoContainers);
     let options = ConnectOptions::new().session_timeout(LONG);
@@ -43,12 +43,12 @@ async fn a_queue_and_what_is_above_it_stay_where_the_server_has_no_containers() 
     let semaphore = Semaphore::new(&client, "/of/semaphore", 2).unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let session = client.session().await.unwrap();
-    for kept in ["/mutex", "/deep/below/mutex", "/deep/beside", "/of/rwlock"] {
-        let stat = session.exists(&path(kept)).await.unwrap().unwrap();
+    for queue in ["/mutex", "/deep/below/mutex", "/deep/beside", "/of/rwlock"] {
+        let stat = session.exists(&path(queue)).await.unwrap().unwrap();
         assert_eq!(
             (stat.num_children, stat.is_ephemeral()),
             (0, false),
-            "{kept}"
+            "{queue}"
         );
     }
 }

@@ -379,7 +379,7 @@ def folders(versions, folder, options):
     yield "in all", f"{sums['grants']} grants, {sums['losses']} lost, {len(steps)} changes of the server"
 
 
-def backups(versions, folder, options):
+def backups(versions, folder, _):
     """A backup of each version, made of a running server and restored by the other one."""
     for made, restored in ((OLD, NEW), (NEW, OLD)):
         place = folder / f"of-{made}"
