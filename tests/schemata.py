@@ -15,8 +15,8 @@ those of functions that can't have several bodies, and those that do not compile
 
 core    src/core, by its own unit tests, and those of the store's other modules but for the longest ones of the log
 lease   src/backend/status.rs and lease.rs, by the unit tests of these
-queue   recipes/src/queue, by the recipes' own unit tests, a hundred seeds of the simulation, and tests of the recipes without a
-        ZooKeeper
+queue   recipes/src/queue, by the recipes' own unit tests, a hundred seeds of the simulation, and tests of the recipes, at last
+        those on a ZooKeeper
 """
 
 import argparse
@@ -330,7 +330,13 @@ def changes_of_tool(files, pattern):
 SIMULATION = "lockkeeper-sim"
 
 # Tests of the recipes that wait more than they compute.
-BRIEF = [f"{name}::" for name in "mutex local known_bugs confirmed refusals foreign traced self_deadlock endings events".split()]
+BRIEF_NAMES = "mutex local known_bugs confirmed refusals foreign traced self_deadlock endings events metrics lease old_servers"
+BRIEF = [f"{name}::" for name in BRIEF_NAMES.split()]
+# Those need more than the program.
+OTHERS = [word for name in ["kazoo::", "curator::", "kill::"] for word in ("--skip", name)]
+LOCAL = [*OTHERS, "--skip", "model", "--skip", "zookeeper"]
+# Of the stores above only a simulated one lists its queues.
+LISTED = ["::zookeeper", *OTHERS]
 
 
 @dataclasses.dataclass
@@ -364,14 +370,16 @@ PARTS = {
     ),
     "queue": Part(
         ["recipes/src/queue.rs", "recipes/src/queue/**"],
-        ["-p", "lockkeeper", *FEATURES, "--lib", "--test", "recipes"],
+        ["-p", "lockkeeper", *FEATURES[:-1], f"{FEATURES[-1]},zookeeper", "--lib", "--test", "recipes"],
         [
             ("lockkeeper", [], 20),
             (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"], 40),
             # The fast ones first.
-            ("recipes", [*BRIEF, "--skip", "model"], 40),
-            ("recipes", ["rwlock::", "wakes::", "--skip", "model"], 120),
-            ("recipes", ["semaphore::", "cancel::", "faults::", "--skip", "model"], 120),
+            ("recipes", [*BRIEF, *LOCAL], 60),
+            ("recipes", ["rwlock::", "wakes::", *LOCAL], 120),
+            ("recipes", ["semaphore::", "cancel::", "faults::", *LOCAL], 120),
+            ("recipes", ["many::", *LOCAL], 120),
+            ("recipes", LISTED, 180),
         ],
     ),
 }

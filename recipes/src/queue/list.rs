@@ -158,12 +158,17 @@ impl ListedQueue {
             };
             let nearest = self.predecessors.update(standing, queue.kind.blockers());
             few = (4 * few).min(MAX_READS);
-            let is_much = MAX_NAMES * few.min(self.predecessors.len()) > self.queued;
-            if nearest != Nearest::Further || is_much {
+            let left = self.predecessors.len();
+            if nearest != Nearest::Further || exceeds_list(few, left, self.queued) {
                 return Ok(Some(nearest));
             }
         }
     }
+}
+
+/// Returns true if reading the next `few` of the entries that are `left` may be more than a list of `queued` names.
+fn exceeds_list(few: usize, left: usize, queued: usize) -> bool {
+    MAX_NAMES * few.min(left) > queued
 }
 
 /// Knowledge that the own entry exists and is the session's, when those ahead were looked at.
@@ -243,5 +248,18 @@ fn names_of(name: &str) -> Vec<String> {
         // once, it would be missed under both names.
         Some(other) => vec![name.to_owned(), other, name.to_owned()],
         None => vec![name.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_while_that_is_no_more_than_a_list() {
+        for (few, left) in [(8, 100), (100, 8)] {
+            assert!(!exceeds_list(few, left, 24));
+            assert!(exceeds_list(few, left, 23));
+        }
     }
 }
