@@ -10,6 +10,7 @@ use lockkeeper::{
 };
 
 use crate::common::*;
+use crate::harness::costs::quiet;
 use crate::support::on_every_backend;
 
 /// Timeout of a session that is to expire. Not so short that it expires by itself on a busy machine.
@@ -166,6 +167,24 @@ on_every_backend! {
             assert_eq!(LockMetadata::parse(&data).unwrap().kept_alive, Some(times));
             assert_eq!(guard.metadata().kept_alive, Some(times));
         }
+    }
+
+    async fn keep_alive_of_a_holder_lets_nobody_in(env: Env) {
+        let world = World::new(env).await;
+        let guard = world.mutex().await.lock().await.unwrap();
+        let mutex = world.mutex().await;
+        let waiter = world.queue_up(&mutex).await;
+        let session = mutex.client().current_session();
+        let watching = quiet(&world, &session).await;
+        guard.keep_alive().await.unwrap();
+        // Where the index tells of the turn, the waiter does not hear of it.
+        while !world.env.has_index() && world.traffic_of(&session).events == watching.events {
+            session.exists(&path(LOCK)).await.unwrap();
+        }
+        quiet(&world, &session).await;
+        assert!(guard.is_held() && !waiter.is_finished());
+        guard.release().await.unwrap();
+        granted(waiter).await;
     }
 
     async fn keep_alive_of_a_lost_lock_says_so(env: Env) {
