@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper::testing::TestStore;
 use lockkeeper::{
-    ConnectOptions, FencingGate, Guard, LockError, LockMetadata, LostReason, Mutex, Store,
+    ConnectOptions, FencingGate, Guard, LockError, LockMetadata, LockOptions, LostReason, Mutex,
+    Store,
 };
+use serde_json::Value;
 
 use crate::common::*;
 use crate::harness::costs::quiet;
@@ -185,6 +187,36 @@ on_every_backend! {
         assert!(guard.is_held() && !waiter.is_finished());
         guard.release().await.unwrap();
         granted(waiter).await;
+    }
+
+    async fn a_field_is_read_as_it_was_given_or_refused(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let deep = (0..200).fold(Value::Null, |inner, _| Value::from(vec![inner]));
+        let fields = [
+            ("team", Value::from("blue")),
+            ("share", Value::from(31.245_270_191_439_438)),
+            ("greatest", Value::from(u64::MAX)),
+            ("deep", deep),
+            ("v", Value::from(2)),
+            ("label", Value::from(7)),
+            ("queued_at_ms", Value::from("yesterday")),
+            ("kept_alive", Value::from(u64::MAX)),
+            ("revocation", Value::Null),
+        ];
+        for (name, value) in fields {
+            let options = LockOptions::new().field(name, value.clone());
+            match mutex.lock_with(options).await {
+                Ok(guard) => {
+                    let entry = lockkeeper::queue(mutex.client(), LOCK).await.unwrap().remove(0);
+                    let read = entry.metadata.expect("our own entries are understood");
+                    assert_eq!(read.other.get(name), Some(&value));
+                    guard.release().await.unwrap();
+                }
+                Err(refusal) => assert!(refusal.to_string().contains(name), "{refusal}"),
+            }
+            assert!(world.children().await.is_empty());
+        }
     }
 
     async fn keep_alive_of_a_lost_lock_says_so(env: Env) {
