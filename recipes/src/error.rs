@@ -114,6 +114,16 @@ pub enum LockError {
         /// Largest size of a request, in bytes.
         limit: usize,
     },
+    /// A field of the metadata that no reader would understand ([`LockOptions::field`](crate::LockOptions::field)). Nothing
+    /// was sent.
+    #[error(
+        "nobody could read the field {name:?} of the metadata again: it has the name of one of Lockkeeper's own, or its value \
+         is nested too deeply"
+    )]
+    InvalidField {
+        /// The field's name.
+        name: String,
+    },
     /// The guard had been lost before: another client may have held the lock since.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),

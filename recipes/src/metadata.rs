@@ -93,6 +93,21 @@ impl LockMetadata {
         }
     }
 
+    /// Returns the name of a field in `other` that nobody can read again: it is the name of a field of our own, so that the
+    /// data would have two of them or one of a wrong type, or the value is nested too deeply.
+    pub(crate) fn invalid_field(&self) -> Option<&str> {
+        let is_valid = |name: &String, value: &Value| {
+            let alone = Self {
+                other: Map::from_iter([(name.clone(), value.clone())]),
+                ..Self::default()
+            };
+            Self::parse(&alone.to_bytes()) == Some(alone)
+        };
+        let mut fields = self.other.iter();
+        let invalid = fields.find(|(name, value)| !is_valid(name, value))?;
+        Some(invalid.0)
+    }
+
     pub(crate) fn to_bytes(&self) -> Bytes {
         serde_json::to_vec(self)
             .expect("metadata is plain JSON")

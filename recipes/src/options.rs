@@ -7,6 +7,7 @@ use lockkeeper_store::Client;
 use serde_json::Value;
 
 use crate::deadline::{CallDeadline, Progress};
+use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
@@ -126,7 +127,8 @@ impl LockOptions {
         self
     }
 
-    /// Adds a field to the metadata.
+    /// Adds a field to the metadata, beside those that it has itself ([`LockMetadata`]): others read it in
+    /// [`LockMetadata::other`]. A call fails with [`LockError::InvalidField`] if they could not.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self
@@ -138,15 +140,19 @@ impl LockOptions {
     }
 
     /// Renders the data of the entry's znode.
-    pub(crate) fn data(&self, queued_at_ms: i64) -> EntryData {
+    pub(crate) fn data(&self, queued_at_ms: i64) -> Result<EntryData> {
         let Some(metadata) = &self.metadata else {
-            return EntryData::Default { queued_at_ms };
+            return Ok(EntryData::Default { queued_at_ms });
         };
+        if let Some(name) = metadata.invalid_field() {
+            let name = name.to_owned();
+            return Err(LockError::InvalidField { name });
+        }
         let metadata = LockMetadata {
             queued_at_ms: Some(queued_at_ms),
             ..(**metadata).clone()
         };
-        EntryData::Written(metadata.to_bytes())
+        Ok(EntryData::Written(metadata.to_bytes()))
     }
 
     /// Starts the deadline of a call with these options. The call's waits note their progress from now on, for the

@@ -188,7 +188,7 @@ impl QueueLock<'_> {
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
         let session = self.client.session().await?;
-        let data = options.data(session.clock().unix_ms());
+        let data = options.data(session.clock().unix_ms())?;
         let events = options.events.clone();
         let wait_options = options.wait_options(data, only_if_free);
         let mut waiter = Waiter::new(self.queue_of(&session), &wait_options, events.clone());

@@ -364,7 +364,7 @@ impl Semaphore {
                 return Ok(None);
             }
         }
-        let data = options.data(session.clock().unix_ms());
+        let data = options.data(session.clock().unix_ms())?;
         let terms = options.wait_options(data, only_if_free);
         let events = options.events;
         PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await

@@ -31,14 +31,15 @@ impl MultiLock {
     /// Checks the arguments of a call, and starts its deadline. Nothing is sent.
     ///
     /// # Errors
-    /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an invalid path.
+    /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], [`LockError::InvalidField`], and
+    /// that of an invalid path.
     pub(super) fn new(
         client: &Client,
         keys: impl IntoIterator<Item: IntoLockPath>,
         mut options: LockOptions,
     ) -> Result<Self> {
         let keys = Keys::parse(keys)?;
-        let data = options.data(client.clock().unix_ms());
+        let data = options.data(client.clock().unix_ms())?;
         keys.check_size(client, &data)?;
         Ok(Self {
             client: client.clone(),
