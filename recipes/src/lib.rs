@@ -83,6 +83,8 @@ mod select;
 mod semaphore;
 mod stream;
 mod synced;
+#[cfg(feature = "test-util")]
+pub mod testing;
 mod token;
 mod warden;
 
@@ -131,9 +133,6 @@ pub use token::{FencingGate, FencingToken, InvalidToken, StaleToken};
 pub use warden::{
     Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports, WardenStats,
 };
-
-#[cfg(feature = "test-util")]
-pub use lockkeeper_store::testing;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -307,7 +307,7 @@ impl fmt::Debug for Run {
 
 /// The last finished run, in the server's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LastRun {
+pub(crate) struct LastRun {
     began_ms: i64,
     ended_ms: i64,
 }
@@ -322,7 +322,7 @@ struct RecordData {
 impl LastRun {
     const VERSION: u32 = 1;
 
-    fn to_bytes(began_ms: i64) -> Bytes {
+    pub(crate) fn to_bytes(began_ms: i64) -> Bytes {
         let v = Self::VERSION;
         let record = serde_json::to_vec(&RecordData { v, began_ms });
         record.expect("numbers are plain JSON").into()
@@ -330,7 +330,7 @@ impl LastRun {
 
     /// Parses a record, which was written at `ended_ms`. Of other data the time of the write alone counts: a job must not
     /// run twice because another version has recorded its run.
-    fn parse(data: &[u8], ended_ms: i64) -> Self {
+    pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);
         let began_ms = record.map_or(ended_ms, |record| record.began_ms);
@@ -342,7 +342,7 @@ impl LastRun {
     }
 
     /// Returns the time until the job is due again; `None` if it is due.
-    fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
+    pub(crate) fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
         // Before its end: the clock has gone back since, and the period begins anew.
         let elapsed = match now_ms < self.ended_ms {
             true => Duration::ZERO,

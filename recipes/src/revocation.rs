@@ -17,6 +17,8 @@ use crate::retry::retry;
 pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
+#[cfg(feature = "test-util")]
+pub(crate) use request::{request_in, with_request};
 
 /// The caller's promise that every resource that the lock protects checks fencing tokens.
 ///

@@ -19,6 +19,8 @@ pub use self::permit::Permit;
 
 use self::grant::PermitWaiter;
 use self::leases::check_count;
+#[cfg(feature = "test-util")]
+pub(crate) use self::znodes::PermitsData;
 use self::znodes::Znodes;
 #[cfg(doc)]
 use crate::error::LockError;

@@ -23,7 +23,7 @@ use crate::revocation::FencingEnforced;
 use crate::select::select;
 use crate::stream::{LossySender, lossy};
 
-use hold_times::HoldTimes;
+pub(crate) use hold_times::HoldTimes;
 use lock_watcher::{LockWatcher, Watch, watch};
 use prefix_watcher::{PrefixTimes, PrefixWatcher};
 use removal::Removal;

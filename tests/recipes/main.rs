@@ -22,6 +22,7 @@ mod family;
 mod faults;
 mod foreign;
 mod forked;
+mod fuzzing;
 mod guard;
 mod harness;
 #[cfg(feature = "zookeeper")]

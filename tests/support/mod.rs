@@ -7,6 +7,7 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod corpus;
 mod fault_proxy;
 mod folder;
 mod intercept;
@@ -31,6 +32,7 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
+pub(crate) use corpus::{Fuzzer, mutated, run_mutations};
 pub(crate) use fault_proxy::{Direction, Fault, FaultProxy, Hurt, Treatment};
 pub(crate) use folder::TempFolder;
 pub(crate) use intercept::{Intercept, intercepted};

@@ -259,6 +259,7 @@ impl CurrentMarker {
 }
 
 /// Release marker as a contender has read it from its queue's parent.
+#[derive(Debug)]
 pub(crate) struct MarkerReading {
     pub(crate) current: CurrentMarker,
     /// All entries up to this number have left.

@@ -31,7 +31,7 @@ pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
 /// Returns an entry's data with a request added to its metadata; Curator's request in place of data that are not our
 /// JSON.
-pub(super) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
+pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
     };
@@ -48,7 +48,7 @@ pub(super) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
 
 /// Returns the request in an entry's data; `last` is the one before it. Curator's request has no number: each write of
 /// it counts as the next one.
-pub(super) fn request_in(
+pub(crate) fn request_in(
     data: &[u8],
     stat: &Stat,
     last: Option<&RevocationRequest>,

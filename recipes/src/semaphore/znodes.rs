@@ -66,7 +66,7 @@ impl Total {
 
 /// The data of the znode `permits`.
 #[derive(Serialize, Deserialize)]
-struct PermitsData {
+pub(crate) struct PermitsData {
     v: u32,
     permits: u32,
 }
@@ -74,10 +74,16 @@ struct PermitsData {
 impl PermitsData {
     const VERSION: u32 = 1;
 
-    fn to_bytes(permits: u32) -> Bytes {
+    pub(crate) fn to_bytes(permits: u32) -> Bytes {
         let v = Self::VERSION;
         let number = serde_json::to_vec(&Self { v, permits });
         number.expect("a number is plain JSON").into()
+    }
+
+    /// Returns the number in these data; `None` in those of another version or kind.
+    pub(crate) fn parse(data: &[u8]) -> Option<u32> {
+        let number: Self = serde_json::from_slice(data).ok()?;
+        (number.v == Self::VERSION).then_some(number.permits)
     }
 }
 
@@ -328,13 +334,10 @@ impl Znodes {
     /// Parses the data of the znode `permits`. Data of another version is refused, never guessed at: a wrong number
     /// would grant too many.
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
-        match serde_json::from_slice::<PermitsData>(data) {
-            Ok(number) if number.v == PermitsData::VERSION => Ok(number.permits),
-            _ => Err(LockError::InvalidPermitsData {
-                path: self.permits.path().clone(),
-                found: String::from_utf8_lossy(data).into_owned(),
-            }),
-        }
+        PermitsData::parse(data).ok_or_else(|| LockError::InvalidPermitsData {
+            path: self.permits.path().clone(),
+            found: String::from_utf8_lossy(data).into_owned(),
+        })
     }
 
     /// Returns true if one read shows so many free permits and an empty queue. Children that are no contenders count,

@@ -14,7 +14,7 @@ use crate::revocation::CURATORS_REQUEST;
 
 /// The holders of one lock, as they were last read.
 #[derive(Debug, Default)]
-pub(super) struct HoldTimes(Vec<HoldTime>);
+pub(crate) struct HoldTimes(Vec<HoldTime>);
 
 /// The hold time of one holder.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct HoldTime {
 
 impl HoldTimes {
     /// Replaces the holders by those that were read just before `now`. Those that were known keep their times.
-    pub(super) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
+    pub(crate) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
             .into_iter()
@@ -46,17 +46,17 @@ impl HoldTimes {
     }
 
     /// Forgets a holder that has been removed.
-    pub(super) fn remove(&mut self, gone: &QueueEntry) {
+    pub(crate) fn remove(&mut self, gone: &QueueEntry) {
         self.0.retain(|sighting| !is_same(&sighting.entry, gone));
     }
 
     /// Removes all holders: their times start anew.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Returns true if a holder states a duration.
-    pub(super) fn has_statements(&self) -> bool {
+    pub(crate) fn has_statements(&self) -> bool {
         self.0.iter().any(|seen| {
             let metadata = seen.metadata();
             metadata.is_some_and(|it| OverdueLevel::ALL.iter().any(|at| at.after(it).is_some()))
@@ -64,7 +64,7 @@ impl HoldTimes {
     }
 
     /// Adds its holders to the figures of a warden.
-    pub(super) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
+    pub(crate) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
         stats.locks += usize::from(!self.0.is_empty());
         stats.holders += self.0.len();
         for seen in &self.0 {
@@ -80,7 +80,7 @@ impl HoldTimes {
     }
 
     /// Returns the overdue holders, each on its highest level.
-    pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
+    pub(crate) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
             let (level, stated) = seen.highest_level(now)?;
             Some(seen.overdue_on(lock, level, stated, now))
@@ -89,7 +89,7 @@ impl HoldTimes {
     }
 
     /// Returns the holders that have become overdue on a level since the last call, once for each level.
-    pub(super) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
+    pub(crate) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
             for level in OverdueLevel::ALL {
@@ -105,14 +105,14 @@ impl HoldTimes {
     }
 
     /// Returns the holders that may be removed.
-    pub(super) fn removable(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
+    pub(crate) fn removable(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
         let mut overdue = self.overdue(lock, now);
         overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
     /// Returns the next moment at which a holder becomes overdue on a level, if none gives a sign of life.
-    pub(super) fn next_due(&self) -> Option<BootInstant> {
+    pub(crate) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
                 .into_iter()
@@ -125,7 +125,7 @@ impl HoldTimes {
 
 /// Returns true if both entries are the same holder's. Neither part suffices: the permits of one grant share a token,
 /// and a path may be that of a znode that was deleted and created anew.
-pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
+pub(crate) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
 
