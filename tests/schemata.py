@@ -370,7 +370,7 @@ PARTS = {
     ),
     "queue": Part(
         ["recipes/src/queue.rs", "recipes/src/queue/**"],
-        ["-p", "lockkeeper", *FEATURES[:-1], f"{FEATURES[-1]},zookeeper", "--lib", "--test", "recipes"],
+        ["-p", "lockkeeper", *FEATURES[:-1], f"{FEATURES[-1]},metrics,zookeeper", "--lib", "--test", "recipes"],
         [
             ("lockkeeper", [], 20),
             (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"], 40),

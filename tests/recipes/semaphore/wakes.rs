@@ -87,6 +87,9 @@ on_every_backend! {
             if counts {
                 let all = cost.requests(RequestKind::Any) - cost.requests(RequestKind::Exists);
                 assert_eq!(all, 2, "the release and the grant: {cost:?}");
+            } else {
+                let reads = cost.requests(RequestKind::MultiRead);
+                assert_eq!(reads, 3, "the permits, and by each that wakes its own entry and the marker");
             }
             // The numbers in names and marks have more digits in a longer queue.
             assert!(*size <= bytes + 32, "{costs:?}");
@@ -111,6 +114,25 @@ on_every_backend! {
             assert_eq!(cost.requests(RequestKind::Multi), 1);
             assert_eq!(cost.requests(RequestKind::Any), if counts { 1 } else { 3 });
             permit.release().await.unwrap();
+        }
+    }
+
+    async fn the_only_waiter_asks_a_store_that_counts_permits_for_nothing_but_these(env: Env) {
+        let counts = !env.is_zookeeper();
+        let ground = Ground::new(env, 1).await;
+        let holder = ground.hold(1).await;
+        let semaphore = ground.semaphore().await;
+        let before = ground.traffic_of(semaphore.client());
+        let waiting = ground.queue_up(&semaphore, 1).await;
+        quiet(&ground, &semaphore.client().current_session()).await;
+        holder.release().await.unwrap();
+        permitted(waiting).await.release().await.unwrap();
+        let cost = ground.traffic_of(semaphore.client()) - before;
+        if counts {
+            assert_eq!(cost.requests(RequestKind::Multi), 2, "a try, and the grant");
+            for look in [RequestKind::MultiRead, RequestKind::GetChildren, RequestKind::GetData] {
+                assert_eq!(cost.requests(look), 0, "{look:?}");
+            }
         }
     }
 
