@@ -32,7 +32,7 @@ LAYERS = {
         queue+metadata+revocation+holders+observe+reporter list_locks
         options guard queue_lock
         mutex rwlock reentrant semaphore many election warden once_per
-        lock_guard blocking guides
+        lock_guard blocking testing guides
     """,
 }
 
