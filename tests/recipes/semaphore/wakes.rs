@@ -1,7 +1,7 @@
 //! Permits: the round trips of free ones, and hand-overs as cheap for a thousand waiters as for two.
 
-use lockkeeper::Session;
 use lockkeeper::testing::{RequestKind, Traffic};
+use lockkeeper::{LockOptions, Session, lock_events};
 
 use super::*;
 use crate::harness::costs::{HAND_OVERS, Queue, SIZES, quiet};
@@ -133,6 +133,29 @@ on_every_backend! {
             for look in [RequestKind::MultiRead, RequestKind::GetChildren, RequestKind::GetData] {
                 assert_eq!(cost.requests(look), 0, "{look:?}");
             }
+        }
+    }
+
+    async fn a_head_that_has_waited_behind_another_tries_nothing_in_vain(env: Env) {
+        let counts = !env.is_zookeeper();
+        let ground = Ground::new(env, 1).await;
+        let holder = ground.hold(1).await;
+        let first = ground.queue_up(&ground.semaphore().await, 1).await;
+        let semaphore = ground.semaphore().await;
+        let session = semaphore.client().current_session();
+        let before = ground.traffic_of(&session);
+        // Who wants to know of each step is woken as head, before a permit is free.
+        let (sink, _events) = lock_events();
+        let second = ground.queue_up_with(&semaphore, 1, LockOptions::new().events(sink)).await;
+        still(&ground, &session).await;
+        first.abort();
+        until(&ground.observing().await, LOCKS, |names| names.len() == 1).await;
+        still(&ground, &session).await;
+        holder.release().await.unwrap();
+        permitted(second).await.release().await.unwrap();
+        let cost = ground.traffic_of(&session) - before;
+        if counts {
+            assert_eq!(cost.requests(RequestKind::Multi), 2, "a try before it queued, and the grant");
         }
     }
 
