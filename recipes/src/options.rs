@@ -140,29 +140,32 @@ impl LockOptions {
     }
 
     /// Renders the data of the entry's znode.
-    pub(crate) fn data(&self, queued_at_ms: i64) -> Result<EntryData> {
+    pub(crate) fn data(&self, queued_at_ms: i64) -> EntryData {
         let Some(metadata) = &self.metadata else {
-            return Ok(EntryData::Default { queued_at_ms });
+            return EntryData::Default { queued_at_ms };
         };
-        if let Some(name) = metadata.invalid_field() {
-            let name = name.to_owned();
-            return Err(LockError::InvalidField { name });
-        }
         let metadata = LockMetadata {
             queued_at_ms: Some(queued_at_ms),
             ..(**metadata).clone()
         };
-        Ok(EntryData::Written(metadata.to_bytes()))
+        EntryData::Written(metadata.to_bytes())
     }
 
-    /// Starts the deadline of a call with these options. The call's waits note their progress from now on, for the
+    /// Checks the options of a call, and starts its deadline. The call's waits note their progress from now on, for the
     /// error of a timeout.
-    pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
+    ///
+    /// # Errors
+    /// [`LockError::InvalidField`].
+    pub(crate) fn start(&mut self, client: &Client) -> Result<CallDeadline> {
+        if let Some(name) = self.metadata.as_ref().and_then(|it| it.invalid_field()) {
+            let name = name.to_owned();
+            return Err(LockError::InvalidField { name });
+        }
         let progress = match self.timeout {
             Some(_) => self.progress.get_or_insert_default().clone(),
             None => Progress::default(),
         };
-        CallDeadline::new(client, self.timeout, progress)
+        Ok(CallDeadline::new(client, self.timeout, progress))
     }
 
     pub(crate) fn wait_options(&self, data: EntryData, only_if_free: bool) -> WaitOptions {

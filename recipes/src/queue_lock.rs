@@ -167,7 +167,7 @@ impl QueueLock<'_> {
 
     /// Acquires the lock with the caller's options, under one deadline.
     pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
-        let deadline = options.start(self.client);
+        let deadline = options.start(self.client)?;
         let wait = self.contend(options, false);
         let guard = deadline.run(self.path(), self.path(), wait).await?;
         Ok(guard.expect("only a try comes back without the lock"))
@@ -175,7 +175,7 @@ impl QueueLock<'_> {
 
     /// Acquires the lock if it is free now. A read comes first, so that trying a held lock costs one read and no write.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
-        let deadline = options.start(self.client);
+        let deadline = options.start(self.client)?;
         let attempt = async {
             // "Held" is believed, "free" is not: the entry itself confirms it.
             if self.looks_taken(options.synced).await? {
@@ -188,7 +188,7 @@ impl QueueLock<'_> {
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
         let session = self.client.session().await?;
-        let data = options.data(session.clock().unix_ms())?;
+        let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
         let wait_options = options.wait_options(data, only_if_free);
         let mut waiter = Waiter::new(self.queue_of(&session), &wait_options, events.clone());

@@ -334,7 +334,7 @@ impl Semaphore {
         mut options: LockOptions,
         only_if_free: bool,
     ) -> Result<Option<Permit>> {
-        let deadline = options.start(&self.client);
+        let deadline = options.start(&self.client)?;
         let grant = self.grant(count, options, only_if_free);
         deadline
             .run(self.path(), self.znodes.locks.path(), grant)
@@ -366,7 +366,7 @@ impl Semaphore {
                 return Ok(None);
             }
         }
-        let data = options.data(session.clock().unix_ms())?;
+        let data = options.data(session.clock().unix_ms());
         let terms = options.wait_options(data, only_if_free);
         let events = options.events;
         PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await

@@ -4,10 +4,10 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper::testing::TestStore;
+use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{
-    ConnectOptions, FencingGate, Guard, LockError, LockMetadata, LockOptions, LostReason, Mutex,
-    Store,
+    ConnectOptions, Election, FencingGate, Guard, LockError, LockMetadata, LockOptions, LostReason,
+    Mutex, RwLock, Semaphore, Store, lock_all_with, try_lock_all_with,
 };
 use serde_json::Value;
 
@@ -217,6 +217,31 @@ on_every_backend! {
             }
             assert!(world.children().await.is_empty());
         }
+    }
+
+    async fn every_call_refuses_a_field_of_our_own_before_it_looks_at_the_lock(env: Env) {
+        let world = World::new(env).await;
+        let _holder = world.mutex().await.lock().await.unwrap();
+        let client = world.client().await;
+        let session = client.current_session();
+        let before = quiet(&world, &session).await;
+        let options = || LockOptions::new().label("x").field("label", "y");
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let refusals = [
+            mutex.try_lock_with(options()).await.map(drop),
+            mutex.lock_with(options()).await.map(drop),
+            RwLock::new(&client, "/other").unwrap().try_read_with(options()).await.map(drop),
+            Semaphore::new(&client, "/quota", 1).unwrap().try_acquire_with(1, options()).await.map(drop),
+            Election::new(&client, "/jobs").unwrap().try_campaign_with("node", options()).await.map(drop),
+            lock_all_with(&client, [LOCK, "/other"], options()).await.map(drop),
+            try_lock_all_with(&client, [LOCK, "/other"], options()).await.map(drop),
+        ];
+        for refusal in refusals {
+            let name = "label".to_owned();
+            assert_eq!(refusal, Err(LockError::InvalidField { name }));
+        }
+        let sent = quiet(&world, &session).await - before;
+        assert_eq!(sent.requests(RequestKind::Any), sent.requests(RequestKind::Exists));
     }
 
     async fn keep_alive_of_a_lost_lock_says_so(env: Env) {

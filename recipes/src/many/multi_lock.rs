@@ -39,12 +39,12 @@ impl MultiLock {
         mut options: LockOptions,
     ) -> Result<Self> {
         let keys = Keys::parse(keys)?;
-        let data = options.data(client.clock().unix_ms())?;
+        let data = options.data(client.clock().unix_ms());
         keys.check_size(client, &data)?;
         Ok(Self {
             client: client.clone(),
             keys,
-            deadline: options.start(client),
+            deadline: options.start(client)?,
             options,
             data,
         })
