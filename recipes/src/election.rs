@@ -138,9 +138,8 @@ impl Election {
     /// Fair and cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout),
-    /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of
-    /// [`campaign`](Self::campaign).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`campaign`](Self::campaign).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -196,8 +195,8 @@ impl Election {
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
-    /// [`campaign`](Self::campaign).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`campaign`](Self::campaign).
     pub async fn try_campaign_with(
         &self,
         data: impl Into<String>,

@@ -98,7 +98,8 @@ impl Mutex {
     /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
+    /// [`lock`](Self::lock).
     pub async fn lock_with(&self, options: LockOptions) -> Result<Guard> {
         self.queue_lock().acquire_with(options).await
     }
@@ -123,7 +124,8 @@ impl Mutex {
     /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`] when the store has not answered in time, and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+    /// [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
         self.queue_lock().try_acquire(options).await
     }

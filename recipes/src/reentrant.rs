@@ -109,8 +109,8 @@ impl Owner {
     /// effect on an entry that follows.
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout),
-    /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
         let deadline = options.start(mutex.client())?;
@@ -135,8 +135,8 @@ impl Owner {
     /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
-    /// [`lock`](Self::lock).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
         let Ok(mut hold) = self.0.hold.try_lock() else {
             return Ok(None);

@@ -165,8 +165,8 @@ impl RwLock {
     /// Fair and cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout),
-    /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`read`](Self::read).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -240,8 +240,8 @@ impl RwLock {
     /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
-    /// [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`read`](Self::read).
     pub async fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
         let guard = self.readers().try_acquire(options).await?;
         Ok(guard.map(ReadGuard::new))

@@ -269,7 +269,7 @@ impl Semaphore {
     /// Fair and cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of
+    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
         let permit = self.grant_in_time(count, options, false).await?;
@@ -318,7 +318,7 @@ impl Semaphore {
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::Timeout`] when the store has not answered in time, and those of
+    /// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_with(
         &self,

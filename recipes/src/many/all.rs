@@ -78,8 +78,8 @@ pub async fn lock_all_timeout(
 /// is one for each queue. Events tell of each lock by itself.
 ///
 /// # Errors
-/// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
-/// those of [`lock_all`].
+/// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`],
+/// [`LockError::InvalidField`], and those of [`lock_all`].
 pub async fn lock_all_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -129,7 +129,8 @@ pub async fn try_lock_all(
 /// Cancel safe, as [`try_lock_all`].
 ///
 /// # Errors
-/// [`LockError::Timeout`] when the store has not answered in time, and those of [`try_lock_all`].
+/// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+/// [`try_lock_all`].
 pub async fn try_lock_all_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,

@@ -70,8 +70,8 @@ pub fn lock_each_timeout(
 /// and is one for all locks.
 ///
 /// # Errors
-/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
-/// granted, and [`LockError::QueueFull`].
+/// As [`lock_each`], and [`LockError::InvalidField`]; in the stream also [`LockError::Timeout`] with the first lock that was
+/// not granted, and [`LockError::QueueFull`].
 pub fn lock_each_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,

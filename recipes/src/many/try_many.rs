@@ -63,7 +63,8 @@ pub async fn try_lock_many(
 /// Cancel safe, as [`try_lock_many`].
 ///
 /// # Errors
-/// [`LockError::Timeout`] when the store has not answered in time, and those of [`try_lock_many`].
+/// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+/// [`try_lock_many`].
 pub async fn try_lock_many_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
