@@ -13,12 +13,12 @@ use crate::common::path;
 use crate::support::ChildProcess;
 
 impl Run {
-    /// Ends all clients, and returns the final znodes, after one more kill.
+    /// Ends all clients in the life of this number, and returns the final znodes, after one more kill.
     pub(super) async fn end(
         &mut self,
+        number: u64,
         life: ChildProcess,
     ) -> (BTreeMap<(Name, usize), Folder>, i64) {
-        let number = self.plan.kills;
         let from = self.history.tell(Told::Ready(number)).await;
         self.all_at_work(from).await;
         self.bury().await;

@@ -38,8 +38,7 @@ pub(crate) struct Figures {
 
 /// Applies all rules but those for the final znodes. Fails when one is broken.
 pub(crate) fn judge(lines: &[Line], rules: &Rules<'_>) -> Figures {
-    let mut figures = Figures::default();
-    count(lines, &mut figures);
+    let mut figures = count(lines);
     zxids(lines);
     figures.lapses = holders(lines, rules);
     sessions(lines, rules);
@@ -48,7 +47,9 @@ pub(crate) fn judge(lines: &[Line], rules: &Rules<'_>) -> Figures {
     figures
 }
 
-fn count(lines: &[Line], figures: &mut Figures) {
+/// Counts what the lines tell, whether it is right or not.
+pub(crate) fn count(lines: &[Line]) -> Figures {
+    let mut figures = Figures::default();
     let mut life = None;
     let (mut last, mut before_kill) = (None, None);
     for line in lines {
@@ -83,6 +84,7 @@ fn count(lines: &[Line], figures: &mut Figures) {
             _ => {}
         }
     }
+    figures
 }
 
 /// A write has a higher zxid than all that were known when it was sent, in whatever life of the server.

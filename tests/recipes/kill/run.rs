@@ -7,6 +7,7 @@ use lockkeeper_store::{CreateMode, Result};
 
 use super::client::{Library, Process};
 use super::history::History;
+use super::judge;
 use super::line::{Answer, Line, Name, Said, Told};
 use super::ours::{connected, is_unknown};
 use super::server::{Kind, Place};
@@ -38,6 +39,7 @@ const CALM: u64 = 5;
 /// Parameters of a run.
 pub(super) struct Plan {
     pub(super) kind: Kind,
+    /// Number of kills, at least.
     pub(super) kills: u64,
     /// Session timeout of the clients that live as long as the test.
     pub(super) timeout: Duration,
@@ -204,6 +206,11 @@ impl Run {
     pub(super) async fn kill(&mut self, number: u64, mut life: ChildProcess) {
         life.kill();
         self.history.tell(Told::Killed(number)).await;
+    }
+
+    /// Returns true if after a kill another client has held the lock than before.
+    pub(super) fn has_handed_over_across(&self) -> bool {
+        judge::count(&self.history.lines()).hand_overs_across > 0
     }
 
     /// The next life of the server, once it is ready; now and then one or two are killed before.
