@@ -332,7 +332,7 @@ SIMULATION = "lockkeeper-sim"
 # Tests of the recipes that wait more than they compute.
 BRIEF_NAMES = "mutex local known_bugs confirmed refusals foreign traced self_deadlock endings events metrics lease old_servers"
 BRIEF = [f"{name}::" for name in BRIEF_NAMES.split()]
-# Those need more than the program.
+# Tests with other clients need more than the test program.
 OTHERS = [word for name in ["kazoo::", "curator::", "kill::"] for word in ("--skip", name)]
 LOCAL = [*OTHERS, "--skip", "model", "--skip", "zookeeper"]
 # Of the stores above only a simulated one lists its queues.

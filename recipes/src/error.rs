@@ -117,7 +117,7 @@ pub enum LockError {
     /// A field of the metadata that no reader would understand ([`LockOptions::field`](crate::LockOptions::field)). Nothing
     /// was sent.
     #[error(
-        "nobody could read the field {name:?} of the metadata again: it has the name of one of Lockkeeper's own, or its value \
+        "the field {name:?} of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
          is nested too deeply"
     )]
     InvalidField {

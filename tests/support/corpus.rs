@@ -44,7 +44,7 @@ impl Fuzzer {
         inputs
     }
 
-    /// Fails unless the inputs in the corpus that are not found ones are those that the code makes now.
+    /// Fails unless the corpus has the inputs that the code makes now, beside those that libFuzzer has found.
     pub(crate) fn assert_matches_encoder(&self) {
         let mut made: Vec<_> = self.made.clone();
         made.sort();
@@ -74,7 +74,7 @@ impl Fuzzer {
         );
     }
 
-    /// Fails unless the inputs that are not found ones are accepted or refused as their names say.
+    /// Fails unless the inputs are accepted or refused as their names say; those that libFuzzer has found may be either.
     pub(crate) fn assert_accepts_and_refuses(&self) {
         for (name, bytes) in self.checked_in() {
             let is_accepted = (self.run)(&bytes);
@@ -85,7 +85,7 @@ impl Fuzzer {
     }
 }
 
-/// Runs the targets with mutations of their corpora, in so many rounds at most, and tells how many it were.
+/// Runs the targets with mutations of their corpora, in `most` rounds at most, and reports the number of mutations.
 pub(crate) fn run_mutations(fuzzers: &[Fuzzer], most: u64) {
     let (mut count, mut accepted) = (0, 0);
     for round in rounds(most) {

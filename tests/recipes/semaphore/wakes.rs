@@ -144,7 +144,7 @@ on_every_backend! {
         let semaphore = ground.semaphore().await;
         let session = semaphore.client().current_session();
         let before = ground.traffic_of(&session);
-        // Who wants to know of each step is woken as head, before a permit is free.
+        // With events a contender is woken as it becomes the head, before a permit is free.
         let (sink, _events) = lock_events();
         let second = ground.queue_up_with(&semaphore, 1, LockOptions::new().events(sink)).await;
         still(&ground, &session).await;
