@@ -41,6 +41,8 @@ async fn an_ensemble_of_three() {
     let servers = servers.await.unwrap();
     within_reason(hand_overs_across_its_members(&servers)).await;
     within_reason(cold_grants_are_kept(&servers)).await;
+    #[cfg(all(feature = "file", feature = "server", feature = "client"))]
+    within_reason(idle_clients_cost_little(&servers)).await;
     within_reason(a_stopped_follower(&servers)).await;
 }
 
@@ -100,6 +102,13 @@ async fn cold_grants_are_kept(servers: &[ZooKeeper]) {
     for grant in grants {
         grant.await.unwrap();
     }
+}
+
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
+async fn idle_clients_cost_little(servers: &[ZooKeeper]) {
+    use crate::idle::over_a_wire::{Place, clients_cost_little};
+    let servers: Vec<_> = servers.iter().map(ZooKeeper::address).collect();
+    clients_cost_little(Place::ZooKeeper(servers.clone()), &servers).await;
 }
 
 async fn a_stopped_follower(servers: &[ZooKeeper]) {

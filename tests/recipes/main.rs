@@ -25,6 +25,7 @@ mod forked;
 mod fuzzing;
 mod guard;
 mod harness;
+mod idle;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
 #[cfg(feature = "zookeeper")]

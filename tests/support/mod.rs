@@ -39,7 +39,7 @@ pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use kill::{KeepOnFailure, KillPoint, kill_seed, lives};
 pub(crate) use logs::{Line, Log, on_warning};
 pub(crate) use process::{ChildProcess, Lines, again, again_at, alone, until_stdin_ends};
-pub(crate) use proxy::{Frame, Proxy};
+pub(crate) use proxy::{Counts, Frame, Proxy};
 pub(crate) use quorum::Quorum;
 pub(crate) use random::Random;
 #[cfg(all(feature = "file", feature = "server"))]

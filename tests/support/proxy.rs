@@ -2,6 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -23,14 +26,58 @@ const PING: i32 = -2;
 /// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
+/// Traffic of clients towards the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Connections, including those that were closed immediately because the wire was cut.
+    pub(crate) connections: usize,
+    /// Handshakes that asked for a new session.
+    pub(crate) new_sessions: usize,
+    /// Requests, without handshakes and pings.
+    pub(crate) requests: usize,
+    pub(crate) pings: usize,
+}
+
+impl std::iter::Sum for Counts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, each| Self {
+            connections: sum.connections + each.connections,
+            new_sessions: sum.new_sessions + each.new_sessions,
+            requests: sum.requests + each.requests,
+            pings: sum.pings + each.pings,
+        })
+    }
+}
+
+/// Address of a proxy or of its server.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Connects. A Unix socket is wrapped in a `TcpStream` as well: reads, writes and shutdowns are the same calls.
+    fn connect(&self) -> io::Result<TcpStream> {
+        match self {
+            Self::Tcp(address) => TcpStream::connect(address),
+            Self::Unix(path) => UnixStream::connect(path).map(as_tcp),
+        }
+    }
+}
+
+fn as_tcp(stream: UnixStream) -> TcpStream {
+    OwnedFd::from(stream).into()
+}
+
 /// A proxy in front of a server. Dropping it closes its connections, and refuses new ones.
 pub(crate) struct Proxy {
-    address: SocketAddr,
+    address: Address,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    server: SocketAddr,
+    server: Address,
     wire: Mutex<Wire>,
     changed: Condvar,
 }
@@ -50,6 +97,7 @@ struct Wire {
     /// An operation that the server is not to know.
     unknown: Option<i32>,
     frames: Vec<Frame>,
+    counts: Counts,
     open: Vec<TcpStream>,
     /// Directions of connections that are still carried.
     carried: usize,
@@ -70,20 +118,40 @@ impl Proxy {
     /// A new wire to a server.
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        Self::start(address, Address::Tcp(server), move || {
+            Ok(listener.accept()?.0)
+        })
+    }
+
+    /// A new wire from a Unix socket at this path to a server's.
+    pub(crate) fn between_sockets(path: PathBuf, server: PathBuf) -> Self {
+        let listener = UnixListener::bind(&path).unwrap();
+        let accepted = move || Ok(as_tcp(listener.accept()?.0));
+        Self::start(Address::Unix(path), Address::Unix(server), accepted)
+    }
+
+    fn start(
+        address: Address,
+        server: Address,
+        accepted: impl FnMut() -> io::Result<TcpStream> + Send + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared {
             server,
             wire: Mutex::default(),
             changed: Condvar::new(),
         });
         let accepting = shared.clone();
-        thread::spawn(move || accept(&listener, &accepting));
+        thread::spawn(move || accept(accepted, &accepting));
         Self { address, shared }
     }
 
-    /// The address of this end, as `host:port`.
+    /// The address of this end, as `host:port` or the path of a socket.
     pub(crate) fn hosts(&self) -> String {
-        self.address.to_string()
+        match &self.address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => path.display().to_string(),
+        }
     }
 
     /// Breaks the connections; new ones are let through.
@@ -146,6 +214,16 @@ impl Proxy {
         std::mem::take(&mut self.shared.wire().frames)
     }
 
+    /// Returns what clients have sent since the last call.
+    pub(crate) fn take_counts(&self) -> Counts {
+        std::mem::take(&mut self.shared.wire().counts)
+    }
+
+    /// Returns true while a client is connected.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.shared.wire().carried > 0
+    }
+
     /// Waits until no connection is left, and all that came over them has been passed on.
     pub(crate) fn wait_until_closed(&self) {
         let wire = self.shared.wire();
@@ -182,7 +260,7 @@ impl Drop for Proxy {
             wire.close_all();
         });
         // Wakes the accepting thread, so that it sees the end.
-        let _ = TcpStream::connect(self.address);
+        let _ = self.address.connect();
     }
 }
 
@@ -230,25 +308,28 @@ impl Wire {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for client in listener.incoming() {
+fn accept(mut accepted: impl FnMut() -> io::Result<TcpStream>, shared: &Arc<Shared>) {
+    loop {
+        let client = accepted();
         if shared.wire().over {
             return;
         }
         let Ok(client) = client else { continue };
+        shared.wire().counts.connections += 1;
         let _ = join(client, shared);
     }
 }
 
 /// Joins a client to the server, unless the wire is cut.
 fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let server = TcpStream::connect(shared.server)?;
+    let server = shared.server.connect()?;
     let mut wire = shared.wire();
     if wire.cut || wire.over {
         return Ok(());
     }
     for end in [&client, &server] {
-        end.set_nodelay(true)?;
+        // A Unix socket has no such option.
+        let _ = end.set_nodelay(true);
         wire.open.push(end.try_clone()?);
     }
     wire.carried += 2;
@@ -306,6 +387,14 @@ fn pump(from: &TcpStream, mut to: &TcpStream, to_server: bool, shared: &Shared) 
         // Noted after it was written: a test that has waited for a frame may rely on its delivery when it cuts the
         // wire.
         let xid = word(4);
+        if to_server {
+            let counts = &mut shared.wire().counts;
+            *match (handshake, xid) {
+                (true, _) => &mut counts.new_sessions,
+                (false, PING) => &mut counts.pings,
+                (false, _) => &mut counts.requests,
+            } += usize::from(!handshake || is_new);
+        }
         if xid != PING {
             let operation = if to_server { word(8) } else { 0 };
             let bytes = frame.len();
@@ -342,7 +431,7 @@ mod tests {
         const FRAME: [u8; 12] = [0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 2];
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = Proxy::to(listener.local_addr().unwrap());
-        let mut client = TcpStream::connect(proxy.address).unwrap();
+        let mut client = TcpStream::connect(proxy.hosts()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(&FRAME).unwrap();
         proxy.wait_for(|frame| !frame.to_server);
