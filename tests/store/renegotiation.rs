@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lockkeeper_store::{ConnectOptions, CreateMode, EventKind, Session, connect_with};
+use lockkeeper_store::{
+    ConnectOptions, CreateMode, EventKind, Session, SessionState, connect_with,
+};
 
 use crate::common::*;
 use crate::support::{Proxy, unique, within_reason, zookeeper};
@@ -18,10 +20,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session with a long timeout over a wire that the test holds, and one beside it.
 async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
+    wired_with(scheme, server, LONG).await
+}
+
+async fn wired_with(
+    scheme: &str,
+    server: SocketAddr,
+    timeout: Duration,
+) -> (Proxy, Session, Session) {
     let (proxy, chroot) = (Proxy::to(server), unique("renegotiation"));
     let wired = format!("{scheme}://{}/{chroot}", proxy.hosts());
     let direct = format!("{scheme}://{server}/{chroot}");
-    let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
+    let options = ConnectOptions::new()
+        .create_chroot()
+        .session_timeout(timeout);
     let session = connect_with(wired.as_str(), options.clone()).await.unwrap();
     let other = connect_with(direct.as_str(), options).await.unwrap();
     let (session, other) = (session.session().await, other.session().await);
@@ -109,4 +121,24 @@ async fn the_belief_does_not_move_on_before_the_timeout_is_known() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(session.timeout(), Some(LONG));
+}
+
+/// Without a timeout the lease cannot be extended, so no lock would ever be granted in this session again.
+#[tokio::test]
+async fn a_session_whose_timeout_stays_unknown_ends() {
+    const BRIEF: Duration = Duration::from_secs(4);
+    let server = zookeeper().address();
+    let (proxy, session, other) = wired_with("zookeeper", server, BRIEF).await;
+    create(&session, "/held", CreateMode::Ephemeral).await;
+    let (_, gone) = other.watch_exists(&path("/held")).await.unwrap();
+    let mut states = session.states();
+    proxy.refuse_new_sessions();
+    proxy.take_counts();
+    reconnect(&proxy, &session).await;
+    let ended = async { while states.next().await.is_some() {} };
+    within_reason(ended).await;
+    assert_eq!(session.state(), SessionState::Expired);
+    assert_eq!(event(gone.await), seen(EventKind::NodeDeleted, "/held"));
+    let connections = proxy.take_counts().connections;
+    assert!(connections < 10, "{connections} connections");
 }

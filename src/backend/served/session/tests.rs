@@ -360,6 +360,22 @@ fn attempts_pause_for_longer_and_longer_and_the_session_is_given_up_in_the_end()
     assert_eq!(kinds(&world.outputs()), [format!("1 {expired}")]);
 }
 
+/// Against a server that admits a session and then closes the connection, for example at a request that it cannot read.
+#[test]
+fn a_server_that_closes_every_connection_is_tried_less_and_less_often() {
+    let mut world = World::open();
+    let start = world.now;
+    for _ in 0..100 {
+        world.reconnect(TIMEOUT);
+    }
+    assert!(world.now.since(start) > LONGEST_PAUSE * 30);
+    // A connection that has lasted is restored immediately.
+    world.wait(LONGEST_PAUSE);
+    let lost = world.now;
+    world.reconnect(TIMEOUT);
+    assert_eq!(world.now, lost);
+}
+
 #[test]
 fn an_attempt_that_takes_too_long_makes_room_for_the_next() {
     let mut world = World::new();
