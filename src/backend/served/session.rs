@@ -140,7 +140,9 @@ pub(super) struct ClientSession<T> {
     alive: BootInstant,
     /// Time of the last bytes submitted.
     spoken: BootInstant,
-    /// Number of attempts to connect since the connection was lost.
+    /// Time at which the session was last opened or resumed.
+    opened: BootInstant,
+    /// Number of attempts to connect since a connection lasted.
     attempts: u32,
     outputs: VecDeque<Output<T>>,
 }
@@ -244,6 +246,7 @@ impl<T> ClientSession<T> {
             heard: now,
             alive: now,
             spoken: now,
+            opened: now,
             attempts: 0,
             outputs: VecDeque::new(),
         }
@@ -379,7 +382,10 @@ impl<T> ClientSession<T> {
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
                 self.lose_replies();
-                self.attempts = 0;
+                // A server that admits the session and then closes the connection must not be asked without a pause.
+                if now.since(self.opened) >= self.options.longest_pause {
+                    self.attempts = 0;
+                }
                 match self.close_by {
                     // The server may have received closeSession; if it has not, it expires the session.
                     Some(_) => self.end(End::Closed),

@@ -82,7 +82,7 @@ impl<T> ClientSession<T> {
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let is_first = self.id.0 == 0;
         (self.id, self.timeout) = (id, timeout);
-        (self.phase, self.attempts, self.alive) = (Phase::Connected, 0, now);
+        (self.phase, self.opened, self.alive) = (Phase::Connected, now, now);
         (self.dialect, self.is_next_plain) = match response.protocol_version {
             EXTENSION => (Dialect::Extended, false),
             // Any other answer comes of a server that does not know what it was asked for.
