@@ -84,7 +84,6 @@ impl ZooKeeperSession {
             status.clone(),
             probe.hosts.clone(),
         ))));
-        drop(spawn(Box::pin(follow(probe, status.clone()))));
         let (sender, client_dropped) = channel();
         let link = Link {
             state: client.state_watcher(),
@@ -98,8 +97,10 @@ impl ZooKeeperSession {
             lacks_multi_read: AtomicBool::new(false),
             close_timeout,
         };
+        let link = Arc::new(link);
+        drop(spawn(Box::pin(follow(probe, link.clone()))));
         Self {
-            link: Arc::new(link),
+            link,
             chroot,
             client_dropped: Mutex::new(client_dropped),
         }
@@ -248,6 +249,13 @@ impl Link {
             }
         }));
         Response::pending(async move { closing.await? })
+    }
+
+    /// Ends the session from this side. The state comes first: its locks must be lost here before the server, which is
+    /// sent closeSession when no request holds the client any more, may grant them to others.
+    pub(super) fn abandon(&self) {
+        self.status.set_state(SessionState::Expired);
+        drop(self.client.lock().take());
     }
 
     /// Waits until the status shows the connection's present state: a caller that sees a reply or an event of a new

@@ -15,9 +15,8 @@ use tokio::sync::oneshot;
 
 use super::handshake;
 use super::io::{blocking, spawn};
+use super::session::Link;
 use super::tls::Tls;
-use crate::backend::SessionStatus;
-use crate::types::SessionState;
 
 /// Probe of the servers of one URL.
 #[derive(Clone)]
@@ -48,7 +47,8 @@ const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2);
 const MIN_TIMEOUT_REQUEST: Duration = Duration::from_millis(1);
 
 /// Writes the timeout of each new connection to the session's status, until the session ends.
-pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
+pub(super) async fn follow(probe: TimeoutProbe, link: Arc<Link>) {
+    let status = &link.status;
     let Some(timeout) = status.timeout() else {
         return;
     };
@@ -59,8 +59,8 @@ pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
     let mut states = status.states();
     loop {
         // Compared before each wait: `learn` also returns when yet another connection has replaced the one it asked for.
-        if status.connection() != known.connection {
-            probe.learn(&mut known, &status).await;
+        if status.state().is_connected() && status.connection() != known.connection {
+            probe.learn(&mut known, &link).await;
         } else if states.next().await.is_none() {
             return;
         }
@@ -71,38 +71,45 @@ pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
 }
 
 impl TimeoutProbe {
-    /// Asks until the timeout is known, or the connection is yet another.
-    async fn learn(&self, known: &mut KnownTimeout, status: &SessionStatus) {
+    /// Asks until the timeout is known or the connection is lost. Ends the session if no server says the timeout for as
+    /// long as the last known one: all leases have ended by then, and none can be given out.
+    async fn learn(&self, known: &mut KnownTimeout, link: &Link) {
+        let status = &link.status;
         let connection = status.connection();
+        let is_current = || status.connection() == connection && status.state().is_connected();
+        let deadline = status.clock().now().after(known.timeout);
+        // If the connection before was lost before its timeout was known, any server may have shortened it.
+        let missed = known.connection + 1 < connection;
         let mut pause = SHORTEST_PAUSE;
-        while status.connection() == connection && !status.state().is_final() {
-            // If the connection before was lost before its timeout was known, any server may have shortened it.
-            let missed = known.connection + 1 < connection;
-            // zookeeper-client asks for its last timeout, so the probe asks for the same.
-            let Some(timeout) = self.ask_all(known.timeout, missed).await else {
-                status.clock().sleep(pause).await;
-                pause = LONGEST_PAUSE.min(2 * pause);
-                continue;
-            };
-            // The answers are from before that reconnection, which may have renegotiated: ask again.
-            if status.connection() != connection {
+        // zookeeper-client asks for its last timeout, so the probe asks for the same.
+        let timeout = loop {
+            let answer = self.ask_all(known.timeout, missed).await;
+            // After a later reconnection, which may have renegotiated, an answer from before it says nothing.
+            if !is_current() {
                 return;
             }
-            if timeout != known.timeout {
-                tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
+            if let Some(timeout) = answer {
+                break timeout;
             }
-            *known = KnownTimeout {
-                connection,
-                timeout,
-            };
-            // This runs on the thread that publishes states: none changes in between.
-            status.set_timeout(timeout);
-            // The connection was lost while the servers were asked: the next one may renegotiate, so the mark of that
-            // loss, which `set_timeout` has removed, must come back.
-            if status.state() == SessionState::Suspended {
-                status.unsettle_timeout();
+            if status.clock().now() >= deadline {
+                tracing::warn!(session = %status.id(), hosts = %self.hosts, "no server tells the session's timeout after a reconnection: the session is closed");
+                return link.abandon();
             }
+            status.clock().sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+            if !is_current() {
+                return;
+            }
+        };
+        if timeout != known.timeout {
+            tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
         }
+        *known = KnownTimeout {
+            connection,
+            timeout,
+        };
+        // This runs on the thread that publishes states: the connection has not changed since it was compared.
+        status.set_timeout(timeout);
     }
 
     /// Returns the shortest timeout that any server gives to a request for `timeout`; `None` if none answers. If an
