@@ -18,6 +18,8 @@ mod local;
 mod locks;
 mod metrics;
 mod operators;
+#[cfg(target_os = "linux")]
+mod quiet;
 mod revoke;
 #[cfg(target_os = "linux")]
 mod run;

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use lockkeeper::{Client, ConnectOptions};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::server::{Server, serve};
 use super::support::*;
@@ -120,6 +120,14 @@ impl StoreAt {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
+    }
+
+    /// The command that serves the store.
+    pub(crate) fn server(&self) -> Option<Pid> {
+        match &self.host {
+            Host::Served(server) => Some(server.pid()),
+            _ => None,
+        }
     }
 
     /// Kills the server.

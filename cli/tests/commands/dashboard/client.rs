@@ -56,6 +56,10 @@ impl Dashboard {
         }
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     /// Returns its address, as `127.0.0.1:PORT`.
     pub(crate) fn at(&self) -> &str {
         let rest = self.url.strip_prefix("http://").unwrap();
