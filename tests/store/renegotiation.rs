@@ -56,6 +56,15 @@ async fn until_agreed(session: &Session, timeout: Duration) {
     }
 }
 
+/// Sends requests until one has extended the lease.
+async fn until_extended(session: &Session) {
+    let before = session.held_until().unwrap().moment();
+    while session.held_until().unwrap().moment() == before {
+        session.exists(&path("/")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 async fn a_shorter_timeout_ends_the_belief_before_others_may_hold(
     scheme: &str,
     server: SocketAddr,
@@ -116,10 +125,7 @@ async fn the_belief_does_not_move_on_before_the_timeout_is_known() {
         "nobody has said what the timeout is"
     );
     proxy.mend();
-    while session.held_until().unwrap().moment() == before {
-        session.exists(&path("/")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_extended(&session).await;
     assert_eq!(session.timeout(), Some(LONG));
 }
 
@@ -141,4 +147,22 @@ async fn a_session_whose_timeout_stays_unknown_ends() {
     assert_eq!(event(gone.await), seen(EventKind::NodeDeleted, "/held"));
     let connections = proxy.take_counts().connections;
     assert!(connections < 10, "{connections} connections");
+}
+
+/// A connection that breaks again and again must not open a session at every server each time.
+#[tokio::test]
+async fn connections_that_break_in_a_row_share_a_probe() {
+    const BREAKS: usize = 20;
+    let (proxy, session, _other) = wired("zookeeper", zookeeper().address()).await;
+    proxy.take_counts();
+    let start = Instant::now();
+    for _ in 0..BREAKS {
+        reconnect(&proxy, &session).await;
+        while session.exists(&path("/")).await.is_err() {}
+    }
+    let probes = proxy.take_counts().new_sessions;
+    // Two sessions a probe at most, and a probe every two seconds.
+    let allowed = 2 * (1 + start.elapsed().as_secs() as usize / 2);
+    assert!(probes <= allowed, "{probes} sessions of {allowed}");
+    until_extended(&session).await;
 }
