@@ -17,6 +17,7 @@ use super::handshake;
 use super::io::{blocking, spawn};
 use super::session::Link;
 use super::tls::Tls;
+use crate::clock::BootInstant;
 
 /// Probe of the servers of one URL.
 #[derive(Clone)]
@@ -32,14 +33,23 @@ pub(super) struct TimeoutProbe {
 struct KnownTimeout {
     connection: u64,
     timeout: Duration,
+    /// Time of the last round of requests.
+    asked: Option<BootInstant>,
+}
+
+impl KnownTimeout {
+    /// Returns the time limit for a server to answer, which is also the shortest time between the probes of two
+    /// connections. The lease is not extended while a probe waits, so most of it must be left afterwards.
+    fn response_time(&self) -> Duration {
+        MAX_RESPONSE_TIME.min(self.timeout / RESPONSE_FRACTION)
+    }
 }
 
 /// Pauses between two rounds that no server answers.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Time limit for a server to answer: this part of the timeout, at most [`MAX_RESPONSE_TIME`]. The lease is not extended
-/// meanwhile, so most of it must be left afterwards.
+/// [`KnownTimeout::response_time`] is this part of the timeout, at most [`MAX_RESPONSE_TIME`].
 const RESPONSE_FRACTION: u32 = 8;
 const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
@@ -55,6 +65,7 @@ pub(super) async fn follow(probe: TimeoutProbe, link: Arc<Link>) {
     let mut known = KnownTimeout {
         connection: status.connection(),
         timeout,
+        asked: None,
     };
     let mut states = status.states();
     loop {
@@ -71,8 +82,8 @@ pub(super) async fn follow(probe: TimeoutProbe, link: Arc<Link>) {
 }
 
 impl TimeoutProbe {
-    /// Asks until the timeout is known or the connection is lost. Ends the session if no server says the timeout for as
-    /// long as the last known one: all leases have ended by then, and none can be given out.
+    /// Asks until the timeout is known or the connection is lost. Ends the session if no server reports the timeout
+    /// within one timeout, because all leases have ended by then and none can be given out.
     async fn learn(&self, known: &mut KnownTimeout, link: &Link) {
         let status = &link.status;
         let connection = status.connection();
@@ -81,10 +92,19 @@ impl TimeoutProbe {
         // If the connection before was lost before its timeout was known, any server may have shortened it.
         let missed = known.connection + 1 < connection;
         let mut pause = SHORTEST_PAUSE;
+        // A connection that breaks again and again must not open a session at every server each time.
+        if let Some(asked) = known.asked {
+            let next = asked.after(known.response_time());
+            status.clock().sleep_until(next).await;
+            if !is_current() {
+                return;
+            }
+        }
         // zookeeper-client asks for its last timeout, so the probe asks for the same.
         let timeout = loop {
-            let answer = self.ask_all(known.timeout, missed).await;
-            // After a later reconnection, which may have renegotiated, an answer from before it says nothing.
+            known.asked = Some(status.clock().now());
+            let answer = self.ask_all(known, missed).await;
+            // A later connection may have another timeout.
             if !is_current() {
                 return;
             }
@@ -92,7 +112,7 @@ impl TimeoutProbe {
                 break timeout;
             }
             if status.clock().now() >= deadline {
-                tracing::warn!(session = %status.id(), hosts = %self.hosts, "no server tells the session's timeout after a reconnection: the session is closed");
+                tracing::warn!(session = %status.id(), hosts = %self.hosts, "closing the session: no server reports its timeout after a reconnection");
                 return link.abandon();
             }
             status.clock().sleep(pause).await;
@@ -104,32 +124,29 @@ impl TimeoutProbe {
         if timeout != known.timeout {
             tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
         }
-        *known = KnownTimeout {
-            connection,
-            timeout,
-        };
+        (known.connection, known.timeout) = (connection, timeout);
         // This runs on the thread that publishes states: the connection has not changed since it was compared.
         status.set_timeout(timeout);
     }
 
-    /// Returns the shortest timeout that any server gives to a request for `timeout`; `None` if none answers. If an
+    /// Returns the shortest timeout that any server gives to a request for the known one; `None` if none answers. If an
     /// earlier answer was `missed` and a server is silent now, asks for the shortest that they ever give.
-    async fn ask_all(&self, timeout: Duration, missed: bool) -> Option<Duration> {
-        let answers = self.ask_each(timeout, timeout).await;
+    async fn ask_all(&self, known: &KnownTimeout, missed: bool) -> Option<Duration> {
+        let limit = known.response_time();
+        let answers = self.ask_each(known.timeout, limit).await;
         let all = answers.iter().all(Option::is_some);
         let least = answers.into_iter().flatten().min()?;
         if all || !missed {
             return Some(least);
         }
-        self.ask_each(MIN_TIMEOUT_REQUEST, timeout)
+        self.ask_each(MIN_TIMEOUT_REQUEST, limit)
             .await
             .into_iter()
             .flatten()
             .min()
     }
 
-    async fn ask_each(&self, timeout: Duration, known: Duration) -> Vec<Option<Duration>> {
-        let limit = MAX_RESPONSE_TIME.min(known / RESPONSE_FRACTION);
+    async fn ask_each(&self, timeout: Duration, limit: Duration) -> Vec<Option<Duration>> {
         let hosts = self.hosts.split(',');
         // All are asked before any is awaited: silent servers cost the limit once.
         let asking: Vec<_> = hosts.map(|host| self.start(host, timeout, limit)).collect();
