@@ -369,13 +369,25 @@ pub(crate) mod over_a_wire {
         assert!(!held.is_held());
         count(&parties, &QUIET, "long after the removal").await;
 
-        let (proxies, url) = wire(&place, &chroot);
-        let refused = connect_with(url.as_str(), auth).await.unwrap_err();
+        a_refused_client_gives_up(&place, auth).await;
+        server.shutdown().await;
+    }
+
+    async fn a_refused_client_gives_up(place: &Place, options: ConnectOptions) {
+        let (proxies, url) = wire(place, &unique("idle"));
+        let refused = connect_with(url.as_str(), options).await.unwrap_err();
         assert_eq!(refused, Error::AuthFailed);
         sleep(WINDOW).await;
         let counts: Counts = proxies.iter().map(Proxy::take_counts).sum();
         assert!(counts.connections <= 2, "{counts:?}");
-        server.shutdown().await;
+    }
+
+    /// A ZooKeeper accepts any password, and refuses a scheme that it does not know.
+    #[tokio::test]
+    async fn a_refused_scheme_on_zookeeper() {
+        let place = Place::ZooKeeper(vec![zookeeper().address()]);
+        let auth = options().auth("unknown", "secret");
+        within_reason(a_refused_client_gives_up(&place, auth)).await;
     }
 
     fn address(server: &Server) -> SocketAddr {
@@ -386,6 +398,16 @@ pub(crate) mod over_a_wire {
     async fn a_removed_user_over_tcp() {
         let test = refused_clients_cost_little(|server| Place::Tcp(address(server)));
         within_reason(test).await;
+    }
+
+    #[tokio::test]
+    async fn a_removed_user_over_a_socket() {
+        let folder = TempFolder::new("idle");
+        let place = |server: &Server| Place::Unix {
+            server: server.unix_path().unwrap().to_owned(),
+            folder: folder.path().to_owned(),
+        };
+        within_reason(refused_clients_cost_little(place)).await;
     }
 
     #[tokio::test]
