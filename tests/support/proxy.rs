@@ -50,8 +50,7 @@ impl std::iter::Sum for Counts {
 }
 
 /// Address of a proxy or of its server.
-#[derive(Clone, Debug)]
-pub(crate) enum Address {
+enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -226,28 +225,30 @@ impl Proxy {
 
     /// Waits until no connection is left, and all that came over them has been passed on.
     pub(crate) fn wait_until_closed(&self) {
-        let wire = self.shared.wire();
-        let limit = Duration::from_secs(120);
-        let waited = self
-            .shared
-            .changed
-            .wait_timeout_while(wire, limit, |wire| wire.carried > 0);
-        assert!(!waited.unwrap().1.timed_out(), "a connection stays open");
+        self.wait_until(|wire| wire.carried == 0);
+    }
+
+    /// Waits until so many new sessions have been asked for, since the last [`take_counts`](Self::take_counts).
+    pub(crate) fn wait_for_new_sessions(&self, count: usize) {
+        self.wait_until(|wire| wire.counts.new_sessions >= count);
     }
 
     /// Waits until such a frame has gone over the wire and was not taken yet.
     pub(crate) fn wait_for(&self, wanted: impl Fn(&Frame) -> bool) {
-        let wire = self.shared.wire();
-        let missing = |wire: &mut Wire| !wire.frames.iter().any(&wanted);
+        self.wait_until(|wire| wire.frames.iter().any(&wanted));
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&Wire) -> bool) {
         let limit = Duration::from_secs(120);
         let (wire, over) = self
             .shared
             .changed
-            .wait_timeout_while(wire, limit, missing)
+            .wait_timeout_while(self.shared.wire(), limit, |wire| !is_so(wire))
             .unwrap();
         assert!(
             !over.timed_out(),
-            "only these went over the wire: {:?}",
+            "{} directions are carried, and only these frames were: {:?}",
+            wire.carried,
             wire.frames
         );
     }
@@ -388,12 +389,13 @@ fn pump(from: &TcpStream, mut to: &TcpStream, to_server: bool, shared: &Shared) 
         // wire.
         let xid = word(4);
         if to_server {
-            let counts = &mut shared.wire().counts;
-            *match (handshake, xid) {
-                (true, _) => &mut counts.new_sessions,
-                (false, PING) => &mut counts.pings,
-                (false, _) => &mut counts.requests,
-            } += usize::from(!handshake || is_new);
+            shared.change(|Wire { counts, .. }| {
+                *match (handshake, xid) {
+                    (true, _) => &mut counts.new_sessions,
+                    (false, PING) => &mut counts.pings,
+                    (false, _) => &mut counts.requests,
+                } += usize::from(!handshake || is_new);
+            });
         }
         if xid != PING {
             let operation = if to_server { word(8) } else { 0 };

@@ -182,6 +182,8 @@ on_stores! {
             roots: &roots,
             proxy: &proxy,
         };
+        // One more has looked at the queue of the lock.
+        proxy.wait_for_new_sessions(COMMANDS + 1);
         proxy.take_counts();
         commands.cost_little(&QUIET, "at first");
         proxy.break_off();
