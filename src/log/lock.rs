@@ -198,6 +198,23 @@ mod tests {
         });
     }
 
+    /// As a backup tool may take it, for as long as it likes.
+    #[test]
+    fn a_lock_that_is_shared_for_long_is_in_use() {
+        let folder = TempFolder::new();
+        drop(Lock::take(folder.path()).unwrap());
+        let shared = File::open(folder.path().join(NAME)).unwrap();
+        shared.lock_shared().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let path = folder.path().to_owned();
+        std::thread::spawn(move || tell.send(Lock::take(&path).map(drop)));
+        let taken = told.recv_timeout(60 * ACQUIRE_TIMEOUT);
+        let taken = taken.expect("the wait has a limit");
+        assert!(matches!(taken, Err(Error::StoreInUse { .. })), "{taken:?}");
+        drop(shared);
+        drop(Lock::take(folder.path()).unwrap());
+    }
+
     #[test]
     fn a_folder_that_is_not_there_is_an_error() {
         let folder = TempFolder::new();

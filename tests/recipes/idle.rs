@@ -331,6 +331,21 @@ pub(crate) mod over_a_wire {
         within_reason(clients_cost_little(place, &[])).await;
     }
 
+    /// A server that takes connections and closes them: attempts pause for longer and longer.
+    #[tokio::test]
+    async fn without_a_server() {
+        let server = Served::start(SWEEP).address();
+        for place in [Place::Tcp(server), Place::ZooKeeper(vec![server])] {
+            let (proxies, url) = wire(&place, &unique("idle"));
+            proxies[0].cut();
+            let connecting = connect_with(url.as_str(), options().connect_timeout(WINDOW));
+            let failed = connecting.await.unwrap_err();
+            assert!(matches!(failed, Error::ConnectFailed { .. }), "{failed}");
+            let counts = proxies[0].take_counts();
+            assert!(counts.connections <= 20, "{url}: {counts:?}");
+        }
+    }
+
     /// The password of `orders` is `secret`.
     const ORDERS: &str = "orders:08sob9dMDb87qFrxEU6Yzq8j3HU=";
 

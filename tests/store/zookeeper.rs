@@ -87,6 +87,23 @@ async fn a_reply_of_a_new_connection_comes_after_the_new_connection() {
     client.close().await.unwrap();
 }
 
+/// zookeeper-client comes back without a pause. A request that a server cannot read, for example, is sent again on each
+/// connection, which the server closes again.
+#[tokio::test]
+async fn a_session_whose_connections_all_break_ends() {
+    const MANY: u64 = 2_000;
+    let (proxy, _client, session) = wired().await;
+    while !session.state().is_final() {
+        // An answer shows that the connection was up.
+        if session.exists(&path("/")).await.is_ok() {
+            proxy.break_off();
+        }
+        let connections = session.status().connection();
+        assert!(connections < MANY, "it comes back without end");
+    }
+    assert_eq!(session.state(), SessionState::Expired);
+}
+
 #[tokio::test]
 async fn one_shot_watches_outlive_a_connection() {
     let (proxy, client, session) = wired().await;

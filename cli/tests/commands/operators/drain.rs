@@ -1,6 +1,8 @@
 //! Draining.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Instant;
 
 use lockkeeper::Mutex;
 use lockkeeper_store::{CreateMode, NotReady};
@@ -105,6 +107,36 @@ fn a_drain_is_undone() {
         assert_eq!(failure(&twice), "lockkeeper: the server does not drain\n");
     });
     ended_well(&server.end(Signal::TERM));
+}
+
+/// Each of them would be looked after until the drain ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_that_no_longer_wait_for_a_drain_leave_nothing_behind() {
+    let place = Place::new(MEMORY);
+    let server = place.start(&["--drain-timeout=1h"]);
+    let files = format!("/proc/{}/fd", server.pid().as_raw_pid());
+    let open = || std::fs::read_dir(&files).unwrap().count();
+    let _client = block_on(server.connect());
+    let before = open();
+    for _ in 0..10 {
+        let mut waiting = place.admin_command(&["drain", "--wait"]);
+        let mut waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(waiting.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        waiting.kill().unwrap();
+        waiting.wait().unwrap();
+    }
+    let start = Instant::now();
+    while open() > before {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{before} files were open: {}",
+            open()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
