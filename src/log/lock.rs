@@ -34,8 +34,9 @@ impl Lock {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         while !try_lock(&file).map_err(failed)? {
             // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
+            // Where the lock can be shared, no store has it: [`holder`] shares it for an instant.
             let owner = pid_in(&file);
-            let is_in_use = owner.is_some_and(is_alive);
+            let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
                 let pid = owner.filter(|_| is_in_use);
                 return Err(Error::StoreInUse {
@@ -50,8 +51,8 @@ impl Lock {
     }
 }
 
-/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed
-/// process was about to start inherits the lock until its exec.
+/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet, or that is only shared. A
+/// child that a killed process was about to start inherits the lock until its exec.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
@@ -68,21 +69,12 @@ impl Drop for Lock {
     }
 }
 
-/// Takes the lock; false when another store has it.
-///
-/// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has
-/// it, and it is free in a moment.
+/// Takes the lock; false when another process has it or shares it.
 fn try_lock(file: &File) -> io::Result<bool> {
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(true),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        if !is_unlocked(file)? {
-            return Ok(false);
-        }
-        std::thread::yield_now();
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
