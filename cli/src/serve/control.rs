@@ -359,13 +359,21 @@ impl Shared {
     }
 }
 
-/// Keeps the connection until the end of the process, or tells that the drain was undone.
+/// Keeps the connection until the end of the process, unless its client closes it. Reports a drain that was undone.
 async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
-    while let Err(NotReady::Draining | NotReady::StoreFailed(_)) = monitor.check_ready() {
-        tokio::time::sleep(LOOK).await;
+    let undone = async {
+        while let Err(NotReady::Draining | NotReady::StoreFailed(_)) = monitor.check_ready() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        () = undone => {
+            let reply = json!({"error": "the drain was undone"});
+            let _ = send(&mut stream, &reply).await;
+        }
+        // A client has only one request, so this is the end of its connection.
+        _ = stream.read_u8() => {}
     }
-    let reply = json!({"error": "the drain was undone"});
-    let _ = send(&mut stream, &reply).await;
 }
 
 /// Parses a session's id, as every list shows it.
