@@ -43,8 +43,9 @@ use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{CreateMode, SessionId, Zxid};
 
-/// Pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pauses between two attempts to connect: each is twice as long as the last.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The servers of one ensemble, or a single server, with the chroot of its sessions.
 #[derive(Debug)]
@@ -154,6 +155,7 @@ impl Opening {
         let deadline = clock.now().after(timeout);
         let mut reason = "no answer".to_owned();
         let mut warned = false;
+        let mut pause = SHORTEST_PAUSE;
         let trying = async {
             loop {
                 match self.open_once().await {
@@ -171,7 +173,8 @@ impl Opening {
                     },
                     done => return done,
                 }
-                clock.sleep(PAUSE).await;
+                clock.sleep(pause).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
             }
         };
         match clock.until(deadline, trying).await {

@@ -26,6 +26,11 @@ use crate::types::{SessionId, SessionState};
 /// Limit of requests of one session in flight: the crate queues them without a limit of its own.
 const MAX_IN_FLIGHT: usize = 100_000;
 
+/// Limit of connections in a row that were shorter than [`BRIEF_CONNECTION`]. The crate reconnects without a pause after
+/// each of them, so a server that closes a connection at its first request would be asked hundreds of times a second.
+const MAX_BRIEF_CONNECTIONS: u32 = 100;
+const BRIEF_CONNECTION: Duration = Duration::from_millis(50);
+
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
@@ -79,11 +84,8 @@ impl ZooKeeperSession {
         chroot: Chroot,
         close_timeout: Duration,
     ) -> Self {
-        drop(spawn(Box::pin(publish(
-            client.state_watcher(),
-            status.clone(),
-            probe.hosts.clone(),
-        ))));
+        let watcher = client.state_watcher();
+        let hosts = probe.hosts.clone();
         let (sender, client_dropped) = channel();
         let link = Link {
             state: client.state_watcher(),
@@ -98,6 +100,7 @@ impl ZooKeeperSession {
             close_timeout,
         };
         let link = Arc::new(link);
+        drop(spawn(Box::pin(publish(watcher, link.clone(), hosts))));
         drop(spawn(Box::pin(follow(probe, link.clone()))));
         Self {
             link,
@@ -109,14 +112,17 @@ impl ZooKeeperSession {
 
 /// Writes the connection's state to the session's status. No other task does, so that no reconnection is missed; only
 /// an expiry may be written by the first that hears of it.
-async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, hosts: String) {
+async fn publish(mut watcher: zk::StateWatcher, link: Arc<Link>, hosts: String) {
+    let status = &link.status;
     let mut state = watcher.state();
-    let mut disconnected = status.clock().now();
+    let (mut connected, mut disconnected) = (status.clock().now(), status.clock().now());
+    let mut brief_connections = 0;
     loop {
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 // The first connection is not a reconnection.
                 if status.state() == SessionState::Suspended {
+                    connected = status.clock().now();
                     set_nodelay(&hosts);
                     // A member of an ensemble has the leader confirm a session that comes back, which touches it
                     // (ZooKeeper 3.9: `Learner.validateSession`, `Leader.revalidateSession`). The handshake was sent
@@ -130,6 +136,14 @@ async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, host
                 // Before the state: no reply of the next connection may extend the lease by the timeout of this one.
                 status.unsettle_timeout();
                 status.set_state(SessionState::Suspended);
+                brief_connections = match disconnected.since(connected) < BRIEF_CONNECTION {
+                    true => brief_connections + 1,
+                    false => 0,
+                };
+                if brief_connections >= MAX_BRIEF_CONNECTIONS {
+                    tracing::warn!(session = %status.id(), hosts, "closing the session: the servers close each connection");
+                    return link.abandon();
+                }
             }
             zk::SessionState::Expired | zk::SessionState::AuthFailed => {
                 return status.set_state(SessionState::Expired);
