@@ -190,7 +190,7 @@ mod tests {
         });
     }
 
-    /// As a backup tool may take it, for as long as it likes.
+    /// A backup tool, for example, may share the lock for as long as it likes.
     #[test]
     fn a_lock_that_is_shared_for_long_is_in_use() {
         let folder = TempFolder::new();

@@ -42,7 +42,7 @@ async fn in_process(store: Store) {
                 assert!(allowed.contains(&sent), "{what}: {sent} of {allowed:?}");
                 store.disconnect_for(client, Duration::from_secs(1));
             }
-            // A reconnection has cost what it costs by then.
+            // The next window starts after the requests of the reconnection.
             store.advance(Duration::from_secs(2)).await;
         }
         waiting.abort();
@@ -140,8 +140,7 @@ pub(crate) mod over_a_wire {
         }
     }
 
-    /// Server under test, with the wires of its clients.
-    #[derive(Clone)]
+    /// Server under test, and how clients reach it.
     pub(crate) enum Place {
         /// Addresses of one server or of the members of an ensemble.
         ZooKeeper(Vec<SocketAddr>),
@@ -331,10 +330,11 @@ pub(crate) mod over_a_wire {
         within_reason(clients_cost_little(place, &[])).await;
     }
 
-    /// A server that takes connections and closes them: attempts pause for longer and longer.
+    /// The wire takes each connection and closes it, so attempts must pause for longer and longer.
     #[tokio::test]
     async fn without_a_server() {
-        let server = Served::start(SWEEP).address();
+        let served = Served::start(SWEEP);
+        let server = served.address();
         for place in [Place::Tcp(server), Place::ZooKeeper(vec![server])] {
             let (proxies, url) = wire(&place, &unique("idle"));
             proxies[0].cut();

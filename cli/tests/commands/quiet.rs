@@ -182,7 +182,7 @@ on_stores! {
             roots: &roots,
             proxy: &proxy,
         };
-        // One more has looked at the queue of the lock.
+        // `queue_has` has opened one more.
         proxy.wait_for_new_sessions(COMMANDS + 1);
         proxy.take_counts();
         commands.cost_little(&QUIET, "at first");

@@ -109,7 +109,7 @@ fn a_drain_is_undone() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Each of them would be looked after until the drain ends.
+/// The server used to keep each of their connections until the end of the drain.
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_that_no_longer_wait_for_a_drain_leave_nothing_behind() {
