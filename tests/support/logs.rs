@@ -12,6 +12,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
+/// The longest that a line or the end of a span is awaited.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Hands each warning to `tell`, as one line of text with its fields, from now on and for the whole process.
 pub(crate) fn on_warning(tell: impl Fn(&str) + Send + Sync + 'static) {
     tracing::subscriber::set_global_default(Warnings(tell)).expect("it is asked for once");
@@ -117,8 +120,7 @@ impl Log {
                     return events.drain(..=at).next_back().unwrap();
                 }
             }
-            let limit = Duration::from_secs(60);
-            let written = tokio::time::timeout(limit, is_written).await;
+            let written = tokio::time::timeout(PATIENCE, is_written).await;
             written.unwrap_or_else(|_| panic!("no {message:?} in {:#?}", self.written.events()));
         }
     }
@@ -135,8 +137,20 @@ impl Log {
             .clone()
     }
 
-    /// Returns the spans that are open.
-    pub(crate) fn open(&self) -> Vec<Line> {
+    /// Waits until so many spans are open: a task of the library's own may drop its clone after the last event.
+    pub(crate) async fn until_open(&self, count: usize) {
+        loop {
+            let is_written = self.written.is_written.notified();
+            let open = self.open();
+            if open.len() == count {
+                return;
+            }
+            let written = tokio::time::timeout(PATIENCE, is_written).await;
+            written.unwrap_or_else(|_| panic!("{count} spans are awaited, open are {open:#?}"));
+        }
+    }
+
+    fn open(&self) -> Vec<Line> {
         let spans = self.written.spans();
         let open = spans
             .values()
@@ -216,6 +230,7 @@ impl Subscriber for Recorder {
         };
         *clones -= 1;
         line.is_open = *clones > 0;
+        self.0.is_written.notify_one();
         !line.is_open
     }
 }
