@@ -5,20 +5,29 @@ use std::process::{Command, Output};
 
 use super::support::*;
 
-/// Returns the subcommands, as the help lists them.
+/// Returns the subcommands, as the help lists them under its headings.
 fn subcommands() -> Vec<String> {
     let help = success(&lockkeeper(&[&"--help"]));
-    let list = help.split("Commands:\n").nth(1).unwrap();
-    let list = list.split("\n\n").next().unwrap();
-    let names = list
-        .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next());
-    let names: Vec<_> = names.map(str::to_owned).collect();
-    assert!(
-        names.len() > 7 && names.contains(&"serve".into()),
-        "{names:?}"
-    );
+    let headings = [
+        "Use locks",
+        "Inspect locks",
+        "Run a server",
+        "Look after data",
+        "Other",
+    ];
+    let mut names = Vec::new();
+    for heading in headings {
+        let (_, list) = help.split_once(&format!("\n{heading}:\n")).unwrap();
+        let (list, _) = list.split_once("\n\n").unwrap();
+        names.extend(list.lines().map(|line| {
+            let (name, about) = line.trim_start().split_once("  ").unwrap();
+            assert!(
+                !about.trim().is_empty() && line.chars().count() <= 80,
+                "{line}"
+            );
+            name.to_owned()
+        }));
+    }
     names
 }
 
@@ -77,9 +86,10 @@ fn bash_completes_subcommands_and_options() {
 fn every_subcommand_has_a_page_and_is_in_the_overview() {
     let overview = success(&lockkeeper(&[&"man"]));
     assert!(overview.contains(".TH lockkeeper 1"), "{overview}");
+    assert_eq!(overview.matches("(1)").count(), subcommands().len());
     let folder = Folder::new();
     success(&lockkeeper(&[&"man", &"--dir", &folder.0]));
-    for name in subcommands().iter().filter(|name| *name != "help") {
+    for name in &subcommands() {
         let listed = format!("lockkeeper\\-{name}(1)");
         assert!(overview.contains(&listed), "{name}");
         let page = success(&lockkeeper(&[&"man", name]));
@@ -90,6 +100,39 @@ fn every_subcommand_has_a_page_and_is_in_the_overview() {
     }
     let said = failure(&lockkeeper(&[&"man", &"burn"]));
     assert!(said.contains("no subcommand \"burn\""), "{said}");
+}
+
+/// In the words that one would type.
+#[test]
+fn a_page_has_the_whole_synopsis() {
+    let folder = Folder::new();
+    success(&lockkeeper(&[&"man", &"--dir", &folder.0]));
+    let wanted = [
+        ("", &["lockkeeper <COMMAND>"][..]),
+        (
+            "-run",
+            &[
+                "lockkeeper run [--timeout <DURATION>] [--try] ",
+                "[--permits <N/M>]",
+                " [NAME] -- <COMMAND>...",
+            ],
+        ),
+        ("-backup", &["lockkeeper backup <DIR> <FILE>"]),
+        ("-admin", &["lockkeeper admin [--socket <PATH>] <COMMAND>"]),
+        (
+            "-admin-drain",
+            &["lockkeeper admin drain [--timeout <DURATION>] [--wait]"],
+        ),
+    ];
+    for (name, parts) in wanted {
+        let page = fs::read_to_string(folder.at(&format!("lockkeeper{name}.1"))).unwrap();
+        let (_, synopsis) = page.split_once(".SH SYNOPSIS\n").unwrap();
+        let (synopsis, _) = synopsis.split_once("\n.SH").unwrap();
+        let synopsis = synopsis.replace(r"\-", "-");
+        for part in parts {
+            assert!(synopsis.contains(part), "{part:?} in {synopsis:?}");
+        }
+    }
 }
 
 #[test]
