@@ -1,7 +1,7 @@
-//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection, salvage.
+//! The command `lockkeeper`: uses and inspects locks, serves the store, and looks after its data.
 //!
-//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage; of the commands that use
-//! a store, also those of [`exit`].
+//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage. Commands that use a store also
+//! end with the codes of [`exit`].
 
 mod admin;
 mod bench;
@@ -38,7 +38,7 @@ use lockkeeper::disk;
 
 use exit::Failure;
 
-/// Serves a Lockkeeper store to ZooKeeper clients, and looks after its data directories.
+/// The command line of `lockkeeper`.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, about)]
 struct Arguments {
@@ -46,44 +46,103 @@ struct Arguments {
     command: Command,
 }
 
+/// In the order of [`GROUPS`].
 #[derive(Subcommand)]
 enum Command {
-    /// Serves the store in a directory to ZooKeeper clients, until SIGTERM or SIGINT.
+    /// Runs a command under a lock, and stops it if the lock is lost.
+    ///
+    /// The command gets three variables: LOCKKEEPER_TOKEN has the fencing token, LOCKKEEPER_LOCK the path of the lock, and
+    /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is certain without a renewal. The
+    /// lock is renewed until the command ends. Processes that the command leaves running are ended with it.
+    ///
+    /// Exit codes: the command's own, 128 + N if signal N killed it, 126 and 127 if it cannot be executed or is not found.
+    /// From lockkeeper itself: 69 if the store cannot be reached, 75 if the lock was not acquired in time, 76 if it was
+    /// lost, 2 for wrong usage, 1 for another failure.
+    Run(Box<run::Run>),
+    #[command(name = run::GUARDIAN, hide = true)]
+    RunGuardian(Box<run::Run>),
+    /// Runs a command on the leader, and moves it as the leader changes.
+    ///
+    /// If leadership is lost, the command is stopped and this candidate campaigns again. When the command ends on its own,
+    /// `elect` ends with its status. Environment, signals and exit codes are the same as for `run`.
+    Elect(Box<elect::Elect>),
+    #[command(name = elect::GUARDIAN, hide = true)]
+    ElectGuardian(Box<elect::Elect>),
+    /// Lists held locks and their holders.
+    ///
+    /// HELD counts from the moment at which the holder joined the queue, by the server's clock, so a holder that had to
+    /// wait has held for less. OVERDUE is the excess over the time that the holder declared, counted from its joining or
+    /// its last sign of life. A name without a leading slash is below /locks.
+    Locks(locks::Locks),
+    /// Shows the queue of a lock: the holder, then the waiters in order.
+    Who(who::Who),
+    /// Shows locks live in the terminal.
+    ///
+    /// Press ? for the keys. You can ask for a lock, or take it from the holder that is shown, after a confirmation. For
+    /// output without a terminal, or as JSON, use `lockkeeper locks --watch`.
+    Top(top::Top),
+    /// Serves a web page that shows locks live.
+    ///
+    /// stdout has one line, `lockkeeper dashboard URL`, once the page is served. Only programs on this machine can reach it,
+    /// unless --listen says otherwise. Then the token in the URL is needed to see anything. It runs until SIGTERM or SIGINT.
+    Dashboard(dashboard::Dashboard),
+    /// Asks for a lock, or takes it away with --force.
+    ///
+    /// A holder that listens for revocation decides what to do about the request. With --force it loses the lock
+    /// immediately, and may continue to work until it notices. This is safe only if every resource that the lock protects
+    /// checks fencing tokens. Exit codes: 0 done, 1 not held or nothing was done, 75 not released within --wait=DURATION.
+    Revoke(revoke::Revoke),
+    /// Reports locks held longer than their holders declared.
+    ///
+    /// It watches all locks below the prefix, including those that appear later, and times each holder from its first
+    /// sight. A report can be late, but is never early. stdout has a line for each report, stderr the log (LOCKKEEPER_LOG
+    /// sets its level). Of several wardens with the same prefix one acts, and the others wait to take its place. It runs
+    /// until SIGTERM or SIGINT.
+    Warden(warden::Warden),
+    /// Serves a store to ZooKeeper clients of any language.
     ///
     /// Without options it serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to the disk before it
-    /// acknowledges it. stdout has one line, `lockkeeper ready ADDRESS`, once it listens; the log goes to stderr. A
-    /// duration is written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0 drained, 1 failed, 2
-    /// wrong usage or configuration.
+    /// acknowledges it. It runs until SIGTERM or SIGINT. stdout has one line, `lockkeeper ready ADDRESS`, once it listens.
+    /// The log goes to stderr. A duration is written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0
+    /// drained, 1 failed, 2 wrong usage or configuration.
     Serve(Box<serve::Flags>),
-    /// Reads a password from stdin and prints its digest for --user, --super-digest and access control lists.
+    /// Lists and ends sessions of a running server, drains it, reloads.
     ///
-    /// Reads one line; a terminal does not echo it.
-    Digest {
-        /// The name.
-        user: String,
-    },
-    /// Writes a backup of the store in DIR to FILE.
+    /// It asks over the Unix socket of --admin-socket, as the server's own user or root. Exit codes: 0 done, 1 refused,
+    /// 69 the server cannot be reached, 2 wrong usage.
+    Admin(admin::Admin),
+    /// Checks that a server is alive, for container health checks.
     ///
-    /// DIR may be in use: it is only read, and its server does not wait. An existing FILE is replaced atomically.
+    /// It requests /healthz, or with --ready /readyz, at the address of the server's --metrics-listen, and prints the
+    /// answer. Exit codes: 0 it is alive, 1 it is not, with the reason on stderr.
+    Health(health::Health),
+    /// Shows or stops the per-user store used without --url.
+    ///
+    /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
+    /// client, or after LOCKKEEPER_LOCAL_IDLE. Locks and sessions are kept on the disk.
+    Local(local::Local),
+    /// Backs up a data directory, even while it is in use.
+    ///
+    /// DIR is only read, and its server does not wait. An existing FILE is replaced atomically.
     Backup {
         /// The data directory.
         dir: PathBuf,
         /// The backup.
         file: PathBuf,
     },
-    /// Restores the backup FILE into DIR.
+    /// Restores a backup into a new data directory.
     ///
-    /// DIR is created if it is missing, and must be empty otherwise. The restored store goes on with higher fencing
-    /// tokens than the original can have given out, so resources that check tokens stay protected.
+    /// DIR is created if it is missing, and must be empty otherwise. Fencing tokens of the restored store are greater than
+    /// all that the original can have issued, so resources that check tokens stay protected.
     Restore {
         /// The backup.
         file: PathBuf,
         /// The data directory to create.
         dir: PathBuf,
     },
-    /// Shows the content of DIR, and the first place that cannot be read.
+    /// Shows the contents and the damage of a data directory.
     ///
-    /// DIR may be in use or damaged: it is only read. The exit code is 1 if it is damaged.
+    /// DIR may be in use or damaged, because it is only read. The exit code is 1 if it is damaged.
     Inspect {
         /// The data directory.
         dir: PathBuf,
@@ -94,93 +153,37 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
-    /// Looks after a running server: lists and ends sessions, drains, reloads.
+    /// Recovers the readable part of a damaged data directory.
     ///
-    /// It asks over the Unix socket of --admin-socket, as the server's own user or root. Exit codes: 0 done, 1 refused,
-    /// 69 the server cannot be reached, 2 wrong usage.
-    Admin(admin::Admin),
-    /// Lists the locks that are held, and their holders.
+    /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It receives the store as it was
+    /// right before the first write that cannot be read, and the report says what is lost after that. Fencing tokens of the
+    /// recovered store are greater than all that the original can have issued, also in the lost part. The exit code is 0
+    /// if NEW was written, whatever is lost.
+    Salvage(salvage::Arguments),
+    /// Measures the speed of locks on a store.
     ///
-    /// HELD counts from the moment at which the holder joined the queue, by the server's clock: a holder that had to
-    /// wait has held for less. OVERDUE is the excess over the time that the holder expected, counted likewise from its
-    /// joining or its last sign of life. A name without a slash in front stands below /locks.
-    Locks(locks::Locks),
-    /// Measures how fast locks are on a store, and checks meanwhile that they exclude.
-    ///
-    /// It opens sessions and takes locks below one new znode, which it removes at its end, also after SIGINT and SIGTERM;
-    /// it touches nothing else, and takes less than half a minute. Meanwhile it sends requests as fast as they are answered:
-    /// others at the same store wait longer. Exit codes: 0 done, 1 failed or interrupted, also if a lock was granted twice,
-    /// 69 the store cannot be reached or was lost.
+    /// It opens sessions and takes locks below one new znode, and removes the znode at the end, also after SIGINT and
+    /// SIGTERM. It touches nothing else, takes less than half a minute, and checks that no lock is granted twice. It sends
+    /// requests as fast as they are answered, so other clients of the store wait longer while it runs. Exit codes: 0 done,
+    /// 1 failed or interrupted, also if a lock was granted twice, 69 the store cannot be reached or was lost.
     Bench(bench::Bench),
     #[command(name = bench::HOLDER, hide = true)]
     BenchHolder(bench::Holder),
-    /// Salvages what can be read of the damaged store in DIR, up to the first damage, into NEW.
+    /// Prints the digest of a password, for --user and ACLs.
     ///
-    /// DIR is only read. NEW is created if it is missing, and must be empty otherwise. It holds the store as it was right
-    /// before the first write that cannot be read, and the report says what is lost after it. The salvaged store goes on
-    /// with higher fencing tokens than the original can have given out, in the lost part, too. The exit code is 0 if NEW
-    /// was written, whatever is lost.
-    Salvage(salvage::Arguments),
-    /// Prints the completions of this command for a shell.
+    /// It reads one line from stdin. A terminal does not echo it.
+    Digest {
+        /// The name.
+        user: String,
+    },
+    /// Prints a script that completes commands in your shell.
     ///
-    /// Load them where the shell starts, as with `source <(lockkeeper completions bash)` in ~/.bashrc.
+    /// Load it where the shell starts, for example with `source <(lockkeeper completions bash)` in ~/.bashrc.
     Completions(completions::Arguments),
-    /// Prints a manual page, or writes all of them.
+    /// Prints a manual page, or writes all of them to a directory.
     ///
     /// Read it with `lockkeeper man | man -l -`.
     Man(man::Arguments),
-    /// Runs a command while a lock is held, and ends it before the lock could be another's.
-    ///
-    /// The command gets LOCKKEEPER_TOKEN, the fencing token, LOCKKEEPER_LOCK, the path of the lock, and
-    /// LOCKKEEPER_HELD_UNTIL_MS, the time (in milliseconds since 1970) until which the lock is certain if it is not renewed;
-    /// it is renewed until the command has ended. What the command leaves running is ended with it.
-    ///
-    /// Exit codes: that of the command, 128 + N if signal N has killed it, 126 and 127 if it cannot be executed or is not
-    /// found; of this program itself 69 if the store is not reachable, 75 if the lock was not acquired in time, 76 if it was
-    /// lost, 2 for wrong usage, 1 for another failure.
-    Run(Box<run::Run>),
-    #[command(name = run::GUARDIAN, hide = true)]
-    RunGuardian(Box<run::Run>),
-    /// Runs a command while this candidate leads, ends it on a loss, and campaigns again.
-    ///
-    /// It ends when the command ends by itself, with its status. Environment, signals and exit codes are those of `run`.
-    Elect(Box<elect::Elect>),
-    #[command(name = elect::GUARDIAN, hide = true)]
-    ElectGuardian(Box<elect::Elect>),
-    /// Shows the queue of a lock: its holder first, then the waiters in the order of their arrival.
-    Who(who::Who),
-    /// Asks the holders of a lock to release it, or takes it away with --force.
-    ///
-    /// A holder that listens for revocation decides itself what to do. With --force it loses the lock at once, and may
-    /// work on until it notices: safe only if every resource that the lock protects checks fencing tokens. Exit codes: 0
-    /// done, 1 nobody holds it or nothing was done, 75 not released within --wait=DURATION.
-    Revoke(revoke::Revoke),
-    /// Asks a server if it is alive, as the health check of a container does.
-    ///
-    /// It asks for /healthz, or with --ready for /readyz, at the address of the server's --metrics-listen, and prints the
-    /// answer. Exit codes: 0 it is, 1 it is not, and stderr tells the reason.
-    Health(health::Health),
-    /// Shows the locks as they change, on a whole terminal: sorted, filtered, and each with its queue.
-    ///
-    /// Press ? for the keys. A lock can be asked for, or taken from the holder that is shown, after a confirmation. Without
-    /// a terminal, or as JSON: `lockkeeper locks --watch`.
-    Top(top::Top),
-    /// Serves a page for browsers that shows the locks as they change, until SIGTERM or SIGINT.
-    ///
-    /// stdout has one line, `lockkeeper dashboard URL`, once it is served. Only programs of this machine reach it, unless
-    /// --listen says otherwise; then the token in the URL is needed to see anything.
-    Dashboard(dashboard::Dashboard),
-    /// Reports locks that are held for longer than their holders stated, until SIGTERM or SIGINT.
-    ///
-    /// It watches all locks below the prefix, also those that appear later, and times each holder from its first sight:
-    /// late at times, and never early. stdout has a line for each report, stderr the log (its level is in
-    /// LOCKKEEPER_LOG). Of several wardens with the same prefix one acts, and the others wait to take its place.
-    Warden(warden::Warden),
-    /// Shows this user's own store on this machine, which commands use without --url, and stops its server.
-    ///
-    /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
-    /// client, or the time of LOCKKEEPER_LOCAL_IDLE; locks and sessions are kept on the disk.
-    Local(local::Local),
     /// Runs this program in the background, with these arguments.
     #[command(hide = true)]
     Detach {
@@ -189,13 +192,46 @@ enum Command {
     },
 }
 
+/// The subcommands as `--help` lists them, under their headings.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Use locks", &["run", "elect"]),
+    (
+        "Inspect locks",
+        &["locks", "who", "top", "dashboard", "revoke", "warden"],
+    ),
+    ("Run a server", &["serve", "admin", "health", "local"]),
+    (
+        "Look after data",
+        &["backup", "restore", "inspect", "salvage"],
+    ),
+    ("Other", &["bench", "digest", "completions", "man"]),
+];
+
+/// Returns the command line with its grouped help, which clap does not have for subcommands.
+fn command_line() -> clap::Command {
+    let command = Arguments::command();
+    let mut overview = String::new();
+    for (heading, names) in GROUPS {
+        overview += &format!("{heading}:\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(|it| it.get_about());
+            overview += &format!("  {name:<11}  {}\n", about.cloned().unwrap_or_default());
+        }
+        overview += "\n";
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{overview}Options:\n{{options}}\n\n\
+         `lockkeeper COMMAND --help` describes a command.\n"
+    ))
+}
+
 fn main() -> ExitCode {
     // Before anything else: its arguments are another program's.
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == run::LAUNCHER) {
         return run::launcher(arguments);
     }
-    let matches = Arguments::command().get_matches();
+    let matches = command_line().get_matches();
     if let Some(("serve", given)) = matches.subcommand() {
         return serve::run(given);
     }
@@ -263,8 +299,8 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Top(top) => return Ok(in_a_store(top.run())),
         Command::Dashboard(dashboard) => return Ok(in_a_store(dashboard.run())),
         Command::Warden(warden) => return Ok(in_a_store(warden.run())),
-        Command::Completions(completions) => print(&completions.script(Arguments::command()))?,
-        Command::Man(man) => man.run(Arguments::command())?,
+        Command::Completions(completions) => print(&completions.script(command_line()))?,
+        Command::Man(man) => man.run(command_line())?,
         Command::Salvage(salvage) => return Ok(salvage.run()),
         Command::Run(run) => return Ok(run.front()),
         Command::RunGuardian(run) => return Ok(run.guardian()),

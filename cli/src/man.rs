@@ -1,7 +1,9 @@
 //! `lockkeeper man`: the manual pages, which `cargo install` does not install.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
@@ -18,25 +20,64 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(&self, command: Command) -> Result<(), Box<dyn Error>> {
-        let command = command.disable_help_subcommand(true);
+        let mut command = command.disable_help_subcommand(true);
+        // Fills in the names and usages of the subcommands.
+        command.build();
         if let Some(dir) = &self.dir {
-            return Ok(clap_mangen::generate_to(command, dir)?);
+            return Ok(write_all(command, dir)?);
         }
-        let mut page = Vec::new();
-        Man::new(self.chosen(command)?).render(&mut page)?;
+        let page = page(self.chosen(command)?)?;
         Ok(crate::print(&String::from_utf8_lossy(&page))?)
     }
 
     /// Returns the subcommand, under the name that its page has.
-    fn chosen(&self, mut command: Command) -> Result<Command, String> {
-        // Fills in the names and usages of the subcommands.
-        command.build();
+    fn chosen(&self, command: Command) -> Result<Command, String> {
         let Some(name) = &self.command else {
             return Ok(command);
         };
         let found = command.find_subcommand(name).cloned();
-        let found = found.ok_or_else(|| format!("there is no subcommand {name:?}"))?;
-        let page = format!("{}-{name}", command.get_name());
-        Ok(found.display_name(page))
+        found.ok_or_else(|| format!("there is no subcommand {name:?}"))
     }
+}
+
+/// Writes the pages of a command and of its subcommands.
+fn write_all(command: Command, dir: &Path) -> io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        write_all(subcommand.clone(), dir)?;
+    }
+    let file = Man::new(command.clone()).get_filename();
+    fs::write(dir.join(file), page(command)?)
+}
+
+/// Renders a page. Its synopsis is ours, because the one of clap_mangen lacks the values of options, and `--`.
+fn page(mut command: Command) -> io::Result<Vec<u8>> {
+    let synopsis = synopsis(&mut command).replace('-', r"\-");
+    let (has_subcommands, has_version) =
+        (command.has_subcommands(), command.get_version().is_some());
+    let man = Man::new(command);
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    writeln!(page, ".SH SYNOPSIS\n{synopsis}")?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if has_version {
+        man.render_version_section(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Returns the usage of a command with every option in it.
+fn synopsis(command: &mut Command) -> String {
+    let usage = command.render_usage().to_string();
+    let options = command.get_arguments().filter(|it| {
+        let is_listed = it.is_positional() || it.is_required_set() || it.is_hide_set();
+        !is_listed && !matches!(it.get_id().as_str(), "help" | "version")
+    });
+    let options: Vec<_> = options.map(|it| format!("[{it}]")).collect();
+    let usage = usage.trim_start_matches("Usage: ");
+    usage.replace("[OPTIONS]", &options.join(" "))
 }
