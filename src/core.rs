@@ -30,7 +30,7 @@ mod acl;
 #[cfg(any(test, feature = "server"))]
 mod audit;
 mod budget;
-#[cfg(any(test, all(feature = "server", feature = "test-util")))]
+#[cfg(any(test, feature = "simulation"))]
 mod dump;
 mod effects;
 mod expiry;

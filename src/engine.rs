@@ -5,7 +5,7 @@
 //! [`State::collect`] puts its events in place. Without the lock, [`Wakeups::carry_out`] wakes tasks. The way of a
 //! write to the disk is described in `engine/durable.rs`.
 
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 mod checks;
 #[cfg(any(test, feature = "server"))]
 mod connection;

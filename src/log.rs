@@ -14,7 +14,7 @@ pub(crate) mod disk;
 mod durability_barrier;
 pub(crate) mod epoch;
 mod frame;
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) mod fuzz;
 mod header;
 mod identity;
@@ -25,7 +25,7 @@ mod recovery;
 pub(crate) mod salvage;
 mod segment;
 mod segment_allocator;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, feature = "simulation"))]
 #[cfg_attr(
     not(test),
     allow(dead_code, reason = "the fuzz targets use a disk that does not fail")

@@ -14,7 +14,7 @@ mod connection_entry;
 mod connection_table;
 mod drain;
 mod error;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
 mod handshake;
 mod listener;

@@ -6,9 +6,9 @@
 #[cfg(test)]
 mod fake;
 mod faults;
-#[cfg(feature = "file")]
+#[cfg(feature = "simulation")]
 pub mod fuzz;
-#[cfg(feature = "server")]
+#[cfg(feature = "simulation")]
 pub mod fuzz_wire;
 mod plan;
 mod pump;

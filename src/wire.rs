@@ -15,7 +15,7 @@ mod connect;
 mod convert;
 mod extension;
 mod frame;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) mod fuzz;
 mod jute;
 mod multi;

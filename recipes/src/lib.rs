@@ -135,5 +135,10 @@ pub use warden::{
 };
 
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 pub struct Readme;
+
+// The published package does not contain this one.
+#[cfg(all(doctest, feature = "simulation"))]
+#[doc = include_str!("../../README.md")]
+pub struct RepositoryReadme;

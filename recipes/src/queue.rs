@@ -28,7 +28,7 @@ pub(crate) use contenders::{
 };
 pub(crate) use grant::{Grant, HeldEntry};
 pub(crate) use local::{LocalEntry, enter_locally};
-#[cfg(feature = "test-util")]
+#[cfg(feature = "simulation")]
 pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker};
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
 pub(crate) use wait::{WaitOptions, Waiter};

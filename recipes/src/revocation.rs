@@ -17,7 +17,7 @@ use crate::retry::retry;
 pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "simulation")]
 pub(crate) use request::{request_in, with_request};
 
 /// The caller's promise that every resource that the lock protects checks fencing tokens.

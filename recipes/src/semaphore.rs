@@ -19,7 +19,7 @@ pub use self::permit::Permit;
 
 use self::grant::PermitWaiter;
 use self::leases::check_count;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "simulation")]
 pub(crate) use self::znodes::PermitsData;
 use self::znodes::Znodes;
 #[cfg(doc)]

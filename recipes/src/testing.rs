@@ -3,6 +3,7 @@
 //! Start with [`TestStore`]: a new store, on a clock that stands still until the test moves it. Its sessions can lose
 //! requests, replies and connections, and can expire. [`Faults`] is the wrapper behind it, for any store.
 
+#[cfg(feature = "simulation")]
 pub mod fuzz_entries;
 
 #[doc(inline)]

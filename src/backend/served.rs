@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 
 use self::link::{Failure, Link};
 use self::session::SessionOptions;
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 pub(crate) use self::session::fuzz;
 pub(crate) use self::socket::Endpoint;
 #[cfg(feature = "simulation")]

@@ -244,7 +244,7 @@ impl Core {
     }
 
     /// Checks every count against a recount.
-    #[cfg(any(test, all(feature = "server", feature = "test-util")))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn check_bytes(&self) {
         let sums = |of: fn(&super::sessions::Session) -> usize| -> usize {
             let sessions = self.sessions.slots.iter();

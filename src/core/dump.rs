@@ -62,7 +62,7 @@ impl Core {
 
     /// Checks every count of the store, and that a replay of all transactions so far gives the same content. They must
     /// have been kept from the first one on.
-    #[cfg(all(feature = "server", feature = "test-util"))]
+    #[cfg(feature = "simulation")]
     pub(crate) fn check_replay(&mut self) {
         self.check_bytes();
         let mut copy = Self::new(self.options.clone());

@@ -752,7 +752,7 @@ impl Watches {
     }
 
     /// Returns the bytes that all of them count for, added up.
-    #[cfg(any(test, all(feature = "server", feature = "test-util")))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum(&self) -> usize {
         self.slab
             .iter()
@@ -761,7 +761,7 @@ impl Watches {
     }
 
     /// Returns the same sum for one session.
-    #[cfg(any(test, all(feature = "server", feature = "test-util")))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
         watches.map(|(_, watch)| watch.bytes as usize).sum()

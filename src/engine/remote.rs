@@ -113,7 +113,7 @@ impl Remote {
     }
 
     /// Returns the bytes that wait for all clients together.
-    #[cfg(any(test, feature = "test-util"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn unread_bytes(&self) -> usize {
         self.engine.state.lock().sessions.unread().bytes()
     }

@@ -147,18 +147,18 @@ fn restored(
 }
 
 /// The name of a backup on a simulated disk.
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, feature = "simulation"))]
 pub(super) const SIMULATED: &str = "backup";
 
 /// Writes a backup of the store on one disk to another.
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn backup_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
     let (head, core) = content(from, now_ms)?;
     write(to, SIMULATED, Form::Backup, &head, &core).map(drop)
 }
 
 /// Puts the content of the backup on one disk onto another, which is empty.
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
     let restored = restored(from, SIMULATED, now_ms);
     let (head, core, _) = restored.map_err(|unreadable| unreadable.of(from.path(SIMULATED)))?;

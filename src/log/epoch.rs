@@ -76,7 +76,7 @@ pub(crate) fn is_exhausted(first: Zxid) -> bool {
 }
 
 /// Returns true if a store with this zxid may not be opened, restored or salvaged some times more.
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn is_nearly_exhausted(zxid: Zxid) -> bool {
     is_exhausted(Zxid(
         zxid.0.saturating_add(i64::from(2 * LEAD) << EPOCH_BITS),

@@ -83,12 +83,12 @@ pub(crate) struct Recovered {
     /// The last frame that a later one states to be synced.
     pub(crate) synced: u64,
     #[cfg_attr(
-        not(any(test, feature = "test-util")),
+        not(any(test, feature = "simulation")),
         allow(dead_code, reason = "for tests and fuzz targets")
     )]
     pub(crate) frames: u64,
     #[cfg_attr(
-        not(any(test, feature = "test-util")),
+        not(any(test, feature = "simulation")),
         allow(dead_code, reason = "for tests and fuzz targets")
     )]
     pub(crate) txns: u64,

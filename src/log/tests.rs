@@ -3,7 +3,7 @@
 mod codec;
 mod frame;
 mod handing_over;
-#[cfg(feature = "test-util")]
+#[cfg(feature = "simulation")]
 mod opening;
 mod recovery;
 mod segment;

@@ -46,7 +46,6 @@ pub fn backup(bytes: &[u8]) -> bool {
 ///
 /// # Panics
 /// If the inspection tells other than the opening, or it does not open again, or lacks what it has acknowledged.
-#[cfg(feature = "simulation")]
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
 }
@@ -87,7 +86,6 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
         "recovery" => fuzz::logs(),
         "snapshot" => fuzz::snapshots(),
         "backup" => fuzz::backups(),
-        #[cfg(feature = "simulation")]
         "opening" => crate::engine::fuzz::openings(),
         "url" => urls(),
         _ => Vec::new(),

@@ -3,7 +3,6 @@
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
-#[cfg(feature = "client")]
 use crate::backend::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
@@ -59,7 +58,6 @@ pub fn conversation(bytes: &[u8]) -> bool {
 /// # Panics
 /// If a request is answered twice or never, the session sends bytes that are not of the protocol, or an event belongs
 /// to no watch.
-#[cfg(feature = "client")]
 pub fn client(bytes: &[u8]) -> bool {
     served::client(bytes)
 }
@@ -120,7 +118,6 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
         "handshake" => fuzz::handshakes(),
         "stream" => fuzz::streams(),
         "connection" => fuzz::connections(),
-        #[cfg(feature = "client")]
         "client" => served::sessions(),
         "conversation" => server::conversations(),
         _ => record_of(target).into_iter().collect(),

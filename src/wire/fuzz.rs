@@ -1,7 +1,7 @@
 //! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and accepted content must be
 //! consistent. `testing::fuzz_wire` has the public functions.
 
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 mod choice;
 mod corpus;
 
@@ -13,9 +13,9 @@ use super::request::Incoming;
 use super::request::Op;
 use super::response::Response;
 
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 pub(crate) use choice::{Choice, Known};
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 

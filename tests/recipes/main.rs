@@ -22,6 +22,7 @@ mod family;
 mod faults;
 mod foreign;
 mod forked;
+#[cfg(feature = "simulation")]
 mod fuzzing;
 mod guard;
 mod harness;

@@ -4,7 +4,6 @@
 //! a change of the formats.
 
 use lockkeeper_store::testing::fuzz;
-#[cfg(feature = "server")]
 use lockkeeper_store::testing::fuzz_wire;
 
 use crate::support::{Fuzzer, mutated, report, rounds, run_mutations};
@@ -16,27 +15,18 @@ const TARGETS: &[(&str, Target)] = &[
     ("recovery", fuzz::recovery),
     ("snapshot", fuzz::snapshot),
     ("backup", fuzz::backup),
-    #[cfg(feature = "simulation")]
     ("opening", fuzz::opening),
     ("url", fuzz::url),
-    #[cfg(feature = "server")]
     ("request", fuzz_wire::request),
-    #[cfg(feature = "server")]
     ("handshake", fuzz_wire::handshake),
-    #[cfg(feature = "server")]
     ("stream", fuzz_wire::stream),
-    #[cfg(feature = "server")]
     ("connection", fuzz_wire::connection),
-    #[cfg(feature = "server")]
     ("conversation", fuzz_wire::conversation),
-    #[cfg(all(feature = "client", feature = "server"))]
     ("client", fuzz_wire::client),
 ];
 
 fn made(target: &str) -> Vec<(&'static str, Vec<u8>)> {
-    #[cfg_attr(not(feature = "server"), expect(unused_mut))]
     let mut made = fuzz::corpus(target);
-    #[cfg(feature = "server")]
     made.extend(fuzz_wire::corpus(target));
     made
 }
@@ -67,7 +57,6 @@ fn no_mutation_of_the_corpus_breaks_a_target() {
     run_mutations(&fuzzers(), 1_000);
 }
 
-#[cfg(feature = "server")]
 #[test]
 fn no_mutation_of_a_request_breaks_the_reader_of_its_record() {
     let (mut count, mut accepted) = (0, 0);

@@ -17,6 +17,7 @@ mod formats;
 #[cfg(feature = "server")]
 mod four_letter_words;
 #[cfg(feature = "file")]
+#[cfg(feature = "simulation")]
 mod fuzzing;
 mod hostile;
 mod model;

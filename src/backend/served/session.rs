@@ -6,7 +6,7 @@
 //! [`next_output`](ClientSession::next_output) returns, in that order: a watch event is put out before any later reply
 //! (invariant 3), and a change of state before any reply of the new connection.
 
-#[cfg(all(feature = "server", feature = "test-util"))]
+#[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
 mod incoming;
 mod outgoing;
