@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws hand-over.svg from a run of the ledger example, of which one worker dies while it holds the lock.
+"""Draws hand-over.svg from a run of the ledger example in which one worker dies while it holds the lock.
 
     docs/pictures/hand-over.py            runs the example, and writes docs/pictures/hand-over.svg
     docs/pictures/hand-over.py < OUTPUT   draws the output of an earlier run
@@ -13,7 +13,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS = 3
-STEP, LEFT, TOP, LANE, BAR = 92, 92, 62, 56, 26
+STEP, LEFT, TOP, LANE, BAR = 84, 92, 44, 56, 26
+# Between the holder's death and the next grant, seconds pass, and not milliseconds.
+GAP = 2 * STEP
 
 
 def run():
@@ -66,8 +68,9 @@ def spans(story):
 def draw(story):
     done, marks = spans(story)
     tokens = [token for *_, token in done if token]
-    width, height = LEFT + STEP * len(story) + 24, TOP + LANE * WORKERS + 40
-    x = lambda event: LEFT + STEP * event
+    [(dead, died, granted)] = [(worker, first, last) for worker, kind, first, last, _ in done if kind == "dead"]
+    width, height = LEFT + STEP * len(story) + GAP + 24, TOP + LANE * WORKERS + 40
+    x = lambda event: LEFT + STEP * event + (GAP if event >= granted else 0)
     y = lambda worker: TOP + LANE * (worker - 1)
     svg = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -76,16 +79,18 @@ def draw(story):
         "text{font:13px system-ui,sans-serif;fill:#1f2328} .small{font-size:11px;fill:#59636e}",
         ".card{fill:#f6f8fa;stroke:#d1d9e0} .grid{stroke:#d1d9e0} .waits{fill:#d0d7de} .holds{fill:#1f883d}",
         ".dead{fill:none;stroke:#cf222e;stroke-width:2;stroke-dasharray:5 4} .mark{fill:#cf222e;font-size:11px}",
-        ".on{fill:#ffffff}",
+        ".on{fill:#ffffff} .gap{stroke:#cf222e;stroke-width:1.5}",
         "@media(prefers-color-scheme:dark){text{fill:#f0f6fc} .small{fill:#9198a1} .card{fill:#151b23;stroke:#3d444d}",
-        ".grid{stroke:#3d444d} .waits{fill:#3d444d} .holds{fill:#238636} .dead{stroke:#f85149} .mark{fill:#ff7b72}}",
+        ".grid{stroke:#3d444d} .waits{fill:#3d444d} .holds{fill:#238636} .dead{stroke:#f85149} .mark{fill:#ff7b72}",
+        ".gap{stroke:#f85149}}",
         "</style>",
         f'<rect class="card" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
     ]
     for event, (seconds, *_) in enumerate(story):
         svg.append(f'<line class="grid" x1="{x(event)}" x2="{x(event)}" y1="{TOP - 10}" y2="{height - 34}"/>')
         svg.append(f'<text class="small" x="{x(event)}" y="{TOP - 18}" text-anchor="middle">{seconds:.3f} s</text>')
-    svg.append('<text class="small" x="16" y="24">One column for each event of the run, not to scale.</text>')
+    gap = story[granted][0] - story[died][0]
+    middle, level = (x(died) + x(granted)) / 2, y(dead) + BAR / 2
     for worker in range(1, WORKERS + 1):
         svg.append(f'<text x="16" y="{y(worker) + 18}">worker {worker}</text>')
     for worker, kind, first, last, token in done:
@@ -97,12 +102,16 @@ def draw(story):
         if kind == "holds":
             number = sorted(set(tokens), key=int).index(token) + 1
             svg.append(f'<text class="on" x="{x(first) + 8}" y="{y(worker) + 18}">token {number}</text>')
+    for tip, back in ((x(died) + 8, 6), (x(granted) - 8, -6)):
+        arrow = f"M{middle - 17 * back} {level}H{tip}m{back} -4l{-back} 4l{back} 4"
+        svg.append(f'<path class="gap" fill="none" d="{arrow}"/>')
+    svg.append(f'<text class="mark" x="{middle}" y="{level + 4}" text-anchor="middle">{gap:.1f} s until the next grant</text>')
     for worker, event, text in marks:
         anchor, offset = ("end", -3) if text == "session expires" else ("start", 3)
         place = f'x="{x(event) + offset}" y="{y(worker) + BAR + 15}" text-anchor="{anchor}"'
         svg.append(f'<text class="mark" {place}>{text}</text>')
-    legend = "grey: in the queue; green: holds the lock; dashed: dead, and its session not yet expired; tokens are numbered"
-    svg.append(f'<text class="small" x="16" y="{height - 14}">{legend} in their order</text>')
+    legend = "Grey: waits. Green: holds the lock. Dashed: dead, but its session (timeout 4 s) has not expired. Each column is an event."
+    svg.append(f'<text class="small" x="16" y="{height - 14}">{legend}</text>')
     return "\n".join(svg + ["</svg>", ""])
 
 
