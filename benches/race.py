@@ -3,7 +3,7 @@
 
     benches/race.py                    installs what is missing, starts the servers, runs everything (some fifteen minutes on
                                        an idle machine), stops the servers, saves the runs' lines in docs/performance/, draws
-                                       their pictures, and writes the table into docs/performance.md
+                                       their pictures, and writes the tables into docs/performance.md and README.md
     benches/race.py --only race-w1     runs this workload only; the others keep their saved runs
     benches/race.py --only ''          runs nothing, and writes table and pictures anew
     benches/race.py --from FOLDER      runs nothing: prints the table of the runs saved in FOLDER
@@ -120,6 +120,59 @@ def table(runs):
     return text
 
 
+# The systems in README.md, by the promise of a grant, under names that state their options. The others are on the page.
+FRONT_PAGE = {
+    "synced": {
+        "lockkeeper-durable": "Lockkeeper, TCP (the default)",
+        "redis-aof": "Redis, `appendfsync always`",
+        "etcd": "etcd, lock API",
+        "zookeeper": "Lockkeeper on ZooKeeper",
+        "curator": "Curator on ZooKeeper",
+    },
+    "in memory": {
+        "lockkeeper": "Lockkeeper, TCP, `--data memory`",
+        "lockkeeper+unix": "the same, Unix socket",
+        "redis": "Redis",
+        "postgres": "Postgres, advisory lock",
+    },
+    "in process": {"memory": "Lockkeeper, `memory:`", "tokio": "tokio's `Mutex`"},
+}
+
+
+def time(us):
+    """Returns a time in its unit."""
+    unit, scale = next((unit, scale) for unit, scale in (("s", 1e6), ("ms", 1e3), ("µs", 1)) if us >= scale or scale == 1)
+    return f"{goals.number(us / scale)} {unit}"
+
+
+# The columns of README.md: which figure is the best, its text, and the figures of each system.
+FRONT_COLUMNS = {
+    "Acquire, p50": (min, time, [("race-w1", "acquire_p50_us", {})]),
+    "Hand-overs/s, 8 / 64 clients": (max, goals.number, [("race-w2", "handovers_per_s", {"clients": clients}) for clients in (8, 64)]),
+    "10,000 keys, locks/s": (max, goals.number, [("race-w4", "cycles_per_s", {})]),
+    "`kill -9` to next grant": (min, time, [("race-kill", "kill_to_grant_p50_us", {})]),
+}
+
+
+def front_page(runs):
+    """Returns the table of README.md. The best figure of each group is bold, whoever has it."""
+    head = ["A grant is", "System", *FRONT_COLUMNS]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for promise, systems in FRONT_PAGE.items():
+        for system, name in systems.items():
+            line = f"| {promise} | {name} |" if system == next(iter(systems)) else f"| | {name} |"
+            for best, text, sources in FRONT_COLUMNS.values():
+                cells = []
+                for family, field, conditions in sources:
+                    figures = {it: runs[family].figure(it, field, **conditions) for it in systems}
+                    top = best(filter(None, figures.values()), default=None)
+                    cell = "–" if figures[system] is None else text(figures[system])
+                    cells.append(f"**{cell}**" if top and figures[system] == top else cell)
+                line += f" {' / '.join(cells)} |"
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def caption(about):
     """Returns the conditions of the saved runs."""
     versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
@@ -133,8 +186,9 @@ def caption(about):
 def tables(folder):
     """Returns the tables: the page of each, its mark there, and its text."""
     about = json.loads((folder / "race.json").read_text())
-    text = f"{caption(about)}\n\n{table(goals.load(folder, FAMILIES))}"
-    return [("docs/performance.md", "<!-- race -->", text)]
+    runs = goals.load(folder, FAMILIES)
+    text = f"{caption(about)}\n\n{table(runs)}"
+    return [("docs/performance.md", "<!-- race -->", text), ("README.md", "<!-- race -->", front_page(runs))]
 
 
 def skipped(lines):

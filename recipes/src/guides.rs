@@ -29,7 +29,10 @@ macro_rules! repository {
 }
 
 /// [fencing]: crate::guides::fencing
+/// [interop]: crate::guides::interop
 /// [migrating]: crate::guides::migrating
+/// [operating]: crate::guides::operating
+#[doc = repository!("others", "docs/guarantees.md#beside-other-locks")]
 #[doc = repository!("run", "docs/commands/run.md")]
 ///
 #[doc = include_str!("../guides/which-lock.md")]

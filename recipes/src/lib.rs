@@ -1,24 +1,63 @@
-//! Fair queued locks in the ZooKeeper style, on an embedded store or a real ensemble.
+//! Fair distributed locks: mutex, read-write lock, semaphore and leader election, with a fencing token for every grant.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! use lockkeeper::Mutex;
 //!
 //! let client = lockkeeper::connect("memory:").await?;
-//! let mutex = Mutex::new(&client, "/lock/orders")?;
-//! let guard = mutex.lock().await?; // fair: in order of arrival
-//! println!("token {}", guard.fencing_token()); // the resource refuses older ones
-//! guard.release().await?; // or drop
+//! let mutex = Mutex::new(&client, "/locks/orders")?;
+//! let guard = mutex.lock().await?; // waits its turn: first come, first served
+//! println!("fencing token {}", guard.fencing_token());
+//! guard.release().await?; // dropping the guard releases the lock as well
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! The same program uses a real ZooKeeper when the URL is `zookeeper://host:2181/app`.
+//! # Which URL
 //!
-//! # The recipes, and the forms of their calls
+//! The URL given to [`connect`] selects the store that holds the locks. The program is the same for all of them.
 //!
-//! Every recipe queues its contenders in the order of their arrival, and has the same forms of its one verb:
+//! | Who shares the lock? | URL | Needs | If the store's machine dies |
+//! |---|---|---|---|
+//! | tasks in one program | `memory:`, or `memory:NAME` for a separate store | nothing | the program dies with it |
+//! | the same, with data and tokens that survive a restart | `file:DIR` | feature `file` | the next start continues, if the disk survives |
+//! | processes on one machine | `lockkeeper+unix:///run/lockkeeper.sock` | `lockkeeper serve --listen unix:PATH` | the holders die with it |
+//! | a few machines | `lockkeeper://host:2181` | `lockkeeper serve` on one of them | no lock is granted until it is back |
+//! | machines that must not depend on any single one | `zookeeper://zk1:2181,zk2:2181,zk3:2181/app` | a ZooKeeper ensemble | the ensemble carries on while it has a majority |
 //!
-//! | | waits | within a timeout | with [`LockOptions`] | tries | tries with options |
+//! The path at the end of a served or ZooKeeper URL is a chroot: all lock paths are relative to it. [`connect_with`] takes
+//! [`ConnectOptions`]: the session timeout (15 s by default), timeouts for connecting, credentials, TLS.
+//!
+//! A lock belongs to the session of its [`Client`]. If the process dies, a served store frees the lock when the session
+//! timeout has passed, or immediately over a Unix socket on Linux. In an embedded store it ends with the process.
+//!
+//! # When a lock is lost
+//!
+//! A holder that is paused, or cut off from the store, loses its session and with it the lock. The guard detects this with
+//! the client's own clock, before the store may grant the lock to another client:
+//!
+//! - [`Guard::protect`] drops the future that it runs and returns the [`LostReason`].
+//! - [`Guard::lost`] resolves. [`Guard::is_held`] returns `false` from then on, and never `true` again.
+//! - [`Guard::release`] returns [`LockError::Lost`].
+//!
+//! Stop the work, and acquire the lock again if it is still needed. The new grant has a new token. While a connection is
+//! down the lock is only suspended: it stays held until [`Guard::held_until`], and survives if the client reconnects before
+//! that.
+//!
+//! Dropping a guard sends the release before it returns. Other processes get the lock after the session timeout if this
+//! one ends by `std::process::exit` or `kill -9`.
+//!
+//! # Fencing
+//!
+//! The store cannot stop a write that is already on its way. Send [`Guard::fencing_token`] with every write, and let the
+//! resource reject tokens that are older than the newest one it has seen, in the same atomic step as the write. Tokens of
+//! one lock grow with each grant, also across restarts. [`FencingGate`] is this check for resources in Rust.
+//! [`guides::fencing`] covers SQL, object stores and HTTP.
+//!
+//! # Recipes and their methods
+//!
+//! Every recipe queues its contenders in the order of arrival, and has the same forms of its verb:
+//!
+//! | | waits | with a timeout | with [`LockOptions`] | tries | tries with options |
 //! |---|---|---|---|---|---|
 //! | [`Mutex`] | `lock` | `lock_timeout` | `lock_with` | `try_lock` | `try_lock_with` |
 //! | [`ReentrantMutex`], by its [`Owner`] | `lock` | `lock_timeout` | `lock_with` | `try_lock` | `try_lock_with` |
@@ -29,23 +68,45 @@
 //! | several mutexes, all or none | [`lock_all()`] | [`lock_all_timeout()`] | [`lock_all_with()`] | [`try_lock_all()`] | [`try_lock_all_with()`] |
 //! | several mutexes, one by one | [`lock_each()`] | [`lock_each_timeout()`] | [`lock_each_with()`] | [`try_lock_many()`] | [`try_lock_many_with()`] |
 //!
-//! - A **wait** ends with the grant. It can be dropped at any moment, and leaves no znode behind.
-//! - A **timeout** is one deadline for everything: opening a session, joining the queue, waiting. A wait fails with
-//!   [`LockError::Timeout`] when it was not granted by then, a try when the store has not answered by then.
-//! - A **try** answers `None` (or names what is contended) if the lock is held or waited for now. That costs one
-//!   read and no write. "Held" is as stale as the server that answers, unless the options are
-//!   [`synced`](LockOptions::synced); "free" is always confirmed by the queue.
-//! - **Options** mean the same everywhere: metadata, events and the timeout count for all calls, the queue limit for
-//!   waits, `synced` for tries.
+//! - A **wait** ends with the grant. It can be dropped at any `.await`, and leaves no znode behind.
+//! - A **timeout** is one deadline for everything: opening a session, joining the queue, and waiting. A wait fails with
+//!   [`LockError::Timeout`] if it was not granted by then, and a try if the store has not answered by then.
+//! - A **try** returns `None` (or names the contended locks) if the lock is held or waited for. That costs one read and no
+//!   write. The answer "held" can be as stale as the server that gave it, unless the options are
+//!   [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
+//! - **Options** mean the same everywhere. Metadata, events and the timeout apply to all calls, the queue limit to waits,
+//!   `synced` to tries.
 //!
-//! Each grant is a guard with the interface of [`LockGuard`]: `is_held`, `held_until`, `lost`, `protect`, `release`,
-//! `keep_alive`, `revocation_requested`, `metadata`, and the `fencing_token` that makes the lock safe. A guard of one
-//! znode is a [`Guard`], one of several is a [`GuardSet`].
+//! Each grant is a guard with the interface of [`LockGuard`]. A guard of one znode is a [`Guard`], a guard of several is a
+//! [`GuardSet`]. [`blocking`] has the same recipes for threads without async. A job that a whole fleet starts at the same
+//! time runs once per period with [`OncePer`].
 //!
-//! The same recipes for threads without async are in [`blocking`]. Others see a lock with [`queue()`] and
-//! [`observe()`], all locks below a prefix with [`list_locks()`] and [`observe_locks()`], follow one contender with
-//! [`lock_events`], ask for a lock with a [`Revoker`], and watch for overdue holders with a [`Warden`]. A job that a whole
-//! fleet starts at the same moment runs once a period with [`OncePer`].
+//! To look at locks from outside, use [`queue()`] and [`observe()`] for one lock, and [`list_locks()`] and
+//! [`observe_locks()`] for all locks below a prefix. [`lock_events`] streams the events of one contender. A [`Revoker`] asks
+//! for a lock or takes it away, and a [`Warden`] reports overdue holders.
+//!
+//! # Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `client` (default) | `lockkeeper://` and `lockkeeper+unix://` URLs |
+//! | `zookeeper` (default) | `zookeeper://` URLs, with some sixty more packages |
+//! | `file` | `file:` URLs, the embedded store in a directory |
+//! | `server` | `Server`, to serve the embedded store to other processes |
+//! | `tls` | TLS for clients and servers |
+//! | `metrics` | metrics of all locks of the process, for Prometheus |
+//! | `test-util` | `testing`: fresh stores, virtual time and faults |
+//!
+//! Any async executor works.
+//!
+//! # Guides
+//!
+//! - [Choosing a lock](guides::which_lock): which recipe on which store, with a few lines of code for each
+//! - [Fencing in practice](guides::fencing): SQL, object stores, HTTP, and resources that cannot be fenced
+//! - [Testing](guides::testing): lose a lock on demand, in virtual time
+//! - [Running the server](guides::operating), and [locks in operation](guides::operations)
+//! - [Migrating](guides::migrating) from Redis, Redlock, etcd, Curator or kazoo
+//! - [Sharing a path](guides::interop) with other ZooKeeper clients
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
