@@ -1,5 +1,6 @@
 //! `lockkeeper run`: a command under a lock.
 
+mod busy;
 mod deaths;
 mod losses;
 mod once_per;

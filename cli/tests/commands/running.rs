@@ -181,7 +181,11 @@ impl Process {
     /// Waits for its end.
     pub(crate) fn ended(&self) {
         let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
-        assert_eq!(poll(&mut watched, None).unwrap(), 1);
+        let patience = rustix::event::Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut watched, Some(&patience)).unwrap(), 1, "it lives");
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -99,6 +99,53 @@ on_stores! {
     }
 }
 
+/// A process whose main thread has ended, which ps shows as a zombie. It ignores SIGTERM.
+const WITHOUT_MAIN_THREAD: &str = r#"
+import ctypes, os, platform, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=[1000]).start()
+exit_thread = {"x86_64": 60, "aarch64": 93}[platform.machine()]
+print(os.getpid(), flush=True)
+ctypes.CDLL(None).syscall(exit_thread, 0)"#;
+
+on_stores! {
+    [served, unix, zookeeper]
+    fn a_process_without_its_main_thread_is_ended(store: StoreAt) {
+        let start = || {
+            let arguments = ["--grace", "100ms", "a", "--", "python3", "-c", WITHOUT_MAIN_THREAD];
+            let mut running = Running::spawn(&mut store.under_lock(&arguments));
+            let process = Process::new(&running.line());
+            (running, process)
+        };
+        let (running, process) = start();
+        running.signal(Signal::KILL);
+        process.ended();
+        let (running, process) = start();
+        store.revoke();
+        process.ended();
+        assert_eq!(running.end().0, Some(76));
+        let (running, process) = start();
+        running.guardian().signal(Signal::STOP);
+        process.ended();
+        assert_eq!(running.end().0, Some(76));
+    }
+}
+
+/// The tracer has the guardian's end first, and this test does not take it.
+#[test]
+fn the_guardian_is_stopped_by_a_debugger() {
+    let store = StoreAt::served();
+    let running = store.start_script(&["a"], STUBBORN);
+    let processes = [running.command(), Process::new(&running.first)];
+    let guardian = nix::unistd::Pid::from_raw(running.guardian().pid.as_raw_pid());
+    nix::sys::ptrace::attach(guardian).unwrap();
+    for process in &processes {
+        process.ended();
+    }
+    let (status, _, errors) = running.end();
+    assert_eq!(status, Some(76), "{errors}");
+}
+
 /// As in a chroot or container that has its own pids, and shows others in /proc, or none.
 #[test]
 fn a_command_whose_processes_cannot_be_seen_is_not_started() {
