@@ -4,6 +4,7 @@
 //! number has to be agreed on, and nothing is inherited by accident. The end of the stream says that the other process
 //! has ended, however that happened.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -185,9 +186,59 @@ pub(super) async fn write_reports(
     half.shutdown().await
 }
 
-/// Writes an order at once, or not at all: a guardian that does not read must not hold up the front.
-pub(super) fn send_order(half: &OwnedWriteHalf, order: Order) -> io::Result<()> {
-    half.try_write(&line(&order)).map(drop)
+/// Orders on their way to the guardian, which must not hold up the front when it does not read.
+pub(super) struct Orders {
+    half: OwnedWriteHalf,
+    /// The rest of an order of which a part was written.
+    partial: Vec<u8>,
+    /// Each order is in it once, as a pending signal is.
+    queued: VecDeque<Order>,
+}
+
+impl Orders {
+    pub(super) fn new(half: OwnedWriteHalf) -> Self {
+        Self {
+            half,
+            partial: Vec::new(),
+            queued: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn send(&mut self, order: Order) {
+        if !self.queued.contains(&order) {
+            self.queued.push_back(order);
+        }
+        self.write();
+    }
+
+    /// Writes what the socket takes now.
+    fn write(&mut self) {
+        loop {
+            if self.partial.is_empty() {
+                match self.queued.pop_front() {
+                    Some(order) => self.partial = line(&order),
+                    None => return,
+                }
+            }
+            match self.half.try_write(&self.partial) {
+                Ok(written) => drop(self.partial.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The guardian has ended, which its reports show.
+                Err(_) => self.partial.clear(),
+            }
+        }
+    }
+
+    /// Waits until the socket takes more, and writes it. Never returns if nothing waits. Cancel safe.
+    pub(super) async fn written(orders: &mut Option<Self>) {
+        match orders {
+            Some(orders) if !orders.partial.is_empty() => {
+                let _ = orders.half.writable().await;
+                orders.write();
+            }
+            _ => std::future::pending().await,
+        }
+    }
 }
 
 fn line(message: &impl Serialize) -> Vec<u8> {

@@ -5,15 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lockkeeper_store::{BootInstant, Clock};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
-use tokio::net::unix::OwnedWriteHalf;
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use super::channel::{
-    Incoming, Order, Report, Running, Waiting, send_files, send_order, spawn_self, standard_files,
+    Incoming, Order, Orders, Report, Running, Waiting, send_files, spawn_self, standard_files,
 };
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::tree::{KILL_AGAIN, Reaped, Tree, adopt_orphans, children, reap};
+use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, children, reap};
 use crate::exit::Failure;
 use crate::local::LocalStore;
 
@@ -53,7 +52,7 @@ struct Front {
     signals: Signals,
     reports: Incoming,
     /// `None` once the guardian was told that the user has given up.
-    orders: Option<OwnedWriteHalf>,
+    orders: Option<Orders>,
     terminal: Option<Terminal>,
     seen: Report,
     /// The signal by which the user has given up.
@@ -100,7 +99,7 @@ impl Front {
             store,
             signals,
             reports: Incoming::new(reports),
-            orders: Some(orders),
+            orders: Some(Orders::new(orders)),
             terminal: Terminal::open(),
             seen: Report::default(),
             cancelled: None,
@@ -132,6 +131,7 @@ impl Front {
                         return Ok(status);
                     }
                 }
+                () = Orders::written(&mut self.orders) => {}
                 () = clock.sleep_until(due.unwrap_or_default()), if due.is_some() => {
                     if !self.was_asleep() && !self.awaits_report() && self.is_past_asking() {
                         return self.instead_of_guardian().await;
@@ -186,10 +186,9 @@ impl Front {
         self.order(Order::Execute(running.number));
     }
 
-    fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // A guardian that does not read is stopped or dead. Both are noticed.
-            let _ = send_order(orders, order);
+    fn order(&mut self, order: Order) {
+        if let Some(orders) = &mut self.orders {
+            orders.send(order);
         }
     }
 
@@ -298,8 +297,6 @@ impl Front {
         if let Some(tree) = self.tree() {
             tree.kill();
         }
-        let guardian = Some(self.guardian);
-        let _ = rustix::io::retry_on_intr(|| waitpid(guardian, WaitOptions::empty()));
         self.without_guardian("its guardian process did not renew it")
             .await
     }
@@ -312,8 +309,6 @@ impl Front {
             )),
             None => Failure::Other(reason.to_owned()),
         };
-        let guardian = Some(self.guardian);
-        let _ = rustix::io::retry_on_intr(|| waitpid(guardian, WaitOptions::empty()));
         let running = self.seen.command.clone();
         let tree = self.tree().unwrap_or_else(|| {
             // The launcher of a command that this process was not told of. It has not become the command.
@@ -326,26 +321,23 @@ impl Front {
         }
         tree.signal(Signal::TERM);
         tree.signal(Signal::CONT);
+        let mut is_guardian_left = true;
         loop {
-            let has_children = loop {
-                match reap() {
-                    Reaped::Changed(..) => {}
-                    Reaped::Nothing => break true,
-                    Reaped::NoChildren => break false,
-                }
-            };
-            if tree.is_empty(has_children) {
+            let children = reap(|pid, _| is_guardian_left &= pid != self.guardian);
+            // A debugger may keep the guardian's end to itself.
+            let is_traced = is_guardian_left && matches!(children, Children::Some);
+            if tree.is_empty(&children) || is_traced && tree.has_ended(self.guardian) {
                 break;
             }
             let now = self.clock.now();
-            let mut look = kill_at;
             if now >= kill_at {
                 tree.kill();
-                look = now.after(KILL_AGAIN);
+                kill_at = now.after(KILL_AGAIN);
             }
             tokio::select! {
+                () = self.clock.sleep_until(kill_at) => (),
                 _ = self.signals.next() => (),
-                () = self.clock.sleep_until(look) => (),
+                () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
             }
         }
         self.take_back_terminal();

@@ -19,7 +19,7 @@ use super::channel::{
 use super::deadline::Deadlines;
 use super::held::{AnyGuard, Held};
 use super::signals::Signals;
-use super::tree::{KILL_AGAIN, Reaped, Tree, adopt_orphans, reap};
+use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
 use super::{LAUNCHER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
@@ -273,6 +273,8 @@ impl Guardian {
             launcher: Some(launcher),
             status: None,
             ending: None,
+            look_at: BootInstant::default(),
+            kill_again_at: BootInstant::default(),
         };
         let cause = watch.until_empty().await;
         let status = watch.status;
@@ -401,6 +403,10 @@ struct Watch<'a> {
     /// Status of the command's first process, once that has ended.
     status: Option<WaitStatus>,
     ending: Option<Ending>,
+    /// The next moment to look at the lease, whatever happens in the meantime.
+    look_at: BootInstant,
+    /// The first moment at which processes may be killed again.
+    kill_again_at: BootInstant,
 }
 
 /// End of a command, which has been asked for.
@@ -416,11 +422,13 @@ impl Watch<'_> {
         let mut lost = held.lost();
         let (mut is_lost, mut is_abandoned) = (false, false);
         loop {
-            let is_empty = self.reap();
+            let children = self.reap();
             if self.status.is_some() && self.ending.is_none() {
                 self.first_process_has_ended();
             }
-            if let Some(ending) = self.ending.as_ref().filter(|_| is_empty) {
+            if let Some(ending) = &self.ending
+                && self.tree.is_empty(&children)
+            {
                 return ending.cause.clone();
             }
             let next_look = self.next_look();
@@ -432,7 +440,6 @@ impl Watch<'_> {
                     is_lost = true;
                     self.end(Cause::Lost(reason.to_string()));
                 }
-                _ = self.guardian.signals.next() => (),
                 order = self.guardian.orders.next(), if !is_abandoned => match order {
                     Some(order) => self.obey(order),
                     None => {
@@ -440,20 +447,25 @@ impl Watch<'_> {
                         self.end(Cause::Abandoned);
                     }
                 },
+                // Last, because a command can cause any number of them.
+                _ = self.guardian.signals.next() => (),
+                () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
             }
         }
     }
 
-    /// Waits for processes that have ended. Returns true if none is left.
-    fn reap(&mut self) -> bool {
-        loop {
-            match reap() {
-                Reaped::Changed(pid, status) if pid == self.tree.group() => self.changed(status),
-                Reaped::Changed(..) => {}
-                Reaped::Nothing => return self.tree.is_empty(true),
-                Reaped::NoChildren => return self.tree.is_empty(false),
+    /// Waits for processes that have ended.
+    fn reap(&mut self) -> Children {
+        let (group, mut changes) = (self.tree.group(), Vec::new());
+        let children = reap(|pid, status| {
+            if pid == group {
+                changes.push(status);
             }
+        });
+        for status in changes {
+            self.changed(status);
         }
+        children
     }
 
     fn changed(&mut self, status: WaitStatus) {
@@ -517,21 +529,20 @@ impl Watch<'_> {
             let reports = &self.guardian.reports;
             reports.send_modify(|report| report.note(text));
         }
-        let kill_at = self.guardian.clock.now().after(grace);
+        let now = self.guardian.clock.now();
+        let kill_at = now.after(grace);
         self.ending = Some(Ending { cause, kill_at });
+        self.look_at = now;
     }
 
-    /// Returns the moment at which something is to be done.
+    /// Returns the moment at which something is to be done. Only a renewal of the lease moves it back.
     fn next_look(&self) -> BootInstant {
-        let now = self.guardian.clock.now();
-        let deadlines = deadlines(self.held);
-        match (&self.ending, deadlines) {
-            (Some(_), _) if now >= self.kill_at() => now.after(KILL_AGAIN),
-            (Some(_), None) => self.kill_at().min(now.after(Duration::from_secs(1))),
-            (Some(_), Some(deadlines)) => self.kill_at().min(now.after(deadlines.interval())),
-            (None, Some(deadlines)) => deadlines.terminate().min(now.after(deadlines.interval())),
-            (None, None) => now.after(Duration::from_secs(60)),
-        }
+        let act_at = match (&self.ending, deadlines(self.held)) {
+            (Some(_), _) => self.kill_at().max(self.kill_again_at),
+            (None, Some(deadlines)) => deadlines.terminate(),
+            (None, None) => self.look_at,
+        };
+        act_at.min(self.look_at)
     }
 
     /// Returns the moment at which the command is killed: whatever happens, before the lease ends (invariant 6).
@@ -551,13 +562,19 @@ impl Watch<'_> {
             std::mem::replace(&mut running.deadlines, deadlines) != deadlines
         });
         let now = self.guardian.clock.now();
+        self.look_at = now.after(match (deadlines, &self.ending) {
+            (Some(deadlines), _) => deadlines.interval(),
+            (None, Some(_)) => Duration::from_secs(1),
+            (None, None) => Duration::from_secs(60),
+        });
         if deadlines.is_some_and(|deadlines| now >= deadlines.terminate()) {
             self.end(Cause::Lost(
                 "the store was not heard of for too long".into(),
             ));
         }
-        if self.ending.is_some() && now >= self.kill_at() {
+        if self.ending.is_some() && now >= self.kill_at().max(self.kill_again_at) {
             self.tree.kill();
+            self.kill_again_at = now.after(KILL_AGAIN);
         }
     }
 }

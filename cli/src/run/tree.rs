@@ -84,11 +84,11 @@ impl Tree {
         self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
     }
 
-    /// Sends a signal to all processes, to those of the group in one step.
+    /// Sends a signal to all processes, to those of the group in one step. One that has ended does not mind.
     pub(super) fn signal(&self, signal: Signal) {
         self.signal_group(signal);
-        let living = self.living().into_iter();
-        for process in living.filter(|process| process.group != self.group) {
+        let processes = self.descendants().into_iter();
+        for process in processes.filter(|process| process.group != self.group) {
             // It has ended, or belongs to another user.
             let _ = rustix::process::kill_process(process.pid, signal);
         }
@@ -97,8 +97,8 @@ impl Tree {
     /// Sends a signal to the process group alone.
     pub(super) fn signal_group(&self, signal: Signal) {
         // The number of a group that has ended may be another's by now.
-        let living = self.living();
-        if living.iter().any(|process| process.group == self.group) {
+        let processes = self.descendants();
+        if processes.iter().any(|process| process.group == self.group) {
             let _ = kill_process_group(self.group, signal);
         }
     }
@@ -111,13 +111,16 @@ impl Tree {
         self.signal(Signal::KILL);
     }
 
-    /// Returns true if no process is left, other than `others` and their descendants. To be called when all children
-    /// that have ended were waited for: `has_children` tells if others are left.
-    pub(super) fn is_empty(&self, has_children: bool) -> bool {
+    /// Returns true if no process is left, other than `others` and their descendants.
+    pub(super) fn is_empty(&self, children: &Children) -> bool {
         // /proc is not read at one moment, and a process may be missed that changes its parent meanwhile: it does not
         // count where there is nothing to be told apart.
         let has_others = !self.others.is_empty() || self.store.is_some();
-        !has_children || (has_others && self.living().is_empty())
+        match children {
+            Children::None => true,
+            Children::Some => has_others && self.living().is_empty(),
+            Children::PerhapsMore => false,
+        }
     }
 
     /// Returns true if all have ended, as the front sees it, whose child `guardian` is. May be false where they have.
@@ -172,10 +175,10 @@ impl Tree {
     }
 
     pub(super) fn has_ended(&self, _guardian: Pid) -> bool {
-        self.is_empty(false)
+        self.is_empty(&Children::None)
     }
 
-    pub(super) fn is_empty(&self, _has_children: bool) -> bool {
+    pub(super) fn is_empty(&self, _children: &Children) -> bool {
         rustix::process::test_kill_process_group(self.group) == Err(rustix::io::Errno::SRCH)
     }
 }
@@ -201,22 +204,26 @@ pub(super) fn children() -> Vec<Pid> {
     return Vec::new();
 }
 
-/// Outcome of a look at the children of this process.
-pub(super) enum Reaped {
-    /// One has ended, or was stopped.
-    Changed(Pid, WaitStatus),
-    /// Those that are left run.
-    Nothing,
-    /// None is left.
-    NoChildren,
+/// The children of this process that have not ended, after a look at them.
+pub(super) enum Children {
+    None,
+    Some,
+    /// The look was cut short.
+    PerhapsMore,
 }
 
-/// Looks for a child that has ended or was stopped, without waiting for one.
-pub(super) fn reap() -> Reaped {
+/// Children that one look waits for at most: some that end all the time must not keep this process from anything else.
+const MOST_IN_A_LOOK: usize = 64;
+
+/// Waits for the children that have ended, or were stopped, without waiting for one that has not.
+pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-    match rustix::io::retry_on_intr(|| wait(options)) {
-        Ok(Some((pid, status))) => Reaped::Changed(pid, status),
-        Ok(None) => Reaped::Nothing,
-        Err(_) => Reaped::NoChildren,
+    for _ in 0..MOST_IN_A_LOOK {
+        match rustix::io::retry_on_intr(|| wait(options)) {
+            Ok(Some((pid, status))) => changed(pid, status),
+            Ok(None) => return Children::Some,
+            Err(_) => return Children::None,
+        }
     }
+    Children::PerhapsMore
 }

@@ -11,6 +11,7 @@ pub(super) struct Process {
     pub(super) pid: Pid,
     pub(super) group: Pid,
     parent: Pid,
+    /// True if all of its threads have ended. The state alone says so of the first one.
     pub(super) is_zombie: bool,
 }
 
@@ -66,7 +67,7 @@ pub(super) fn all() -> Vec<Process> {
         .collect()
 }
 
-/// Parses /proc/PID/stat: `pid (name) state parent group …`. A process chooses its name, which may hold blanks and
+/// Parses /proc/PID/stat: `pid (name) state parent group …`, with the number of threads 15 fields later. A process chooses its name, which may hold blanks and
 /// parentheses.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, _) = stat.split_once(" (")?;
@@ -75,11 +76,13 @@ fn parse(stat: &str) -> Option<Process> {
     let state = fields.next()?;
     // The parent of the first process of a pid namespace is 0, which is no process.
     let mut number = || Pid::from_raw(fields.next()?.parse().ok()?);
+    let (parent, group) = (number()?, number()?);
+    let threads: u32 = fields.nth(14)?.parse().ok()?;
     Some(Process {
-        parent: number()?,
-        group: number()?,
+        parent,
+        group,
         pid: Pid::from_raw(pid.parse().ok()?)?,
-        is_zombie: matches!(state, "Z" | "X"),
+        is_zombie: matches!(state, "Z" | "X") && threads <= 1,
     })
 }
 
@@ -87,15 +90,26 @@ fn parse(stat: &str) -> Option<Process> {
 mod tests {
     use super::*;
 
+    fn stat(start: &str, threads: u32) -> String {
+        format!("{start} 4 0 -1 1 0 0 0 0 9 9 9 9 20 0 {threads} 0")
+    }
+
+    #[test]
+    fn a_process_lives_as_long_as_any_of_its_threads() {
+        for (threads, is_zombie) in [(0, true), (1, true), (2, false)] {
+            let process = parse(&stat("42 (cat) Z 7 40", threads)).unwrap();
+            assert_eq!(process.is_zombie, is_zombie);
+        }
+    }
+
     #[test]
     fn the_name_of_a_process_does_not_move_the_fields() {
         for name in ["cat", "a b", "a) Z 1", ") ("] {
-            let process = parse(&format!("42 ({name}) S 7 40 4 0 -1 1")).unwrap();
+            let process = parse(&stat(&format!("42 ({name}) S 7 40"), 1)).unwrap();
             let numbers = [process.pid, process.parent, process.group].map(Pid::as_raw_pid);
             assert_eq!((numbers, process.is_zombie), ([42, 7, 40], false), "{name}");
         }
-        assert!(parse("42 (cat) Z 7 40 4").unwrap().is_zombie);
-        assert!(parse("1 (init) S 0 1 1").is_none());
+        assert!(parse(&stat("1 (init) S 0 1", 1)).is_none());
         assert!(parse("").is_none());
     }
 }
