@@ -176,3 +176,107 @@ fn a_store_that_another_server_serves_is_reported() {
     let output = home.run(Shell::Cron, command);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
 }
+
+/// The number of connections to the server's socket that it has and has not accepted, and the socket itself.
+fn connections(home: &Home) -> usize {
+    let socket = fs::read_link(home.data().unwrap().join("socket")).unwrap();
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+    let of_server = |line: &&str| line.ends_with(socket.to_str().unwrap());
+    sockets.lines().filter(of_server).count()
+}
+
+#[test]
+fn a_server_that_hangs_holds_no_command_up_and_gets_few_connections() {
+    let home = Home::new();
+    success(&home.run(Shell::Cron, &["locks"]));
+    let server = home.server().unwrap();
+    kill_process(server, Signal::STOP).unwrap();
+    let before = connections(&home);
+    let hurried = ["run", "--connect-timeout", "3s", "a", "--", "true"];
+    let output = home.run(Shell::Cron, &hurried);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("does not answer within 3s"), "{said}");
+    assert!(said.contains("lockkeeper local --stop"), "{said}");
+    let left = connections(&home) - before;
+    assert!(left <= 8, "{left} connections");
+
+    // As many as it takes: from here on a connection would wait for room.
+    let link = home.data().unwrap().join("socket");
+    let address = rustix::net::SocketAddrUnix::new(&link).unwrap();
+    let mut filling = Vec::new();
+    loop {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let (family, kind) = (
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+        );
+        let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => filling.push(socket),
+            Err(error) => break assert_eq!(error, rustix::io::Errno::AGAIN),
+        }
+    }
+    let output = home.run(Shell::Cron, &hurried);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let mut waiter = home.command(
+        Shell::Cron,
+        &["run", "--connect-timeout=10m", "a", "--", "true"],
+    );
+    let mut waiter = waiter.spawn().unwrap();
+    kill_process(Pid::from_child(&waiter), Signal::TERM).unwrap();
+    waiter.wait().unwrap();
+    let mut waiter = home.queue(Shell::Cron, "a");
+    kill_process(server, Signal::CONT).unwrap();
+    waiter.granted();
+    waiter.release();
+}
+
+/// As a container has that shares the home.
+#[test]
+fn a_store_is_shared_over_pid_namespaces() {
+    let home = Home::new();
+    let holder = home.hold(Shell::Login, "a");
+    let apart = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ];
+    let mut command = home.command_of(Path::new("unshare"), Shell::Cron, &apart);
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+    command.arg(env!("CARGO_BIN_EXE_lockkeeper"));
+    let output = command
+        .args(["run", "--try", "a", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    holder.release();
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Servers that are killed as they start, as often as it goes.
+#[test]
+fn a_client_without_a_server_starts_one_at_a_time() {
+    let home = Home::new();
+    let holder = home.hold(Shell::Login, "a");
+    let guardian = fs::read_to_string(format!("/proc/{0}/task/{0}/children", holder.child.id()));
+    let guardian = guardian.unwrap().trim().to_owned();
+    for _ in 0..20 {
+        let server = home.until(Home::server);
+        kill_process(server, Signal::KILL).unwrap();
+        home.until(|home| home.server().filter(|next| *next != server));
+        let threads = fs::read_dir(format!("/proc/{guardian}/task")).unwrap();
+        let names = threads.map(|it| fs::read_to_string(it.unwrap().path().join("comm")));
+        let starting = names.filter(|name| {
+            name.as_ref()
+                .is_ok_and(|it| it.starts_with("lockkeeper-star"))
+        });
+        let starting = starting.count();
+        assert!(starting <= 1, "{starting} threads start a server");
+    }
+    holder.release();
+}
