@@ -29,12 +29,14 @@ mod folder;
 mod start;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Client, ConnectOptions};
+use lockkeeper::{Client, ConnectOptions, Error};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 pub(crate) use self::command::Local;
 use self::connector::LocalConnector;
@@ -57,11 +59,12 @@ struct Peer {
 }
 
 impl Peer {
-    /// Waits until the server has ended, at most for this time.
-    fn ended_within(&self, limit: Duration) {
+    /// Waits until the server has ended, at most for this time. Returns true if it has, or if that is not known.
+    fn ended_within(&self, limit: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let Some(connection) = &self.connection else {
-            return std::thread::sleep(limit);
+            std::thread::sleep(limit);
+            return true;
         };
         // It says nothing before it is spoken to: what can be read is the end.
         let mut end = [PollFd::new(connection, PollFlags::IN)];
@@ -69,7 +72,7 @@ impl Peer {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        let _ = poll(&mut end, Some(&limit));
+        poll(&mut end, Some(&limit)) != Ok(0)
     }
 }
 
@@ -98,7 +101,19 @@ impl LocalStore {
             .unwrap_or_else(|_| Err(self.too_late(timeout)))
             .map_err(Failure::Unreachable)?;
         let connector = LocalConnector::new(self.clone());
-        Ok(Client::open(Arc::new(connector), self.url(), options).await?)
+        let opened = Client::open(Arc::new(connector), self.url(), options).await;
+        opened.map_err(|error| match error {
+            // The library advises to serve the socket, which this command has done.
+            Error::ConnectFailed {
+                timeout, reason, ..
+            } => Failure::Unreachable(format!(
+                "the server of {} does not answer within {timeout:?}: {reason}; see {}, or end it with `lockkeeper local \
+                 --stop`",
+                self.folder.path().display(),
+                self.folder.log().display()
+            )),
+            error => error.into(),
+        })
     }
 
     /// Waits until a server listens, and returns it. The work goes on when this is dropped.
@@ -160,10 +175,10 @@ impl LocalStore {
     }
 }
 
-/// Returns the server that listens at this path.
+/// Returns the server that listens at this path. Never waits for it: one that hangs takes no connection.
 fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
-    match UnixStream::connect(path) {
+    match connect(path) {
         Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
         // Its queue of connections is full, so it listens.
@@ -175,21 +190,33 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     }
 }
 
+/// Connects without waiting for room in the server's queue, which `UnixStream::connect` would do.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket: OwnedFd = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(true)?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
+    Ok(stream)
+}
+
 /// Checks the user at the other end of a connection: another user's server could grant any lock.
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
-    let credentials = rustix::net::sockopt::socket_peercred(&stream)
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    // Not rustix's, which has no result for a process without a number: the server of another pid namespace.
+    let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    if credentials.uid != rustix::process::geteuid() {
+    let own = rustix::process::geteuid().as_raw();
+    if credentials.uid() != own {
         return Err(format!(
-            "the server at {} is run by user {}, and this process by user {}",
+            "the server at {} is run by user {}, and this process by user {own}",
             path.display(),
-            credentials.uid.as_raw(),
-            rustix::process::geteuid().as_raw()
+            credentials.uid(),
         ));
     }
     Ok(Peer {
-        pid: Some(credentials.pid.as_raw_nonzero().get()),
+        pid: (credentials.pid() != 0).then_some(credentials.pid()),
         connection: Some(stream),
     })
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use clap::Args;
+#[cfg(target_os = "linux")]
+use rustix::event::Timespec;
 use serde_json::json;
 
 use super::{LocalStore, Peer};
@@ -72,7 +74,14 @@ fn stop(store: &LocalStore, peer: Option<Peer>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends the server with SIGTERM, and waits for its end.
+/// Time for the server to end in order. Without that it loses nothing that it has acknowledged, either.
+#[cfg(target_os = "linux")]
+const IN_ORDER: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+
+/// Ends the server with SIGTERM, also one that was stopped, and with SIGKILL one that hangs.
 #[cfg(target_os = "linux")]
 fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -80,7 +89,9 @@ fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
 
     let failed = |error: rustix::io::Errno| Failure::Other(format!("cannot stop it: {error}"));
     let pid = peer.pid.and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::Other("the server takes no connection now".into()))?;
+    let pid = pid.ok_or_else(|| Failure::Other(
+            "the server's process is not known: it takes no connection now, or runs in another pid namespace".into(),
+        ))?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
     // Asked again, with the process in hand: the number may have become another process's since the first answer.
     let still = store.peer().map_err(Failure::Unreachable)?;
@@ -88,8 +99,12 @@ fn end(store: &LocalStore, peer: &Peer) -> Result<i32, Failure> {
         return Err(Failure::Other("the server has ended just now".into()));
     }
     pidfd_send_signal(&process, Signal::TERM).map_err(failed)?;
+    pidfd_send_signal(&process, Signal::CONT).map_err(failed)?;
     let mut ended = [PollFd::new(&process, PollFlags::IN)];
-    while poll(&mut ended, None).map_err(failed)? == 0 {}
+    if poll(&mut ended, Some(&IN_ORDER)).map_err(failed)? == 0 {
+        pidfd_send_signal(&process, Signal::KILL).map_err(failed)?;
+        poll(&mut ended, None).map_err(failed)?;
+    }
     Ok(pid.as_raw_nonzero().get())
 }
 

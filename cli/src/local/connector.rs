@@ -2,6 +2,7 @@
 //! session lives. So a server that was killed, or has ended at a logout, costs no client its locks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockkeeper_store::{
@@ -9,10 +10,11 @@ use lockkeeper_store::{
     StateStream, connect_with, spawn_detached,
 };
 
-use super::LocalStore;
+use super::{LocalStore, Peer};
 
-/// Pause before the server is looked for again, while a client waits for it.
+/// Pause before the server is looked for again, while a client waits for it. Each start that fails doubles it.
 const RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The same after the server's end.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
@@ -39,10 +41,17 @@ impl Connector for LocalConnector {
             let missing = async {
                 // The server may be killed while the client connects. It does not end as idle: one connection is kept
                 // until the client has its own.
-                let mut _kept = None;
+                let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
-                    _kept = store.started().await.ok();
-                    clock.sleep(RETRY).await;
+                    // One that hangs keeps each connection in its queue, so it gets no second one.
+                    if kept
+                        .as_ref()
+                        .is_none_or(|kept| kept.ended_within(Duration::ZERO))
+                    {
+                        kept = store.started().await.ok();
+                        pause = pause_after(&kept, pause);
+                    }
+                    clock.sleep(pause).await;
                 }
             };
             let client = tokio::select! {
@@ -63,40 +72,57 @@ impl Connector for LocalConnector {
 
 /// Starts the server whenever the session has lost it, until the session ends.
 async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionStatus>) {
+    let is_restarting = Arc::new(AtomicBool::new(false));
     let mut state = Some(status.state());
     while let Some(now) = state {
-        if now == SessionState::Suspended {
-            let (store, status) = (store.clone(), status.clone());
-            // A thread of its own: starting blocks, and this future runs on the thread that brings the news. Where the
-            // system refuses it, another client may start the server.
-            let _ = std::thread::Builder::new()
+        if now == SessionState::Suspended && !is_restarting.swap(true, Ordering::AcqRel) {
+            let (store, status, restarting) =
+                (store.clone(), status.clone(), is_restarting.clone());
+            // A thread of its own: starting blocks, and this future runs on the thread that brings the news.
+            let started = std::thread::Builder::new()
                 .name("lockkeeper-start".into())
-                .spawn(move || restart(&store, &status));
+                .spawn(move || restart(&store, &status, &restarting));
+            // The system refuses it. Another client may start the server.
+            if started.is_err() {
+                is_restarting.store(false, Ordering::Release);
+            }
         }
         state = states.next().await;
     }
 }
 
-fn restart(store: &LocalStore, status: &SessionStatus) {
-    let mut _kept = None;
-    while status.state() == SessionState::Suspended {
-        let peer = match store.peer() {
-            Ok(Some(peer)) => Some(peer),
-            _ => store.start().ok(),
-        };
-        // While it is kept, the server is not idle.
-        _kept = match peer {
-            Some(peer) => {
-                peer.ended_within(RETRY);
-                // A server that takes no connection ends this one at once.
-                std::thread::sleep(SHORTEST_RETRY);
-                Some(peer)
+fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBool) {
+    let (mut kept, mut pause) = (None::<Peer>, RETRY);
+    loop {
+        while status.state() == SessionState::Suspended {
+            // While it is kept, the server is not idle. One that takes no connection ends this one at once.
+            if kept.as_ref().is_some_and(|kept| !kept.ended_within(RETRY)) {
+                continue;
             }
-            // A reason not to start may pass, as a full disk does; the session says when it is too late.
-            None => {
-                std::thread::sleep(RETRY);
-                None
+            std::thread::sleep(SHORTEST_RETRY);
+            kept = match store.peer() {
+                Ok(Some(peer)) => Some(peer),
+                _ => store.start().ok(),
+            };
+            pause = pause_after(&kept, pause);
+            // A reason not to start may pass, as a full disk does. The session says when it is too late.
+            if kept.is_none() {
+                std::thread::sleep(pause);
             }
-        };
+        }
+        is_restarting.store(false, Ordering::Release);
+        // The session may have been suspended again before this thread said that it ends.
+        let is_needed = status.state() == SessionState::Suspended;
+        if !is_needed || is_restarting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+    }
+}
+
+/// Returns the pause after an attempt to find or start a server.
+fn pause_after(found: &Option<Peer>, pause: Duration) -> Duration {
+    match found {
+        Some(_) => RETRY,
+        None => (pause * 2).min(LONGEST_RETRY),
     }
 }

@@ -232,6 +232,16 @@ fn a_server_that_hangs_holds_no_command_up_and_gets_few_connections() {
     waiter.release();
 }
 
+#[test]
+fn a_stopped_server_is_ended() {
+    let home = Home::new();
+    success(&home.run(Shell::Cron, &["locks"]));
+    kill_process(home.server().unwrap(), Signal::STOP).unwrap();
+    let said = success(&home.run(Shell::Cron, &["local", "--stop"]));
+    assert!(said.starts_with("stopped the server, pid "), "{said}");
+    assert!(home.processes().is_empty());
+}
+
 /// As a container has that shares the home.
 #[test]
 fn a_store_is_shared_over_pid_namespaces() {
