@@ -261,3 +261,43 @@ on_stores! {
         });
     }
 }
+
+on_stores! {
+    [served, unix, zookeeper]
+    fn a_command_that_would_wait_for_its_own_lock_is_told(store: StoreAt) {
+        let nested = |script: &str| {
+            let output = store.shell(script).output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            (output.status.code(), told)
+        };
+        let chains = [
+            r#""$0" run a -- "$0" run a -- true"#,
+            r#""$0" run a -- "$0" run b -- "$0" run a -- true"#,
+            r#""$0" run --exclusive rw -- "$0" run --shared rw -- true"#,
+            r#""$0" run --all a,b -- "$0" run --timeout 1h b -- true"#,
+        ];
+        for chain in chains {
+            let (status, told) = nested(chain);
+            assert_eq!(status, Some(2), "{chain}: {told}");
+            assert!(told.contains("waits for itself"), "{told}");
+        }
+        let others = [
+            r#""$0" run a -- "$0" run b -- true"#,
+            r#""$0" run --shared rw -- "$0" run --shared rw -- true"#,
+            r#""$0" run --permits 1/2 quota -- "$0" run --permits 1/2 quota -- true"#,
+            // The lock of the former run is free.
+            r#"held=$("$0" run a -- sh -c 'echo "$LOCKKEEPER_HELD"'); LOCKKEEPER_HELD=$held "$0" run a -- true"#,
+        ];
+        for chain in others {
+            assert_eq!(nested(chain), (Some(0), String::new()), "{chain}");
+        }
+    }
+}
+
+/// The names are the same, and the locks are not.
+#[test]
+fn locks_of_two_stores_nest() {
+    let (outer, inner) = (StoreAt::served(), StoreAt::served());
+    let script = format!(r#""$0" run a -- "$0" run a --url {} -- true"#, inner.url);
+    assert!(outer.shell(&script).status().unwrap().success());
+}
