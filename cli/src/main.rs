@@ -51,7 +51,7 @@ struct Arguments {
 enum Command {
     /// Runs a command under a lock, and stops it if the lock is lost.
     ///
-    /// The command gets three variables: LOCKKEEPER_TOKEN has the fencing token, LOCKKEEPER_LOCK the path of the lock, and
+    /// The command gets its lock in variables: LOCKKEEPER_TOKEN has the fencing token, LOCKKEEPER_LOCK the path of the lock, and
     /// LOCKKEEPER_HELD_UNTIL_MS the time (in milliseconds since 1970) until which the lock is certain without a renewal. The
     /// lock is renewed until the command ends. Processes that the command leaves running are ended with it.
     ///

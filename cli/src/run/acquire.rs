@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, Election, LockError, LockEvent, LockEvents, LockGuard, LockOptions, LockPath, Mutex,
-    OncePer, QueueEntry, RwLock, Semaphore, Turn, lock_all_with, lock_events, try_lock_all_with,
+    Client, Election, FencingToken, LockError, LockEvent, LockEvents, LockGuard, LockOptions,
+    LockPath, Mutex, OncePer, QueueEntry, RwLock, Semaphore, Turn, lock_all_with, lock_events,
+    try_lock_all_with,
 };
 use tokio::sync::watch;
 
@@ -14,6 +15,17 @@ use super::Run;
 use super::channel::{Report, Waiting};
 use super::held::Held;
 use crate::exit::Failure;
+
+/// Environment variable with the exclusive locks under which this process runs, those of outer runs too. A line for each:
+/// the store's id, and the fencing token.
+pub(super) const HELD: &str = "LOCKKEEPER_HELD";
+
+/// Returns the value of [`HELD`] for a command under one more lock.
+pub(super) fn held_with(goal: &Goal, store: Option<&str>, token: FencingToken) -> Option<String> {
+    let store = store.filter(|_| goal.is_exclusive())?;
+    let outer = std::env::var(HELD).unwrap_or_default();
+    Some(format!("{outer}\n{store} {token}"))
+}
 
 /// The purpose of one call.
 #[derive(Debug)]
@@ -85,6 +97,39 @@ impl Goal {
         }
     }
 
+    /// Returns true if nobody else can hold the lock at the same time.
+    fn is_exclusive(&self) -> bool {
+        !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
+    }
+
+    /// Checks that no lock of the call is held by a `run` that waits for this process: neither would ever end. A holder that
+    /// is gone is no obstacle.
+    async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
+        let Ok(held) = std::env::var(HELD) else {
+            return Ok(());
+        };
+        let session = client.session().await?;
+        let Some(store) = session.store_id() else {
+            return Ok(());
+        };
+        let outer = held.lines().filter_map(|line| line.split_once(' '));
+        let outer = outer.filter(|(id, _)| *id == store);
+        let outer: Vec<FencingToken> = outer.filter_map(|(_, token)| token.parse().ok()).collect();
+        if outer.is_empty() {
+            return Ok(());
+        }
+        for path in self.all_paths() {
+            let queue = lockkeeper::queue(client, path).await?;
+            if queue.iter().any(|it| outer.contains(&it.fencing_token)) {
+                return Err(Failure::Usage(format!(
+                    "{path} is held by the `lockkeeper run` that has started this one, which so waits for itself: take it once, \
+                     outside"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns true if options of the call say of which kind the lock is.
     fn has_kinds(&self) -> bool {
         !matches!(
@@ -152,6 +197,9 @@ impl Run {
         reports: Option<&watch::Sender<Report>>,
         front: u32,
     ) -> Result<Acquired, Failure> {
+        if !self.only_if_free {
+            goal.check_nesting(client).await?;
+        }
         let mut options = LockOptions::new().label(self.label()).pid(front);
         if let Some(expected) = self.expect {
             options = options.expected_hold(expected);

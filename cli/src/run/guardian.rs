@@ -11,7 +11,7 @@ use lockkeeper_store::{BootInstant, Clock};
 use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::sync::watch;
 
-use super::acquire::{Acquired, Goal};
+use super::acquire::{Acquired, Goal, HELD, held_with};
 use super::channel::{
     End, Incoming, Order, Report, Running, inherited, receive_files, send_files, spawn_self,
     write_reports,
@@ -245,6 +245,9 @@ impl Guardian {
         let (child, launcher) = spawn_self(arguments, |command| {
             command.env("LOCKKEEPER_TOKEN", held.token().to_string());
             command.env("LOCKKEEPER_LOCK", goal.paths());
+            if let Some(all) = held_with(goal, held.session().store_id(), held.token()) {
+                command.env(HELD, all);
+            }
             match held.held_until() {
                 Some(until) => {
                     let left = i64::try_from(until.remaining().as_millis()).unwrap_or(i64::MAX);
