@@ -3,9 +3,9 @@
 
     tests/readme.py FOLDER    works in FOLDER, and builds in the target directory of cargo
 
-The packages are packed and unpacked into FOLDER/lockkeeper, as a clone of which there is nothing but them. There the
-command is installed, and a project next to it has README's dependencies and its Rust. Everything is offline. A block in a
-language that this does not know is an error. So is a message in docs/troubleshooting.md that no source contains.
+The packages are packed and unpacked into FOLDER/lockkeeper, which takes the place of a clone. The command is installed from
+there, and a project next to it has README's dependencies and its Rust. Nothing needs the network. A block in an unknown
+language is an error, and so is a message in docs/troubleshooting.md that no source contains.
 """
 
 import os

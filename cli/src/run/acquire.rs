@@ -16,8 +16,8 @@ use super::channel::{Report, Waiting};
 use super::held::Held;
 use crate::exit::Failure;
 
-/// Environment variable with the exclusive locks under which this process runs, those of outer runs too. A line for each:
-/// the store's id, and the fencing token.
+/// Environment variable that lists the exclusive locks of all outer runs: one line each, with the store's id and the
+/// fencing token.
 pub(super) const HELD: &str = "LOCKKEEPER_HELD";
 
 /// Returns the value of [`HELD`] for a command under one more lock.
@@ -102,8 +102,8 @@ impl Goal {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Checks that no lock of the call is held by a `run` that waits for this process: neither would ever end. A holder that
-    /// is gone is no obstacle.
+    /// Checks that no outer `run` holds a lock of this call, because neither would ever end. A token that is no longer in the
+    /// queue belongs to a lock that was released.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());
@@ -122,8 +122,8 @@ impl Goal {
             let queue = lockkeeper::queue(client, path).await?;
             if queue.iter().any(|it| outer.contains(&it.fencing_token)) {
                 return Err(Failure::Usage(format!(
-                    "{path} is held by the `lockkeeper run` that has started this one, which so waits for itself: take it once, \
-                     outside"
+                    "{path} is already held by an outer `lockkeeper run` of this command, so this one waits for itself: \
+                     remove the inner `run`"
                 )));
             }
         }

@@ -67,8 +67,8 @@ pub(super) fn all() -> Vec<Process> {
         .collect()
 }
 
-/// Parses /proc/PID/stat: `pid (name) state parent group …`, with the number of threads 15 fields later. A process chooses its name, which may hold blanks and
-/// parentheses.
+/// Parses /proc/PID/stat: `pid (name) state parent group …`, with the number of threads 15 fields later. A process chooses
+/// its name, which may hold blanks and parentheses.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, _) = stat.split_once(" (")?;
     let (_, rest) = stat.rsplit_once(") ")?;
