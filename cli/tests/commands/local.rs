@@ -15,6 +15,7 @@ use std::time::Duration;
 use nix::unistd::getsid;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::running::daemons_end_before_the_release;
 use super::support::*;
 
 /// A user of the store: a home of a test's own, whose server ends with it.
@@ -310,6 +311,51 @@ fn a_holder_starts_the_server_that_was_killed_and_keeps_its_lock() {
     holder.release();
     assert!(waiter.granted() > former);
     waiter.release();
+}
+
+#[test]
+fn a_daemon_does_not_outlive_the_lock() {
+    let home = Home::new();
+    daemons_end_before_the_release(&home.folder, |arguments| {
+        home.command(Shell::Login, &[&["run"], arguments].concat())
+    });
+}
+
+/// `/proc` hides this process from others of its user.
+#[test]
+fn a_process_that_cannot_be_seen_is_ended_before_the_release() {
+    let home = Home::new();
+    let hidden = r#"
+import ctypes, fcntl, os, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+if not os.fork():
+    time.sleep(20)"#;
+    // All processes of the namespace end with its first one.
+    let script = r#"mount -t proc -o hidepid=4 proc /proc && file=$1 && shift &&
+        exec setpriv --bounding-set=-all sh -c '"$@" && exec flock --nonblock '"$file"' true' sh "$@""#;
+    let path = home.folder.at("hidden");
+    let path = path.to_str().unwrap();
+    let run = [
+        "run", "--grace", "50ms", "a", "--", "python3", "-c", hidden, path,
+    ];
+    let run = home.command(Shell::Login, &run);
+    let apart = "unshare --user --map-root-user --mount --pid --fork --kill-child sh -c";
+    let mut apart: Vec<_> = apart.split(' ').collect();
+    apart.extend([script, "sh", path]);
+    let mut command = Command::new("env");
+    command
+        .args(apart)
+        .arg(run.get_program())
+        .args(run.get_args());
+    command.env_remove("LOCKKEEPER_URL");
+    command.envs(
+        run.get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// The server that `run` has started is its child, and no part of the command.

@@ -148,6 +148,43 @@ impl Running {
     }
 }
 
+/// A daemon, and processes that make sessions of their own, of which each starts the next and ends. All have the file locked
+/// that is named by the argument.
+const DAEMONS: &str = r#"
+import fcntl, os, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        time.sleep(20)
+    os._exit(0)
+if not os.fork():
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if os.fork():
+            os._exit(0)
+        os.setsid()"#;
+
+/// Runs commands that start such processes, and fails if one of them lives when `lockkeeper run` has ended.
+pub(crate) fn daemons_end_before_the_release(folder: &Folder, run: impl Fn(&[&str]) -> Command) {
+    for round in 0..20 {
+        let path = folder.at(&format!("daemons-{round}"));
+        let locked = path.to_str().unwrap();
+        let arguments = [
+            "--grace", "50ms", "a", "--", "python3", "-c", DAEMONS, locked,
+        ];
+        let output = run(&arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let left = fs::File::open(&path).unwrap().try_lock();
+        assert!(left.is_ok(), "round {round}: a process is left");
+    }
+}
+
 /// A process that this one has not started.
 pub(crate) struct Process {
     pub(crate) pid: Pid,

@@ -37,6 +37,13 @@ on_stores! {
     }
 }
 
+on_stores! {
+    [served, unix, zookeeper]
+    fn a_daemon_does_not_outlive_the_lock(store: StoreAt) {
+        daemons_end_before_the_release(&store.folder, |arguments| store.under_lock(arguments));
+    }
+}
+
 /// The socket to the guardian has room for some of them.
 #[test]
 fn a_signal_behind_thousands_of_others_arrives() {

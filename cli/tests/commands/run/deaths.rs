@@ -1,5 +1,7 @@
 //! One of the processes of `lockkeeper run` is killed or stopped.
 
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
 use crate::running::*;
@@ -72,11 +74,53 @@ on_stores! {
         guardian.ended();
     }
 
+    [served, unix, zookeeper]
+    fn the_front_and_the_guardian_are_killed(store: StoreAt) {
+        let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
+        let processes = [running.command(), Process::new(&running.first)];
+        let next = next_holder(&store, &processes);
+        let guardian = running.guardian();
+        running.signal(Signal::STOP);
+        guardian.signal(Signal::KILL);
+        running.signal(Signal::KILL);
+        the_next_is_granted_after(&processes, next);
+    }
+
+    [served, zookeeper]
+    fn the_front_and_the_guardian_are_stopped(store: StoreAt) {
+        let running = store.start_script(&["a"], STUBBORN);
+        let processes = [running.command(), Process::new(&running.first)];
+        let next = next_holder(&store, &processes);
+        let guardian = running.guardian();
+        running.signal(Signal::STOP);
+        guardian.signal(Signal::STOP);
+        the_next_is_granted_after(&processes, next);
+        guardian.signal(Signal::CONT);
+        running.signal(Signal::CONT);
+        assert_eq!(running.end().0, Some(76));
+    }
+
+    [served, unix, zookeeper]
+    fn a_waiter_that_is_stopped_is_passed_over(store: StoreAt) {
+        let mut holder = Running::spawn(store.under_lock(&["a", "--", "sh", "-c", "echo held; read line"]).stdin(Stdio::piped()));
+        assert_eq!(holder.line(), "held");
+        let stopped = Running::spawn(&mut store.under_lock(&["a", "--", "echo", "granted"]));
+        store.queue_has(2);
+        stopped.signal(Signal::STOP);
+        let next = Running::spawn(&mut store.under_lock(&["--timeout", "20s", "a", "--", "true"]));
+        store.queue_has(3);
+        holder.write("\n");
+        assert_eq!(next.end(), (Some(0), String::new(), String::new()));
+        // Once it goes on, it has its turn.
+        stopped.signal(Signal::CONT);
+        assert_eq!(stopped.end(), (Some(0), "granted\n".into(), String::new()));
+    }
+
     [served, zookeeper]
     fn the_front_is_stopped_and_continued(store: StoreAt) {
         let script = "echo held; read line; echo $line";
         let mut command = store.under_lock(&["a", "--", "sh", "-c", script]);
-        let mut running = Running::spawn(command.stdin(std::process::Stdio::piped()));
+        let mut running = Running::spawn(command.stdin(Stdio::piped()));
         assert_eq!(running.line(), "held");
         running.signal(Signal::STOP);
         // The guardian needs no front: the command goes on, and ends.

@@ -60,6 +60,18 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(running.end(), (Some(0), "after\n".into(), String::new()));
 }
 
+/// As some service managers start their services.
+#[test]
+fn an_ignored_end_of_children_stays_ignored() {
+    let store = StoreAt::served();
+    let script = r#"exec env --ignore-signal=CHLD "$0" run a -- grep SigIgn /proc/self/status"#;
+    let output = store.shell(script).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mask = text.trim().rsplit('\t').next().unwrap();
+    let mask = u64::from_str_radix(mask, 16).unwrap();
+    assert!(mask >> (Signal::CHILD.as_raw() - 1) & 1 == 1, "{text}");
+}
+
 on_stores! {
     [served, zookeeper]
     fn what_the_command_leaves_behind_is_ended_before_the_release(store: StoreAt) {

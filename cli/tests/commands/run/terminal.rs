@@ -6,8 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::io::dup;
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::running::*;
 use crate::stores::*;
 
 /// A shell with job control in a session and a terminal of its own. Killed when it is dropped.
@@ -54,13 +56,14 @@ impl Shell {
         }
     }
 
-    /// Reads until the terminal shows a text, behind what was waited for before.
-    fn shows(&mut self, text: &str) {
+    /// Reads until the terminal shows a text, behind what was waited for before. Returns what stood before it.
+    fn shows(&mut self, text: &str) -> String {
         let mut piece = [0; 1024];
         loop {
             if let Some(at) = self.seen.find(text) {
-                self.seen.drain(..at + text.len());
-                return;
+                let mut before: String = self.seen.drain(..at + text.len()).collect();
+                before.truncate(at);
+                return before;
             }
             let read = self.terminal.read(&mut piece);
             let read = read.unwrap_or_else(|error| panic!("{error}: {:?}", self.seen));
@@ -175,4 +178,46 @@ fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
     shell.types("\x03");
     shell.shows("status 130");
     store.queue_has(1);
+}
+
+/// Ctrl-S stops all output to the terminal, and whoever writes to it.
+#[test]
+fn a_terminal_that_takes_no_output_holds_up_neither_a_grant_nor_a_signal() {
+    let store = StoreAt::served();
+    let mut holder = Running::spawn(
+        store
+            .under_lock(&["a", "--", "sh", "-c", "echo held; read line"])
+            .stdin(Stdio::piped()),
+    );
+    assert_eq!(holder.line(), "held");
+    let leaver = Running::spawn(&mut store.under_lock(&["a", "--", "true"]));
+    store.queue_has(2);
+    let script = |end: &str| {
+        format!(
+            r#"set -m; sh -c 'echo "pid $$."; exec "$0" run a -- {end}' "$0"; echo "status $?""#
+        )
+    };
+    let mut granted = Shell::start(&store, &script("touch begun"));
+    granted.shows("lockkeeper: waiting, 2 ahead");
+    store.queue_has(3);
+    let mut told = Shell::start(&store, &script("true"));
+    told.shows("pid ");
+    let pid = told.shows(".");
+    told.shows("lockkeeper: waiting, 3 ahead");
+    granted.types("\x13");
+    told.types("\x13");
+    // Both write a new place, which nobody takes.
+    leaver.signal(Signal::TERM);
+    assert_eq!(leaver.end().0, Some(143));
+    store.queue_has(3);
+    Process::new(&pid).signal(Signal::TERM);
+    store.queue_has(2);
+    holder.write("\n");
+    assert_eq!(holder.end().0, Some(0));
+    store.queue_has(0);
+    assert!(store.folder.at("begun").exists());
+    for (mut shell, status) in [(granted, "status 0"), (told, "status 143")] {
+        shell.types("\x11");
+        shell.shows(status);
+    }
 }
