@@ -131,33 +131,6 @@ impl LocalStore {
         told.await.map_err(ended)?
     }
 
-    /// Returns the number of the server's process, where one runs and the system tells.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn server(&self) -> Option<rustix::process::Pid> {
-        let peer = self.peer().ok()??;
-        rustix::process::Pid::from_raw(peer.pid?)
-    }
-
-    /// Returns those of these processes that are about to become the server: their stdin is the lock of the start.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn starting(
-        &self,
-        pids: impl Iterator<Item = rustix::process::Pid>,
-    ) -> Vec<rustix::process::Pid> {
-        use std::os::unix::fs::MetadataExt;
-        let id = |path: &Path| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.dev(), found.ino()))
-        };
-        let lock = id(&self.folder.start_lock());
-        let stdin = |pid: &rustix::process::Pid| {
-            let path = format!("/proc/{}/fd/0", pid.as_raw_nonzero());
-            id(Path::new(&path))
-        };
-        let has_lock = |pid: &_| lock.is_some() && stdin(pid) == lock;
-        pids.filter(has_lock).collect()
-    }
-
     fn too_late(&self, timeout: Duration) -> String {
         format!(
             "the server of {} does not listen within {timeout:?}: see {}",

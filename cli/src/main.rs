@@ -228,8 +228,10 @@ fn command_line() -> clap::Command {
 fn main() -> ExitCode {
     // Before anything else: its arguments are another program's.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == run::LAUNCHER) {
-        return run::launcher(arguments);
+    match arguments.next() {
+        Some(first) if first == run::LAUNCHER => return run::launcher(arguments),
+        Some(first) if first == run::REAPER => return run::reaper(arguments),
+        _ => {}
     }
     let matches = command_line().get_matches();
     if let Some(("serve", given)) = matches.subcommand() {

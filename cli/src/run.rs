@@ -1,19 +1,25 @@
 //! `lockkeeper run`: a command runs while a lock is held, and never longer.
 //!
-//! Three processes, of which any one may be killed or stopped at any moment:
+//! Four processes, of which any may be killed or stopped at any moment:
 //!
 //! - The *front* is the process that the user has started. It has the terminal and the user's signals, and ends with the
 //!   command's status.
-//! - The *guardian*, a child of the front, is this program again. It owns the session, waits for the lock, starts the
-//!   command, renews the lease, and releases the lock when no process of the command is left.
-//! - The *launcher*, a child of the guardian, is this program, too, until it becomes the command: it waits until the
-//!   front knows its process group, so no command runs that only the guardian could end.
+//! - The *guardian*, a child of the front, is this program again. It owns the session, waits for the lock, renews the
+//!   lease, and releases the lock when no process of the command is left.
+//! - The *reaper*, a child of the guardian, is started when the lock is granted. It is the parent of the command, ends it,
+//!   and knows when all its processes have ended.
+//! - The *launcher*, a child of the reaper, is this program, too, until it becomes the command: it waits until the
+//!   front knows its process group, so no command runs that only one process could end.
 //!
-//! Guardian and front are joined by a socket, whose end tells the other's death. If the front dies, the guardian ends the
-//! command, then releases the lock. If the guardian dies, or says nothing while the lease runs out, the front ends the
-//! command before the last end of the lease that it was told; the lock is then free when the session's timeout has
-//! passed. For that the session outlives the guardian (`end_with_process(false)`): were the lock free at the guardian's
-//! death, the next holder could meet the command.
+//! They are joined by sockets, whose ends tell each other's death. If the front dies, the guardian has the command ended,
+//! then releases the lock. If the guardian dies, or says nothing while the lease runs out, the reaper ends the command
+//! before the last end of the lease that it was told; the lock is then free when the session's timeout has passed. For
+//! that the session outlives the guardian (`end_with_process(false)`): were the lock free at the guardian's death, the next
+//! holder could meet the command. If the reaper dies or does not act, the guardian kills the command in its place, and if
+//! that does not, the front: the processes of the command become children of the nearest of them that lives.
+//!
+//! A front that does not answer a grant is stopped, and its lock would keep everybody waiting: the guardian releases it,
+//! and joins the queue again when the front goes on.
 
 mod acquire;
 mod channel;
@@ -22,6 +28,8 @@ mod front;
 mod guardian;
 mod held;
 mod launcher;
+mod messages;
+mod reaper;
 mod signals;
 mod terminal;
 mod tree;
@@ -37,11 +45,13 @@ use crate::target::{Target, lock_path};
 use crate::values;
 
 pub(crate) use launcher::launcher;
+pub(crate) use reaper::reaper;
 
 use acquire::{Goal, Lock};
 
 /// The hidden subcommands with which the program starts itself.
 pub(crate) const GUARDIAN: &str = "run-guardian";
+pub(crate) const REAPER: &str = "run-reaper";
 pub(crate) const LAUNCHER: &str = "run-launcher";
 
 /// The arguments of `run`.
@@ -127,7 +137,7 @@ impl Run {
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         let checked = self.goal().and_then(|_| self.target.local());
         match checked {
-            Ok(store) => front::run(guardian, self.grace, store),
+            Ok(_) => front::run(guardian, self.grace),
             Err(failure) => failure.report(),
         }
     }

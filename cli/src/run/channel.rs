@@ -1,4 +1,4 @@
-//! The socket between the front and the guardian, and between the guardian and the launcher.
+//! The sockets between front, guardian, reaper and launcher.
 //!
 //! A process that is started gets the socket as its stdin, and what it needs of open files through it: so no file
 //! number has to be agreed on, and nothing is inherited by accident. The end of the stream says that the other process
@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -30,6 +30,8 @@ use super::deadline::Deadlines;
 pub(super) struct Report {
     /// Place in the queue, while the guardian waits for the lock.
     pub(super) waiting: Option<Waiting>,
+    /// Number of times that the lock was granted. The front answers each with [`Order::Execute`].
+    pub(super) granted: u64,
     /// The command, from its start until none of its processes is left.
     pub(super) command: Option<Running>,
     /// Number of times that the command was stopped, and the last signal that did it.
@@ -70,8 +72,6 @@ pub(super) struct Waiting {
 /// A command that was started, and until when it may run if the guardian says nothing more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Running {
-    /// Number of the command among those of this guardian: an election starts it in each term.
-    pub(super) number: u64,
     /// Process id of the command's first process, and id of its group.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
@@ -85,22 +85,58 @@ pub(super) struct End {
     pub(super) message: Option<String>,
 }
 
-/// Orders of the front.
+/// What the reaper tells guardian and front about its command. As with [`Report`], only the newest counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Command {
+    /// Number of the grant under which it was started.
+    pub(super) granted: u64,
+    /// Process id of its first process, and id of its group.
+    pub(super) group: i32,
+    pub(super) cgroup: Option<PathBuf>,
+    /// Number of times that it was stopped, and the last signal that did it.
+    pub(super) stops: (u64, i32),
+    /// Set when none of its processes is left.
+    pub(super) over: Option<Over>,
+}
+
+/// The first reason for which a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Over {
+    /// Its first process has ended by itself, with this status of a shell.
+    Done(u8),
+    /// The guardian has asked for it.
+    Asked,
+    /// The guardian has died, or has not said that the lease was renewed.
+    Unheard,
+}
+
+/// Orders of the front to the guardian, and of the guardian to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The front knows the command of this number, which may be executed now.
+    /// The front is there and knows the command of the grant of this number, which may be executed now.
     Execute(u64),
     /// A signal for the command's process group.
     Signal(i32),
+    /// The lease of the lock, for the reaper.
+    Lease(Deadlines),
+    /// The command is to end, for the reaper.
+    End,
+}
+
+impl Order {
+    /// Returns true if the other one means nothing any more beside this.
+    fn replaces(&self, other: &Self) -> bool {
+        self == other || matches!((self, other), (Self::Lease(_), Self::Lease(_)))
+    }
 }
 
 /// Starts this very program again, with a new process group and one end of a socket as its stdin.
 pub(super) fn spawn_self(
     arguments: impl IntoIterator<Item = std::ffi::OsString>,
-    configure: impl FnOnce(&mut Command),
+    configure: impl FnOnce(&mut std::process::Command),
 ) -> io::Result<(Child, UnixStream)> {
     let (own, other) = UnixStream::pair()?;
-    let mut command = Command::new(crate::executable::running()?);
+    let mut command = std::process::Command::new(crate::executable::running()?);
     command.arg0("lockkeeper").args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
     // A signal to the group of one process, from the terminal or from `kill`, spares the others.
@@ -109,15 +145,24 @@ pub(super) fn spawn_self(
     Ok((command.spawn()?, own))
 }
 
+/// Makes of a socket one for the asynchronous runtime.
+pub(super) fn asynchronous(socket: UnixStream) -> io::Result<tokio::net::UnixStream> {
+    socket.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(socket)
+}
+
 /// Returns the socket with which this process was started.
 pub(super) fn inherited() -> io::Result<UnixStream> {
     let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
     Ok(stdin.into())
 }
 
+/// Files that are sent in one step at most: the standard ones, and a socket.
+const MOST_FILES: usize = 4;
+
 /// Sends open files, and one byte with them.
-pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(files));
     let byte = [IoSlice::new(&[1])];
@@ -126,8 +171,10 @@ pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>; 3]) -> io
 }
 
 /// Receives what [`send_files`] has sent; `None` if the other process has ended without it.
-pub(super) fn receive_files(socket: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+pub(super) fn receive_files<const N: usize>(
+    socket: &UnixStream,
+) -> io::Result<Option<[OwnedFd; N]>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];
@@ -175,9 +222,9 @@ impl Incoming {
 }
 
 /// Writes each report that differs from the one before it, the newest of several, until no more can come.
-pub(super) async fn write_reports(
+pub(super) async fn write_reports<T: Clone + Serialize>(
     mut half: OwnedWriteHalf,
-    mut reports: watch::Receiver<Report>,
+    mut reports: watch::Receiver<T>,
 ) -> io::Result<()> {
     while reports.changed().await.is_ok() {
         let report = reports.borrow_and_update().clone();
@@ -186,7 +233,7 @@ pub(super) async fn write_reports(
     half.shutdown().await
 }
 
-/// Orders on their way to the guardian, which must not hold up the front when it does not read.
+/// Orders on their way to a process that may not read, and must not hold up this one then.
 pub(super) struct Orders {
     half: OwnedWriteHalf,
     /// The rest of an order of which a part was written.
@@ -205,9 +252,8 @@ impl Orders {
     }
 
     pub(super) fn send(&mut self, order: Order) {
-        if !self.queued.contains(&order) {
-            self.queued.push_back(order);
-        }
+        self.queued.retain(|queued| !order.replaces(queued));
+        self.queued.push_back(order);
         self.write();
     }
 
@@ -223,7 +269,7 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The guardian has ended, which its reports show.
+                // It has ended, which its reports show.
                 Err(_) => self.partial.clear(),
             }
         }

@@ -32,18 +32,23 @@ impl Deadlines {
         self.before_end(self.margin() * 2)
     }
 
-    /// Returns the moment at which the front sends SIGTERM, since the guardian has not.
-    pub(super) fn terminate_by_front(&self) -> BootInstant {
+    /// Returns the moment at which the reaper sends SIGTERM, since the guardian has not asked for it.
+    pub(super) fn terminate_by_reaper(&self) -> BootInstant {
         self.before_end(self.margin() * 3 / 2)
     }
 
-    /// Returns the moment at which whatever is left is killed.
+    /// Returns the moment at which the reaper kills whatever is left.
     pub(super) fn kill(&self) -> BootInstant {
         self.before_end(self.margin())
     }
 
-    /// Returns the interval at which the guardian looks at the lease: no large part of it, since the front knows only
-    /// what it is told.
+    /// Returns the moment at which guardian and front do that, since the reaper has not.
+    pub(super) fn kill_by_others(&self) -> BootInstant {
+        self.before_end(self.margin() / 2)
+    }
+
+    /// Returns the interval at which the guardian looks at the lease: no large part of it, since reaper and front
+    /// know only what they are told.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)
     }
@@ -67,8 +72,11 @@ mod tests {
         for timeout in [400, 2_000, 4_000, 15_000, 60_000].map(Duration::from_millis) {
             let end = BootInstant::from_nanos(1_000_000_000_000);
             let deadlines = Deadlines::new(end, timeout);
-            let (asked, asked_by_front) = (deadlines.terminate(), deadlines.terminate_by_front());
-            assert!(asked < asked_by_front && asked_by_front < deadlines.kill());
+            let (asked, asked_by_reaper) = (deadlines.terminate(), deadlines.terminate_by_reaper());
+            assert!(asked < asked_by_reaper && asked_by_reaper < deadlines.kill());
+            assert!(
+                deadlines.kill() < deadlines.kill_by_others() && deadlines.kill_by_others() < end
+            );
             let left = end.since(deadlines.kill());
             assert!(left >= SHORTEST_MARGIN.min(timeout / 4), "{timeout:?}");
             assert!(left <= timeout / 4 && end.since(asked) <= timeout / 2);

@@ -1,6 +1,8 @@
 //! The front: the process that the user has started.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,25 +10,25 @@ use lockkeeper_store::{BootInstant, Clock};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use super::channel::{
-    Incoming, Order, Orders, Report, Running, Waiting, send_files, spawn_self, standard_files,
+    Command, Incoming, Order, Orders, Report, Running, asynchronous, send_files, spawn_self,
+    standard_files,
 };
+use super::messages::Messages;
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, children, reap};
+use super::tree::{Tree, adopt_orphans, can_be_ended, children};
 use crate::exit::Failure;
-use crate::local::LocalStore;
 
 /// Starts the guardian with the arguments of this process, and ends with the status of the command.
-pub(super) fn run(guardian: &str, grace: Duration, store: Option<LocalStore>) -> ExitCode {
+pub(super) fn run(guardian: &str, grace: Duration) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let status = runtime.and_then(|runtime| {
-        runtime.block_on(async { Ok(Front::start(guardian, grace, store)?.work().await) })
+        runtime.block_on(async { Ok(Front::start(guardian, grace)?.work().await) })
     });
     match status {
-        Ok(Ok(status)) => ExitCode::from(status),
-        Ok(Err(failure)) => failure.report(),
+        Ok(status) => ExitCode::from(status),
         Err(error) => Failure::from(error).report(),
     }
 }
@@ -41,34 +43,36 @@ const TIME_TO_REPORT: Duration = Duration::from_millis(200);
 /// busy machine the guardian has no turn for some of it.
 const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
 
+/// Time after the moment at which the reaper should have killed the command of a dead guardian.
+const TIME_TO_REAP: Duration = Duration::from_millis(500);
+
 struct Front {
     clock: Clock,
     grace: Duration,
     guardian: Pid,
     /// Children of this process that it has not started: of a shell that was replaced by it.
     others: Vec<Pid>,
-    /// The user's own store, if the lock is in it.
-    store: Option<LocalStore>,
     signals: Signals,
     reports: Incoming,
+    /// What the reapers say; `None` when guardian and reaper have ended.
+    commands: Option<Incoming>,
     /// `None` once the guardian was told that the user has given up.
     orders: Option<Orders>,
     terminal: Option<Terminal>,
+    messages: Messages,
     seen: Report,
+    /// The newest report of a reaper, and when it came.
+    command: Option<(Command, BootInstant)>,
     /// The signal by which the user has given up.
     cancelled: Option<Signal>,
-    /// True once the command was asked to end, for the guardian that has not done it.
-    has_asked: bool,
     shows_wait: bool,
     /// The moment to act at which this process was stopped.
     overslept: Option<BootInstant>,
     not_before: BootInstant,
-    /// The moment until which the guardian may report that its command has ended, once this process has seen that.
-    report_by: Option<BootInstant>,
 }
 
 impl Front {
-    fn start(guardian: &str, grace: Duration, store: Option<LocalStore>) -> io::Result<Self> {
+    fn start(guardian: &str, grace: Duration) -> io::Result<Self> {
         let signals = Signals::listen(&[
             Signal::HUP,
             Signal::INT,
@@ -78,40 +82,62 @@ impl Front {
             Signal::USR2,
             Signal::TSTP,
             Signal::CONT,
-            Signal::CHILD,
         ])?;
-        // If the guardian is killed, its children come here.
-        adopt_orphans()?;
+        can_be_ended()?;
         let others = children();
         let arguments = std::env::args_os().skip(2);
         let arguments = [guardian.into()].into_iter().chain(arguments);
         let (child, socket) = spawn_self(arguments, |command| {
             command.stdout(std::process::Stdio::null());
         })?;
-        send_files(&socket, &standard_files())?;
-        socket.set_nonblocking(true)?;
-        let (reports, orders) = tokio::net::UnixStream::from_std(socket)?.into_split();
+        let (commands, for_reapers) = UnixStream::pair()?;
+        let [stdin, stdout, stderr] = standard_files();
+        send_files(&socket, &[stdin, stdout, stderr, for_reapers.as_fd()])?;
+        let (reports, orders) = asynchronous(socket)?.into_split();
+        let (commands, _) = asynchronous(commands)?.into_split();
         Ok(Self {
             clock: Clock::system(),
             grace,
             guardian: Pid::from_child(&child),
             others,
-            store,
             signals,
             reports: Incoming::new(reports),
+            commands: Some(Incoming::new(commands)),
             orders: Some(Orders::new(orders)),
             terminal: Terminal::open(),
+            messages: Messages::start()?,
             seen: Report::default(),
+            command: None,
             cancelled: None,
-            has_asked: false,
             shows_wait: io::stderr().is_terminal(),
             overslept: None,
             not_before: BootInstant::default(),
-            report_by: None,
         })
     }
 
-    async fn work(mut self) -> Result<u8, Failure> {
+    /// Returns the status with which this process ends.
+    async fn work(mut self) -> u8 {
+        let ended = self.until_ended().await;
+        self.take_back_terminal();
+        let status = match (self.cancelled, ended) {
+            (Some(signal), _) => status_of(signal),
+            (None, Ok(status)) => status,
+            (None, Err(failure)) => {
+                self.messages.say(&failure.to_string());
+                failure.status()
+            }
+        };
+        let told_to_end = async { while !is_end(self.signals.next().await) {} };
+        // The terminal may take no output for any time.
+        tokio::select! {
+            biased;
+            () = self.messages.written() => (),
+            () = told_to_end => (),
+        }
+        status
+    }
+
+    async fn until_ended(&mut self) -> Result<u8, Failure> {
         let clock = self.clock.clone();
         loop {
             let due = self.due().map(|due| due.max(self.not_before));
@@ -123,9 +149,10 @@ impl Front {
                         return self.without_guardian("its guardian process has died").await;
                     };
                     if let Some(status) = self.see(report) {
-                        return status;
+                        return Ok(status);
                     }
                 }
+                command = next_command(&mut self.commands) => self.see_command(command),
                 signal = self.signals.next() => {
                     if let Some(status) = self.signal(signal) {
                         return Ok(status);
@@ -133,8 +160,9 @@ impl Front {
                 }
                 () = Orders::written(&mut self.orders) => {}
                 () = clock.sleep_until(due.unwrap_or_default()), if due.is_some() => {
-                    if !self.was_asleep() && !self.awaits_report() && self.is_past_asking() {
-                        return self.instead_of_guardian().await;
+                    if !self.was_asleep() {
+                        let _ = kill_process(self.guardian, Signal::KILL);
+                        return self.without_guardian("its guardian process did not renew it").await;
                     }
                 }
             }
@@ -142,48 +170,55 @@ impl Front {
     }
 
     /// Takes in a report. Returns the status with which this process ends, if it was the last.
-    fn see(&mut self, report: Report) -> Option<Result<u8, Failure>> {
+    fn see(&mut self, report: Report) -> Option<u8> {
         let before = std::mem::replace(&mut self.seen, report);
         let report = &self.seen;
         for note in report.notes_after(before.noted) {
-            say(note);
+            self.messages.say(note);
         }
         if self.shows_wait && before.waiting != report.waiting {
-            show_wait(report.waiting.as_ref());
+            self.messages.show_wait(report.waiting.as_ref());
         }
-        let number = |report: &Report| report.command.as_ref().map(|running| running.number);
-        if number(&before) != number(report) {
-            self.changed_command();
+        if report.command.is_none() {
+            self.take_back_terminal();
+        }
+        if before.granted != self.seen.granted {
+            self.granted();
         }
         if self.seen.stops.0 != before.stops.0 {
             self.stopped();
         }
         let end = self.seen.end.take()?;
-        self.take_back_terminal();
         if let Some(message) = &end.message {
-            say(message);
+            self.messages.say(message);
         }
-        Some(Ok(match self.cancelled {
-            Some(signal) => status_of(signal),
-            None => end.status,
-        }))
+        Some(end.status)
     }
 
-    fn changed_command(&mut self) {
-        self.has_asked = false;
-        self.report_by = None;
-        self.take_back_terminal();
-        let Some(running) = self.seen.command.clone() else {
-            return;
-        };
+    /// The lock was granted, and a command waits to be executed.
+    fn granted(&mut self) {
         if self.cancelled.is_some() {
             return;
         }
-        if let (Some(terminal), Some(group)) = (&mut self.terminal, group(&running)) {
-            terminal.lend_at_once(group);
+        if let Some(group) = self.seen.command.as_ref().and_then(group) {
+            // If guardian and reaper are killed, its processes come here.
+            if adopt_orphans().is_err() {
+                return;
+            }
+            if let Some(terminal) = &mut self.terminal {
+                terminal.lend_at_once(group);
+            }
         }
         // From now on this process can end the command by itself, so it may be executed.
-        self.order(Order::Execute(running.number));
+        self.order(Order::Execute(self.seen.granted));
+    }
+
+    /// Takes in a report of a reaper; `None` when the last one has ended.
+    fn see_command(&mut self, command: Option<Command>) {
+        match command {
+            Some(command) => self.command = Some((command, self.clock.now())),
+            None => self.commands = None,
+        }
     }
 
     fn order(&mut self, order: Order) {
@@ -202,7 +237,6 @@ impl Front {
     fn signal(&mut self, signal: Signal) -> Option<u8> {
         let group = self.seen.command.as_ref().and_then(group);
         match (signal, group) {
-            (Signal::CHILD, _) => {}
             (Signal::CONT, Some(group)) => {
                 if let Some(terminal) = &mut self.terminal {
                     terminal.lend_at_once(group);
@@ -243,11 +277,18 @@ impl Front {
 
     /// Returns the moment at which the front acts if the guardian says nothing.
     fn due(&self) -> Option<BootInstant> {
-        let deadlines = self.seen.command.as_ref()?.deadlines?;
-        Some(match self.has_asked {
-            false => deadlines.terminate_by_front(),
-            true => deadlines.kill(),
+        let act_at = self.seen.command.as_ref()?.deadlines?.kill_by_others();
+        Some(match self.over_since() {
+            Some(over) => act_at.max(over.after(TIME_TO_REPORT_END)),
+            None => act_at,
         })
+    }
+
+    /// Returns the moment at which the reaper has said that no process of the command is left.
+    fn over_since(&self) -> Option<BootInstant> {
+        let (command, since) = self.command.as_ref()?;
+        let is_over = command.granted == self.seen.granted && command.over.is_some();
+        is_over.then_some(*since)
     }
 
     /// Returns true, once, if this process itself was stopped when it should have acted: the guardian may have had no room
@@ -262,105 +303,47 @@ impl Front {
         true
     }
 
-    /// Returns true if the command has ended, and the guardian has some time left to say so.
-    fn awaits_report(&mut self) -> bool {
-        let has_ended = self
-            .tree()
-            .is_some_and(|tree| tree.has_ended(self.guardian));
-        if !has_ended {
-            return false;
-        }
-        let now = self.clock.now();
-        let report_by = *self.report_by.get_or_insert(now.after(TIME_TO_REPORT_END));
-        self.not_before = now.after(KILL_AGAIN);
-        now < report_by
-    }
-
-    /// The lease runs out, and the guardian has not said that it was renewed. Asks the command to end; returns true if
-    /// it is to be killed.
-    fn is_past_asking(&mut self) -> bool {
-        if !self.has_asked {
-            self.has_asked = true;
-            if let Some(tree) = self.tree() {
-                tree.signal_group(Signal::TERM);
-                tree.signal_group(Signal::CONT);
-            }
-            return false;
-        }
-        true
-    }
-
-    /// Kills the command of a guardian that was stopped.
-    async fn instead_of_guardian(mut self) -> Result<u8, Failure> {
-        // First the guardian: its children become this process's, and it starts no more of them.
-        let _ = kill_process(self.guardian, Signal::KILL);
-        if let Some(tree) = self.tree() {
-            tree.kill();
-        }
-        self.without_guardian("its guardian process did not renew it")
-            .await
-    }
-
-    /// Ends the command whose guardian is dead.
+    /// Waits for the end of the command whose guardian is dead.
     async fn without_guardian(&mut self, reason: &str) -> Result<u8, Failure> {
-        let failure = match &self.seen.command {
-            Some(_) => Failure::Lost(format!(
-                "the lock was lost: {reason}; the command was ended"
-            )),
-            None => Failure::Other(reason.to_owned()),
+        let Some(running) = self.seen.command.clone() else {
+            return Err(Failure::Other(reason.to_owned()));
         };
-        let running = self.seen.command.clone();
-        let tree = self.tree().unwrap_or_else(|| {
-            // The launcher of a command that this process was not told of. It has not become the command.
-            Tree::known(getpid(), None, self.others.clone(), self.store.clone())
-        });
-        let deadlines = running.and_then(|running| running.deadlines);
-        let mut kill_at = self.clock.now().after(self.grace);
-        if let Some(deadlines) = deadlines {
-            kill_at = kill_at.min(deadlines.kill());
+        let mut kill_at = self.clock.now().after(self.grace + TIME_TO_REAP);
+        if let Some(deadlines) = running.deadlines {
+            kill_at = kill_at.min(deadlines.kill_by_others());
         }
-        tree.signal(Signal::TERM);
-        tree.signal(Signal::CONT);
-        let mut is_guardian_left = true;
-        loop {
-            let children = reap(|pid, _| is_guardian_left &= pid != self.guardian);
-            // A debugger may keep the guardian's end to itself.
-            let is_traced = is_guardian_left && matches!(children, Children::Some);
-            if tree.is_empty(&children) || is_traced && tree.has_ended(self.guardian) {
-                break;
-            }
-            let now = self.clock.now();
-            if now >= kill_at {
-                tree.kill();
-                kill_at = now.after(KILL_AGAIN);
-            }
+        // The reaper ends the command, then itself.
+        while self.over_since().is_none() && self.commands.is_some() {
             tokio::select! {
-                () = self.clock.sleep_until(kill_at) => (),
-                _ = self.signals.next() => (),
-                () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
+                command = next_command(&mut self.commands) => self.see_command(command),
+                () = self.clock.sleep_until(kill_at) => break,
             }
         }
-        self.take_back_terminal();
-        match self.cancelled {
-            Some(signal) => Ok(status_of(signal)),
-            None => Err(failure),
+        if let (None, Some(group)) = (self.over_since(), group(&running)) {
+            let tree = Tree::known(group, running.cgroup, self.others.clone());
+            tree.end(&self.clock).await;
         }
+        Err(Failure::Lost(format!(
+            "the lock was lost: {reason}; the command was ended"
+        )))
     }
+}
 
-    fn tree(&self) -> Option<Tree> {
-        let running = self.seen.command.as_ref()?;
-        let (group, cgroup) = (group(running)?, running.cgroup.clone());
-        Some(Tree::known(
-            group,
-            cgroup,
-            self.others.clone(),
-            self.store.clone(),
-        ))
+/// Waits for the next report of a reaper; `None` when there is none any more. Cancel safe.
+async fn next_command(commands: &mut Option<Incoming>) -> Option<Command> {
+    match commands {
+        Some(commands) => commands.next().await,
+        None => std::future::pending().await,
     }
 }
 
 fn group(running: &Running) -> Option<Pid> {
     Pid::from_raw(running.group)
+}
+
+/// Returns true if the signal asks this process to end while it waits.
+fn is_end(signal: Signal) -> bool {
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal)
 }
 
 fn status_of(signal: Signal) -> u8 {
@@ -370,21 +353,4 @@ fn status_of(signal: Signal) -> u8 {
 /// Stops this process until it is continued.
 fn stop_self() {
     let _ = kill_process(getpid(), Signal::STOP);
-}
-
-/// Prints a line to stderr, whether or not it is read.
-fn say(text: &str) {
-    // In one write: others may write to the same terminal.
-    let _ = io::stderr().write_all(format!("lockkeeper: {text}\n").as_bytes());
-}
-
-/// Shows the position on a terminal, in one line that is written over, and removed when the wait is over.
-fn show_wait(waiting: Option<&Waiting>) {
-    let text = waiting.map_or(String::new(), |waiting| {
-        let holder = waiting.holder.as_deref();
-        let holder = holder.map_or(String::new(), |holder| format!(", held by {holder}"));
-        format!("lockkeeper: waiting, {} ahead{holder}", waiting.ahead)
-    });
-    let mut stderr = io::stderr();
-    let _ = stderr.write_all(format!("\r\x1b[2K{text}").as_bytes());
 }

@@ -1,26 +1,25 @@
 //! The guardian: owns the session and the command.
 
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions};
 use lockkeeper_store::{BootInstant, Clock};
-use rustix::process::{Pid, Signal, WaitStatus};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
 
 use super::acquire::{Acquired, Goal, HELD, held_with};
 use super::channel::{
-    End, Incoming, Order, Report, Running, inherited, receive_files, send_files, spawn_self,
-    write_reports,
+    Command, End, Incoming, Order, Orders, Over, Report, Running, asynchronous, inherited,
+    receive_files, send_files, spawn_self, write_reports,
 };
 use super::deadline::Deadlines;
 use super::held::{AnyGuard, Held};
 use super::signals::Signals;
-use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
-use super::{LAUNCHER, Run};
+use super::tree::{Tree, adopt_orphans, reap};
+use super::{REAPER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
 
@@ -33,6 +32,15 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Pause of a candidate after a loss.
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
+
+/// Time for the reaper to start.
+const TIME_TO_START: Duration = Duration::from_secs(10);
+
+/// Shortest time for the front to answer a grant.
+const SHORTEST_TO_ANSWER: Duration = Duration::from_secs(1);
+
+/// Time after the moment at which the reaper should have killed the command.
+const LATE: Duration = Duration::from_millis(500);
 
 /// Runs the guardian: its stdin is the socket to the front.
 pub(super) fn run(run: Run) -> ExitCode {
@@ -52,14 +60,11 @@ fn start(run: Run) -> io::Result<()> {
     let Some(files) = receive_files(&socket)? else {
         return Ok(());
     };
-    adopt_orphans()?;
-    socket.set_nonblocking(true)?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
         // Those that would end it: the front has the user's signals, and a service manager sends them to all.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
-        let signals = Signals::listen(&[Signal::CHILD])?;
-        let (orders, writer) = tokio::net::UnixStream::from_std(socket)?.into_split();
+        let (orders, writer) = asynchronous(socket)?.into_split();
         let (reports, newest) = watch::channel(Report::default());
         // A task, since the front may not read for any time.
         let writing = tokio::spawn(write_reports(writer, newest));
@@ -70,7 +75,7 @@ fn start(run: Run) -> io::Result<()> {
             files,
             orders: Incoming::new(orders),
             reports,
-            signals,
+            answered: 0,
             has_connected: false,
             told_to_end: None,
         };
@@ -98,11 +103,12 @@ struct Guardian {
     run: Run,
     /// Process id of the front, which others see as the holder.
     front: u32,
-    /// The front's stdin, stdout and stderr, for the command.
-    files: [OwnedFd; 3],
+    /// The front's stdin, stdout and stderr, for the command, and a socket to the front for the reaper.
+    files: [OwnedFd; 4],
     orders: Incoming,
     reports: watch::Sender<Report>,
-    signals: Signals,
+    /// Number of the last grant that the front has answered.
+    answered: u64,
     /// True once the store has been reached.
     has_connected: bool,
     /// The signal by which the user has ended a candidate.
@@ -112,11 +118,13 @@ struct Guardian {
 /// Reason for which the command ends.
 #[derive(Clone, Debug)]
 enum Cause {
-    /// Its first process has ended.
-    Done,
+    /// Its first process has ended, with this status.
+    Done(u8),
     Lost(String),
     /// The front has ended.
     Abandoned,
+    /// The front does not answer: it was stopped before its turn came.
+    Unanswered,
 }
 
 impl Guardian {
@@ -124,7 +132,13 @@ impl Guardian {
         let goal = self.run.goal()?;
         let mut number = 1;
         loop {
-            let end = self.once(&goal, number).await;
+            let Some(end) = self.once(&goal, number).await.transpose() else {
+                if let Some(end) = self.answer_to(number).await {
+                    return Ok(end);
+                }
+                number += 1;
+                continue;
+            };
             let goes_on = match &end {
                 // Without this a term that is lost while its command ends would be followed by the next.
                 _ if self.told_to_end.is_some() => false,
@@ -148,10 +162,25 @@ impl Guardian {
         }
     }
 
-    /// Runs the command of this number under the lock, once.
-    async fn once(&mut self, goal: &Goal, number: u64) -> Result<End, Failure> {
+    /// Waits until a stopped front goes on. Returns an end if it does not.
+    async fn answer_to(&mut self, number: u64) -> Option<End> {
+        while self.answered < number {
+            match self.orders.next().await {
+                Some(Order::Execute(granted)) => self.answered = granted,
+                Some(Order::Signal(number)) if ending(number).is_some() => {
+                    return Some(abandoned(ending(number)));
+                }
+                Some(_) => {}
+                None => return Some(abandoned(None)),
+            }
+        }
+        None
+    }
+
+    /// Runs the command under the grant of this number, once. `None` if the front does not answer.
+    async fn once(&mut self, goal: &Goal, number: u64) -> Result<Option<End>, Failure> {
         let Some((client, acquired)) = self.acquire(goal).await? else {
-            return Ok(abandoned(self.told_to_end));
+            return Ok(Some(abandoned(self.told_to_end)));
         };
         let paths = goal.paths();
         let held = match acquired {
@@ -163,38 +192,41 @@ impl Guardian {
             Acquired::NotDue { since_end, due_in } => {
                 self.close(&client).await;
                 let (since_end, due_in) = (duration(since_end), duration(due_in));
-                return Ok(End {
+                return Ok(Some(End {
                     status: 0,
                     message: Some(format!(
                         "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
                     )),
-                });
+                }));
             }
         };
         let outcome = self.command(goal, held.guard(), number).await;
         // Only now, when no process of the command is left.
         match outcome {
-            Ok((Cause::Done, Some(status))) => {
-                let status = exit_status(status);
+            Ok(Cause::Done(status)) => {
                 match held {
                     // A failure is not recorded: the next one that asks runs the job.
                     Held::Job(run) if status == 0 => {
                         if let Err(reason) = self.finish(&client, run).await {
-                            return Ok(unrecorded(&reason));
+                            return Ok(Some(unrecorded(&reason)));
                         }
                     }
                     held => self.release(&client, held).await,
                 }
-                Ok(End {
+                Ok(Some(End {
                     status,
                     message: None,
-                })
+                }))
             }
-            Ok((Cause::Abandoned | Cause::Done, _)) => {
+            Ok(Cause::Abandoned) => {
                 self.release(&client, held).await;
-                Ok(abandoned(None))
+                Ok(Some(abandoned(None)))
             }
-            Ok((Cause::Lost(reason), _)) => {
+            Ok(Cause::Unanswered) => {
+                self.release(&client, held).await;
+                Ok(None)
+            }
+            Ok(Cause::Lost(reason)) => {
                 self.give_up(&client, held).await;
                 Err(Failure::Lost(reason))
             }
@@ -239,10 +271,14 @@ impl Guardian {
         goal: &Goal,
         held: &dyn AnyGuard,
         number: u64,
-    ) -> Result<(Cause, Option<WaitStatus>), Failure> {
-        let arguments = [LAUNCHER.into()].into_iter();
+    ) -> Result<Cause, Failure> {
+        // Those of the command come here if its reaper dies.
+        adopt_orphans()?;
+        reap(|_, _| ());
+        let grace = self.run.grace.as_millis().to_string();
+        let arguments = [REAPER.into(), number.to_string().into(), grace.into()].into_iter();
         let arguments = arguments.chain(self.run.command.iter().cloned());
-        let (child, launcher) = spawn_self(arguments, |command| {
+        let (child, socket) = spawn_self(arguments, |command| {
             command.env("LOCKKEEPER_TOKEN", held.token().to_string());
             command.env("LOCKKEEPER_LOCK", goal.paths());
             if let Some(all) = held_with(goal, held.session().store_id(), held.token()) {
@@ -257,33 +293,28 @@ impl Guardian {
                 None => drop(command.env_remove("LOCKKEEPER_HELD_UNTIL_MS")),
             }
         })?;
-        let group = Pid::from_child(&child);
-        let store = self.run.target.local().ok().flatten();
-        let tree = Tree::of_new(group, store);
-        let running = Running {
-            number,
-            group: group.as_raw_pid(),
-            cgroup: tree.cgroup(),
-            deadlines: deadlines(held),
-        };
-        self.reports
-            .send_modify(|report| report.command = Some(running));
+        let reaper = Pid::from_child(&child);
+        // An error: it was killed, which shows below.
+        let _ = send_files(&socket, &self.files.each_ref().map(AsFd::as_fd));
+        let (reports, orders) = asynchronous(socket)?.into_split();
+        let answer_by = self.clock.now().after(TIME_TO_START);
         let mut watch = Watch {
             number,
             guardian: self,
             held,
-            tree,
-            launcher: Some(launcher),
-            status: None,
+            reaper,
+            reports: Incoming::new(reports),
+            orders: Some(Orders::new(orders)),
+            command: None,
+            told: None,
+            has_executed: false,
+            answer_by,
             ending: None,
             look_at: BootInstant::default(),
-            kill_again_at: BootInstant::default(),
         };
-        let cause = watch.until_empty().await;
-        let status = watch.status;
-        drop(watch);
+        let cause = watch.until_over().await;
         self.reports.send_modify(|report| report.command = None);
-        Ok((cause, status))
+        cause
     }
 
     /// Records a run whose command has ended well, and releases its lock.
@@ -357,7 +388,7 @@ async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     loop {
         match orders.next().await? {
             Order::Signal(number) if ending(number).is_some() => return ending(number),
-            Order::Signal(_) | Order::Execute(_) => {}
+            _ => {}
         }
     }
 }
@@ -385,64 +416,62 @@ fn deadlines(held: &dyn AnyGuard) -> Option<Deadlines> {
     Some(Deadlines::new(until.moment(), timeout))
 }
 
-/// Returns a shell's status of a process that has ended.
-fn exit_status(status: WaitStatus) -> u8 {
-    let status = match (status.exit_status(), status.terminating_signal()) {
-        (Some(status), _) => status,
-        (None, Some(signal)) => 128 + signal,
-        (None, None) => 1,
-    };
-    u8::try_from(status).unwrap_or(1)
-}
-
 /// The command, while it runs and while it ends.
 struct Watch<'a> {
+    /// Number of the grant.
     number: u64,
     guardian: &'a mut Guardian,
     held: &'a dyn AnyGuard,
-    tree: Tree,
-    /// The socket to the launcher, until the command may be executed.
-    launcher: Option<UnixStream>,
-    /// Status of the command's first process, once that has ended.
-    status: Option<WaitStatus>,
+    reaper: Pid,
+    /// What the reaper says.
+    reports: Incoming,
+    orders: Option<Orders>,
+    /// The newest report of the reaper; `None` until it has started.
+    command: Option<Command>,
+    /// The end of the lease that the others were told last.
+    told: Option<Deadlines>,
+    has_executed: bool,
+    /// The moment until which the reaper must have started, then the front have answered.
+    answer_by: BootInstant,
     ending: Option<Ending>,
     /// The next moment to look at the lease, whatever happens in the meantime.
     look_at: BootInstant,
-    /// The first moment at which processes may be killed again.
-    kill_again_at: BootInstant,
 }
 
-/// End of a command, which has been asked for.
+/// End of a command, which the reaper was asked for.
 struct Ending {
     cause: Cause,
     kill_at: BootInstant,
 }
 
 impl Watch<'_> {
-    async fn until_empty(&mut self) -> Cause {
+    async fn until_over(&mut self) -> Result<Cause, Failure> {
         let clock = self.guardian.clock.clone();
         let held = self.held;
         let mut lost = held.lost();
         let (mut is_lost, mut is_abandoned) = (false, false);
         loop {
-            let children = self.reap();
-            if self.status.is_some() && self.ending.is_none() {
-                self.first_process_has_ended();
-            }
-            if let Some(ending) = &self.ending
-                && self.tree.is_empty(&children)
-            {
-                return ending.cause.clone();
-            }
             let next_look = self.next_look();
             tokio::select! {
                 biased;
-                // First: no flood of signals or orders may hold it up.
-                () = clock.sleep_until(next_look) => self.look(),
+                // First: no flood of orders may hold it up.
+                () = clock.sleep_until(next_look) => {
+                    if self.look() {
+                        return self.without_reaper("the process that watches the command does not end it").await;
+                    }
+                }
                 reason = &mut lost, if !is_lost => {
                     is_lost = true;
                     self.end(Cause::Lost(reason.to_string()));
                 }
+                command = self.reports.next() => match command {
+                    Some(command) => {
+                        if let Some(over) = self.see(command) {
+                            return Ok(self.cause(over));
+                        }
+                    }
+                    None => return self.without_reaper("the process that watches the command has died").await,
+                },
                 order = self.guardian.orders.next(), if !is_abandoned => match order {
                     Some(order) => self.obey(order),
                     None => {
@@ -450,134 +479,173 @@ impl Watch<'_> {
                         self.end(Cause::Abandoned);
                     }
                 },
-                // Last, because a command can cause any number of them.
-                _ = self.guardian.signals.next() => (),
-                () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
+                () = Orders::written(&mut self.orders) => (),
             }
         }
     }
 
-    /// Waits for processes that have ended.
-    fn reap(&mut self) -> Children {
-        let (group, mut changes) = (self.tree.group(), Vec::new());
-        let children = reap(|pid, status| {
-            if pid == group {
-                changes.push(status);
-            }
-        });
-        for status in changes {
-            self.changed(status);
+    /// Takes in a report of the reaper. Returns how the command has ended, once no process of it is left.
+    fn see(&mut self, command: Command) -> Option<Over> {
+        if command.over.is_some() {
+            return command.over;
         }
-        children
-    }
-
-    fn changed(&mut self, status: WaitStatus) {
-        match status.stopping_signal() {
-            Some(signal) => self.guardian.reports.send_modify(|report| {
-                report.stops = (report.stops.0 + 1, signal);
-            }),
-            None => self.status = Some(status),
+        let guardian = &mut self.guardian;
+        guardian
+            .reports
+            .send_modify(|report| report.stops = command.stops);
+        if self.command.is_none() {
+            let deadlines = deadlines(self.held);
+            let running = Running {
+                group: command.group,
+                cgroup: command.cgroup.clone(),
+                deadlines,
+            };
+            guardian.reports.send_modify(|report| {
+                report.granted = self.number;
+                report.command = Some(running);
+            });
+            let timeout = self.held.session().timeout().unwrap_or_default();
+            let time = SHORTEST_TO_ANSWER.max(timeout / 10);
+            self.answer_by = guardian.clock.now().after(time);
         }
+        self.command = Some(command);
+        None
     }
 
     fn obey(&mut self, order: Order) {
         match order {
-            // Of an earlier term: the front does not know this command yet.
-            Order::Execute(number) if number != self.number => {}
-            Order::Execute(_) => {
-                if let (Some(launcher), None) = (self.launcher.take(), &self.ending) {
-                    let files: [BorrowedFd<'_>; 3] =
-                        self.guardian.files.each_ref().map(AsFd::as_fd);
-                    // An error: it was killed, and is waited for.
-                    let _ = send_files(&launcher, &files);
+            Order::Execute(number) => {
+                self.guardian.answered = number;
+                // An answer that comes too late, or to an earlier grant, means nothing.
+                if number == self.number && self.ending.is_none() && !self.has_executed {
+                    self.has_executed = true;
+                    self.order(order);
                 }
             }
             Order::Signal(number) => {
                 self.guardian.told_to_end = ending(number).or(self.guardian.told_to_end);
-                // Once it has ended the number of its group may be another's.
-                if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
-                    self.tree.signal_group(signal);
-                }
+                self.order(order);
             }
+            Order::Lease(_) | Order::End => {}
         }
     }
 
-    /// Ends what the command has left running in the background.
-    fn first_process_has_ended(&mut self) {
-        // A loss that has not been told yet.
-        let cause = match self.held.is_held() {
-            true => Cause::Done,
-            false => Cause::Lost("it was taken away, or its session has expired".into()),
-        };
-        self.end(cause);
+    fn order(&mut self, order: Order) {
+        if let Some(orders) = &mut self.orders {
+            orders.send(order);
+        }
     }
 
-    /// Asks the command to end, unless it was asked before.
+    /// Has the command ended, unless that was asked for before.
     fn end(&mut self, cause: Cause) {
         if let Some(ending) = &mut self.ending {
             // A loss counts more than an end that was under way.
-            if matches!((&ending.cause, &cause), (Cause::Abandoned, Cause::Lost(_))) {
+            if matches!(
+                (&ending.cause, &cause),
+                (Cause::Abandoned | Cause::Unanswered, Cause::Lost(_))
+            ) {
                 ending.cause = cause;
             }
             return;
         }
-        // The launcher ends if it has not become the command yet.
-        self.launcher = None;
-        let grace = self.guardian.run.grace;
-        self.tree.signal(Signal::TERM);
-        // One that was stopped could not end.
-        self.tree.signal(Signal::CONT);
+        self.order(Order::End);
         if let Cause::Lost(reason) = &cause {
             let text = format!("the lock was lost: {reason}; ending the command");
             let reports = &self.guardian.reports;
             reports.send_modify(|report| report.note(text));
         }
-        let now = self.guardian.clock.now();
-        let kill_at = now.after(grace);
+        let kill_at = self
+            .guardian
+            .clock
+            .now()
+            .after(self.guardian.run.grace + LATE);
         self.ending = Some(Ending { cause, kill_at });
-        self.look_at = now;
     }
 
     /// Returns the moment at which something is to be done. Only a renewal of the lease moves it back.
     fn next_look(&self) -> BootInstant {
         let act_at = match (&self.ending, deadlines(self.held)) {
-            (Some(_), _) => self.kill_at().max(self.kill_again_at),
+            (Some(_), _) => self.kill_at(),
             (None, Some(deadlines)) => deadlines.terminate(),
             (None, None) => self.look_at,
+        };
+        let act_at = match self.has_executed || self.ending.is_some() {
+            true => act_at,
+            false => act_at.min(self.answer_by),
         };
         act_at.min(self.look_at)
     }
 
-    /// Returns the moment at which the command is killed: whatever happens, before the lease ends (invariant 6).
+    /// Returns the moment at which the command is killed if the reaper has not done it: before the lease ends.
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
-        deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill()))
+        deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill_by_others()))
     }
 
-    /// Tells the front until when the lock is held, and ends or kills the command if it is time to.
-    fn look(&mut self) {
+    /// Tells the others until when the lock is held, and has the command ended if it is time to. Returns true if the reaper
+    /// has not done it.
+    fn look(&mut self) -> bool {
         let deadlines = deadlines(self.held);
-        self.guardian.reports.send_if_modified(|report| {
-            let Some(running) = &mut report.command else {
-                return false;
-            };
-            std::mem::replace(&mut running.deadlines, deadlines) != deadlines
-        });
+        if let (Some(lease), true) = (deadlines, self.told != deadlines) {
+            self.told = deadlines;
+            self.order(Order::Lease(lease));
+            self.guardian.reports.send_if_modified(|report| {
+                report.command.as_mut().is_some_and(|running| {
+                    running.deadlines = deadlines;
+                    true
+                })
+            });
+        }
         let now = self.guardian.clock.now();
-        self.look_at = now.after(match (deadlines, &self.ending) {
-            (Some(deadlines), _) => deadlines.interval(),
-            (None, Some(_)) => Duration::from_secs(1),
-            (None, None) => Duration::from_secs(60),
-        });
+        self.look_at = now.after(deadlines.map_or(Duration::from_secs(60), |it| it.interval()));
         if deadlines.is_some_and(|deadlines| now >= deadlines.terminate()) {
             self.end(Cause::Lost(
                 "the store was not heard of for too long".into(),
             ));
         }
-        if self.ending.is_some() && now >= self.kill_at().max(self.kill_again_at) {
-            self.tree.kill();
-            self.kill_again_at = now.after(KILL_AGAIN);
+        if !self.has_executed && now >= self.answer_by {
+            self.end(match self.command {
+                Some(_) => Cause::Unanswered,
+                None => Cause::Lost("its command cannot be started in time".into()),
+            });
         }
+        self.ending.is_some() && now >= self.kill_at()
+    }
+
+    /// Returns the reason for which the command has ended.
+    fn cause(&mut self, over: Over) -> Cause {
+        match (self.ending.take(), over) {
+            (Some(ending), _) => ending.cause,
+            (None, Over::Done(status)) if self.held.is_held() => Cause::Done(status),
+            // A loss that has not been told yet.
+            (None, Over::Done(_)) => {
+                Cause::Lost("it was taken away, or its session has expired".into())
+            }
+            (None, Over::Asked | Over::Unheard) => {
+                Cause::Lost("its guardian process did not renew it in time".into())
+            }
+        }
+    }
+
+    /// Ends the command in the place of its reaper.
+    async fn without_reaper(&mut self, reason: &str) -> Result<Cause, Failure> {
+        // It is a child of this process, and not waited for before: the number is its own.
+        let _ = kill_process(self.reaper, Signal::KILL);
+        if let (Some(command), Some(group)) = (&self.command, self.group())
+            && self.has_executed
+        {
+            let tree = Tree::known(group, command.cgroup.clone(), Vec::new());
+            tree.end(&self.guardian.clock).await;
+        }
+        match self.ending.take() {
+            Some(ending) => Ok(ending.cause),
+            None if self.has_executed => Ok(Cause::Lost(reason.to_owned())),
+            None => Err(Failure::Other(reason.to_owned())),
+        }
+    }
+
+    fn group(&self) -> Option<Pid> {
+        Pid::from_raw(self.command.as_ref()?.group)
     }
 }

@@ -13,10 +13,16 @@ use crate::print_error;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Executes the command once the guardian says so. If the guardian ends before, the command is never executed.
+/// Executes the command once the reaper says so. If the reaper ends before, the command is never executed. The arguments
+/// are the reaper's process id, and the command.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    // A help if the reaper is killed: the command's first process ends by itself, unless it is another user's.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    let reaper = arguments.next();
     let files = inherited().and_then(|socket| receive_files(&socket));
-    let ([stdin, stdout, stderr], program) = match (files, arguments.next()) {
+    let is_child = reaper == Some(std::os::unix::process::parent_id().to_string().into());
+    let ([stdin, stdout, stderr], program) = match (files, arguments.next().filter(|_| is_child)) {
         (Ok(Some(files)), Some(program)) => (files, program),
         (Ok(_), _) => return ExitCode::FAILURE,
         (Err(error), _) => {

@@ -1,77 +1,38 @@
 //! [`Tree`]: the processes of a command, its grandchildren included, wherever they have moved.
 //!
-//! Under Linux guardian and front are *subreapers*: a process whose parent has ended becomes a child of the guardian, or
-//! of the front if that has ended too, and never gets out of reach. So the tree is empty when the guardian has no child
-//! left, whatever groups and sessions its processes have made. Elsewhere the tree is the process group.
+//! Under Linux the reaper is their *subreaper*, and guardian and front are above it: a process whose parent has ended
+//! becomes a child of the nearest of them that lives. Elsewhere the tree is the process group.
 
 #[cfg(target_os = "linux")]
 mod cgroup;
 #[cfg(target_os = "linux")]
 mod descendants;
 
-#[cfg(target_os = "linux")]
-use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lockkeeper_store::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
-
-use crate::local::LocalStore;
 
 /// Interval at which processes are killed again that were forked while their parents died.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// The processes of a command, as seen by the guardian or by the front.
+/// The same in [`Tree::end`]. Shorter than a guardian's pause before it starts the server of the user's own store again: that
+/// server is among the processes that are killed, if the guardian has started it.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// The processes of a command, as seen by a process above it.
 pub(super) struct Tree {
     group: Pid,
     #[cfg(target_os = "linux")]
     cgroup: Option<cgroup::Cgroup>,
-    /// Processes that are no part of the command, with all their descendants.
+    /// Children of this process that are no part of the command.
     #[cfg(target_os = "linux")]
     others: Vec<Pid>,
-    /// The user's own store, if the lock is in it: its server may be a child of the guardian, which has started it.
-    #[cfg(target_os = "linux")]
-    store: Option<LocalStore>,
 }
 
 impl Tree {
-    /// The tree of a command that has just been started and not executed yet. It is given a cgroup where that is
-    /// possible: the kernel kills all processes of one in one step, also those that fork all the time.
-    pub(super) fn of_new(group: Pid, store: Option<LocalStore>) -> Self {
-        #[cfg(not(target_os = "linux"))]
-        let _ = store;
-        Self {
-            group,
-            #[cfg(target_os = "linux")]
-            cgroup: cgroup::Cgroup::create(group).ok(),
-            #[cfg(target_os = "linux")]
-            others: Vec::new(),
-            #[cfg(target_os = "linux")]
-            store,
-        }
-    }
-
-    /// The tree of a command that another process has started.
-    pub(super) fn known(
-        group: Pid,
-        cgroup: Option<PathBuf>,
-        others: Vec<Pid>,
-        store: Option<LocalStore>,
-    ) -> Self {
-        #[cfg(not(target_os = "linux"))]
-        let _ = (cgroup, others, store);
-        Self {
-            group,
-            #[cfg(target_os = "linux")]
-            cgroup: cgroup.map(cgroup::Cgroup::at),
-            #[cfg(target_os = "linux")]
-            others,
-            #[cfg(target_os = "linux")]
-            store,
-        }
-    }
-
     pub(super) fn group(&self) -> Pid {
         self.group
     }
@@ -79,6 +40,32 @@ impl Tree {
 
 #[cfg(target_os = "linux")]
 impl Tree {
+    /// The tree of a command that has just been started and not executed yet. It is given a cgroup where that is
+    /// possible: the kernel kills all processes of one in one step, also those that fork all the time.
+    ///
+    /// # Errors
+    /// There is no cgroup, and /proc does not tell which processes to kill.
+    pub(super) fn of_new(group: Pid) -> io::Result<Self> {
+        let cgroup = cgroup::Cgroup::create(group).ok();
+        if cgroup.is_none() {
+            descendants::can_be_seen()?;
+        }
+        Ok(Self {
+            group,
+            cgroup,
+            others: Vec::new(),
+        })
+    }
+
+    /// The tree of a command that another process has started, without these children of this process.
+    pub(super) fn known(group: Pid, cgroup: Option<PathBuf>, others: Vec<Pid>) -> Self {
+        Self {
+            group,
+            cgroup: cgroup.map(cgroup::Cgroup::at),
+            others,
+        }
+    }
+
     /// Returns the directory of the cgroup.
     pub(super) fn cgroup(&self) -> Option<PathBuf> {
         self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
@@ -86,20 +73,20 @@ impl Tree {
 
     /// Sends a signal to all processes, to those of the group in one step. One that has ended does not mind.
     pub(super) fn signal(&self, signal: Signal) {
-        self.signal_group(signal);
-        let processes = self.descendants().into_iter();
-        for process in processes.filter(|process| process.group != self.group) {
-            // It has ended, or belongs to another user.
-            let _ = rustix::process::kill_process(process.pid, signal);
+        let (mut is_group_left, mut apart) = (false, Vec::new());
+        for process in descendants::without(&self.others) {
+            // The number of a group that has ended may be another's by now.
+            match rustix::process::getpgid(Some(process)) == Ok(self.group) {
+                true => is_group_left = true,
+                false => apart.push(process),
+            }
         }
-    }
-
-    /// Sends a signal to the process group alone.
-    pub(super) fn signal_group(&self, signal: Signal) {
-        // The number of a group that has ended may be another's by now.
-        let processes = self.descendants();
-        if processes.iter().any(|process| process.group == self.group) {
-            let _ = kill_process_group(self.group, signal);
+        if is_group_left {
+            self.signal_group(signal);
+        }
+        for process in apart {
+            // It has ended, or belongs to another user.
+            let _ = rustix::process::kill_process(process, signal);
         }
     }
 
@@ -111,53 +98,29 @@ impl Tree {
         self.signal(Signal::KILL);
     }
 
-    /// Returns true if no process is left, other than `others` and their descendants.
+    /// Returns true if no process is left.
     pub(super) fn is_empty(&self, children: &Children) -> bool {
-        // /proc is not read at one moment, and a process may be missed that changes its parent meanwhile: it does not
-        // count where there is nothing to be told apart.
-        let has_others = !self.others.is_empty() || self.store.is_some();
         match children {
             Children::None => true,
-            Children::Some => has_others && self.living().is_empty(),
+            // All of them are known to be others, or none is.
+            Children::Some => {
+                !self.others.is_empty() && descendants::without(&self.others).is_empty()
+            }
             Children::PerhapsMore => false,
         }
-    }
-
-    /// Returns true if all have ended, as the front sees it, whose child `guardian` is. May be false where they have.
-    pub(super) fn has_ended(&self, guardian: Pid) -> bool {
-        // A look may miss one that was forked while its parent ended: then the next look finds another one that has ended.
-        let ended = || {
-            let left = self.descendants().into_iter();
-            let mut left = left.filter(|process| process.pid != guardian);
-            let mut pids = HashSet::new();
-            left.all(|process| process.is_zombie && pids.insert(process.pid))
-                .then_some(pids)
-        };
-        ended().is_some_and(|first| ended() == Some(first))
-    }
-
-    /// Returns the processes of the command that have not ended.
-    fn living(&self) -> Vec<descendants::Process> {
-        let processes = self.descendants().into_iter();
-        processes.filter(|process| !process.is_zombie).collect()
-    }
-
-    /// Returns the processes of the command. The server of the store is asked for each time: another one may have been
-    /// started.
-    fn descendants(&self) -> Vec<descendants::Process> {
-        let (processes, mut others) = (descendants::all(), self.others.clone());
-        if let Some(store) = &self.store {
-            // In this order: a server that starts gives its mark up when it listens.
-            let pids = processes.iter().map(|process| process.pid);
-            others.extend(store.starting(pids));
-            others.extend(store.server());
-        }
-        descendants::among(processes, &others)
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Tree {
+    pub(super) fn of_new(group: Pid) -> io::Result<Self> {
+        Ok(Self { group })
+    }
+
+    pub(super) fn known(group: Pid, _cgroup: Option<PathBuf>, _others: Vec<Pid>) -> Self {
+        Self { group }
+    }
+
     pub(super) fn cgroup(&self) -> Option<PathBuf> {
         None
     }
@@ -166,16 +129,8 @@ impl Tree {
         self.signal_group(signal);
     }
 
-    pub(super) fn signal_group(&self, signal: Signal) {
-        let _ = kill_process_group(self.group, signal);
-    }
-
     pub(super) fn kill(&self) {
         self.signal_group(Signal::KILL);
-    }
-
-    pub(super) fn has_ended(&self, _guardian: Pid) -> bool {
-        self.is_empty(&Children::None)
     }
 
     pub(super) fn is_empty(&self, _children: &Children) -> bool {
@@ -183,16 +138,42 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// Sends a signal to the process group alone.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        // An error: all have ended.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Kills all processes until none is left, the reaper included, whose place the caller takes.
+    pub(super) async fn end(&self, clock: &Clock) {
+        loop {
+            self.kill();
+            if self.is_empty(&reap(|_, _| ())) {
+                return;
+            }
+            clock.sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
 /// Makes this process the new parent of all its descendants whose parents end.
-///
-/// # Errors
-/// They could not be seen, and so not be ended.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    {
-        descendants::can_be_seen()?;
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    }
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
+/// Checks that a command could be ended, whatever processes it starts.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn can_be_ended() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    descendants::can_be_seen().or_else(|error| {
+        let created = cgroup::Cgroup::empty(rustix::process::getpid());
+        created.map(drop).map_err(|_| error)
+    })?;
     Ok(())
 }
 
@@ -217,9 +198,8 @@ const MOST_IN_A_LOOK: usize = 64;
 
 /// Waits for the children that have ended, or were stopped, without waiting for one that has not.
 pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
-    let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
     for _ in 0..MOST_IN_A_LOOK {
-        match rustix::io::retry_on_intr(|| wait(options)) {
+        match rustix::io::retry_on_intr(|| wait(ALL)) {
             Ok(Some((pid, status))) => changed(pid, status),
             Ok(None) => return Children::Some,
             Err(_) => return Children::None,
@@ -227,3 +207,11 @@ pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     }
     Children::PerhapsMore
 }
+
+/// Stopped children, too, and under Linux those whose end sends no SIGCHLD (`__WALL`).
+#[cfg(target_os = "linux")]
+const ALL: WaitOptions = WaitOptions::from_bits_retain(
+    WaitOptions::NOHANG.bits() | WaitOptions::UNTRACED.bits() | 0x4000_0000,
+);
+#[cfg(not(target_os = "linux"))]
+const ALL: WaitOptions = WaitOptions::NOHANG.union(WaitOptions::UNTRACED);

@@ -89,7 +89,8 @@ on_stores! {
         let mut store = store;
         let folder = Folder::new();
         // The first one that is asked to end stops its guardian, which cannot say then that it has ended.
-        let script = r#"trap '[ -e "$0" ] || { : >"$0"; kill -STOP $PPID; }; exit 3' TERM
+        let script = r#"guardian=$(sed -n 's/PPid://p' /proc/$PPID/status)
+            trap '[ -e "$0" ] || { : >"$0"; kill -STOP $guardian; }; exit 3' TERM
             echo $$; while :; do sleep 0.1; done"#;
         let has_stopped = folder.at("stopped").display().to_string();
         let elect = ["a", "--", "sh", "-c", script, &has_stopped];

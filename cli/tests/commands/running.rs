@@ -123,9 +123,14 @@ impl Running {
         Process::child_of(self.front())
     }
 
+    /// The parent of the command.
+    pub(crate) fn reaper(&self) -> Process {
+        Process::child_of(self.guardian().pid)
+    }
+
     /// The first process of the command.
     pub(crate) fn command(&self) -> Process {
-        Process::child_of(self.guardian().pid)
+        Process::child_of(self.reaper().pid)
     }
 
     /// Writes to the stdin of the command, which is a pipe.

@@ -15,6 +15,14 @@ impl Cgroup {
     /// # Errors
     /// No cgroup of version 2, no permission, or a kernel that cannot kill one (before 5.14).
     pub(super) fn create(process: Pid) -> io::Result<Self> {
+        let created = Self::empty(process)?;
+        let number = process.as_raw_pid().to_string();
+        fs::write(created.0.join("cgroup.procs"), number)?;
+        Ok(created)
+    }
+
+    /// Creates one without a process, named after this one.
+    pub(super) fn empty(process: Pid) -> io::Result<Self> {
         let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
         let number = process.as_raw_pid();
         let created = Self(own.join(format!("lockkeeper-{number}")));
@@ -24,7 +32,6 @@ impl Cgroup {
         if !created.0.join("cgroup.kill").exists() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        fs::write(created.0.join("cgroup.procs"), number.to_string())?;
         Ok(created)
     }
 

@@ -101,6 +101,37 @@ on_stores! {
     }
 
     [served, unix, zookeeper]
+    fn the_reaper_is_killed_or_stopped(store: StoreAt) {
+        let start = || {
+            let running = store.start_script(&["--grace", "100ms", "a"], STUBBORN);
+            let processes = [running.command(), Process::new(&running.first)];
+            let next = next_holder(&store, &processes);
+            (running, processes, next)
+        };
+        let (running, processes, next) = start();
+        running.reaper().signal(Signal::KILL);
+        the_next_is_granted_after(&processes, next);
+        assert_eq!(running.end().0, Some(76));
+        let (running, processes, next) = start();
+        let (guardian, reaper) = (running.guardian(), running.reaper());
+        guardian.signal(Signal::STOP);
+        reaper.signal(Signal::KILL);
+        guardian.signal(Signal::KILL);
+        the_next_is_granted_after(&processes, next);
+        assert_eq!(running.end().0, Some(76));
+        let (running, processes, next) = start();
+        running.reaper().signal(Signal::STOP);
+        running.signal(Signal::KILL);
+        the_next_is_granted_after(&processes, next);
+        let (running, processes, next) = start();
+        let (guardian, reaper) = (running.guardian(), running.reaper());
+        reaper.signal(Signal::STOP);
+        guardian.signal(Signal::STOP);
+        the_next_is_granted_after(&processes, next);
+        assert_eq!(running.end().0, Some(76));
+    }
+
+    [served, unix, zookeeper]
     fn a_waiter_that_is_stopped_is_passed_over(store: StoreAt) {
         let mut holder = Running::spawn(store.under_lock(&["a", "--", "sh", "-c", "echo held; read line"]).stdin(Stdio::piped()));
         assert_eq!(holder.line(), "held");
@@ -194,9 +225,11 @@ fn the_guardian_is_stopped_by_a_debugger() {
 #[test]
 fn a_command_whose_processes_cannot_be_seen_is_not_started() {
     let store = StoreAt::served();
-    for hide in ["", "mount -t tmpfs none /proc && "] {
+    let no_cgroups = "mount -t tmpfs none /sys/fs/cgroup && ";
+    for no_proc in ["", "mount -t tmpfs none /proc && "] {
         let apart = "unshare --user --map-root-user --mount --pid --fork --kill-child";
-        let script = format!(r#"{apart} sh -c '{hide}exec "$0" run a -- echo started' "$0""#);
+        let script =
+            format!(r#"{apart} sh -c '{no_cgroups}{no_proc}exec "$0" run a -- echo started' "$0""#);
         let output = store.shell(&script).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "");

@@ -197,7 +197,8 @@ fn a_terminal_that_takes_no_output_holds_up_neither_a_grant_nor_a_signal() {
             r#"set -m; sh -c 'echo "pid $$."; exec "$0" run a -- {end}' "$0"; echo "status $?""#
         )
     };
-    let mut granted = Shell::start(&store, &script("touch begun"));
+    let begun = store.folder.at("begun").display().to_string();
+    let mut granted = Shell::start(&store, &script(&format!("touch {begun}")));
     granted.shows("lockkeeper: waiting, 2 ahead");
     store.queue_has(3);
     let mut told = Shell::start(&store, &script("true"));

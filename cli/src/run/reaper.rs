@@ -1,0 +1,260 @@
+//! The reaper: the parent of the command. It alone knows for certain when no process of the command is left.
+//!
+//! Under Linux it is a *subreaper*: a process whose parent has ended becomes its child, and never gets out of reach. It
+//! starts nothing else, so the command is over when the kernel says that it has no child. It ends the command when the
+//! guardian says so or has died, and by itself before the last end of the lease that it was told.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper_store::{BootInstant, Clock};
+use rustix::process::{Pid, Signal, WaitStatus, getpid};
+use tokio::sync::watch;
+
+use super::LAUNCHER;
+use super::channel::{
+    Command, Incoming, Order, Over, asynchronous, inherited, receive_files, send_files, spawn_self,
+    write_reports,
+};
+use super::deadline::Deadlines;
+use super::signals::Signals;
+use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
+
+/// Time for a front that does not read to make room for the last report, which it needs only if the guardian dies.
+const TIME_TO_TELL_FRONT: Duration = Duration::from_secs(1);
+
+/// Starts the command's launcher and waits for the end of all its processes. The arguments are the number of the grant,
+/// the time between SIGTERM and SIGKILL in milliseconds, and the command.
+pub(crate) fn reaper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    match start(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::print_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let mut number = || arguments.next()?.to_str()?.parse().ok();
+    let (Some(granted), Some(grace)) = (number(), number()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let guardian = inherited()?;
+    let Some([stdin, stdout, stderr, front]) = receive_files(&guardian)? else {
+        return Ok(());
+    };
+    adopt_orphans()?;
+    let own = getpid().as_raw_pid().to_string();
+    // Before any signal is handled: what is ignored stays so in the command, SIGCHLD included.
+    let (child, launcher) = spawn_self(
+        [LAUNCHER.into(), own.into()].into_iter().chain(arguments),
+        |_| (),
+    )?;
+    let tree = Tree::of_new(Pid::from_child(&child))?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()?.block_on(async {
+        // A service manager sends them to all processes.
+        let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
+        let signals = Signals::listen(&[Signal::CHILD])?;
+        let (orders, to_guardian) = asynchronous(guardian)?.into_split();
+        let (_from_front, to_front) = asynchronous(front.into())?.into_split();
+        let (reports, mut newest) = watch::channel(Command {
+            granted,
+            group: tree.group().as_raw_pid(),
+            cgroup: tree.cgroup(),
+            stops: (0, 0),
+            over: None,
+        });
+        newest.mark_changed();
+        let told_front = tokio::spawn(write_reports(to_front, newest.clone()));
+        let told_guardian = tokio::spawn(write_reports(to_guardian, newest));
+        let mut reaper = Reaper {
+            clock: Clock::system(),
+            grace: Duration::from_millis(grace),
+            tree,
+            launcher: Some((launcher, [stdin, stdout, stderr])),
+            status: None,
+            lease: None,
+            ending: None,
+            look_at: BootInstant::default(),
+            kill_again_at: BootInstant::default(),
+            reports,
+        };
+        let over = reaper.until_over(Incoming::new(orders), signals).await;
+        reaper
+            .reports
+            .send_modify(|command| command.over = Some(over));
+        drop(reaper);
+        // Errors: they have ended.
+        let _ = told_guardian.await;
+        let _ = tokio::time::timeout(TIME_TO_TELL_FRONT, told_front).await;
+        Ok(())
+    })
+}
+
+struct Reaper {
+    clock: Clock,
+    grace: Duration,
+    tree: Tree,
+    /// The socket to the launcher and the command's open files, until it may be executed.
+    launcher: Option<(UnixStream, [OwnedFd; 3])>,
+    /// Status of the command's first process, once that has ended.
+    status: Option<WaitStatus>,
+    /// `None` for a session without a timeout.
+    lease: Option<Deadlines>,
+    ending: Option<Ending>,
+    /// The next moment to look at the children, whatever happens in the meantime.
+    look_at: BootInstant,
+    /// The first moment at which processes may be killed again.
+    kill_again_at: BootInstant,
+    reports: watch::Sender<Command>,
+}
+
+/// End of a command, which has been asked for.
+struct Ending {
+    over: Over,
+    kill_at: BootInstant,
+}
+
+impl Reaper {
+    /// Waits until no process of the command is left.
+    async fn until_over(&mut self, mut orders: Incoming, mut signals: Signals) -> Over {
+        let clock = self.clock.clone();
+        let mut has_guardian = true;
+        loop {
+            let children = self.reap();
+            if let (Some(status), None) = (self.status, &self.ending) {
+                // What it has left running in the background is ended, too.
+                self.end(Over::Done(exit_status(status)));
+            }
+            if let (Some(ending), true) = (&self.ending, self.tree.is_empty(&children)) {
+                return ending.over;
+            }
+            let next_look = self.next_look();
+            tokio::select! {
+                biased;
+                // First: no flood of signals or orders may hold it up.
+                () = clock.sleep_until(next_look) => self.look(),
+                order = orders.next(), if has_guardian => match order {
+                    Some(order) => self.obey(order),
+                    None => {
+                        has_guardian = false;
+                        self.without_guardian();
+                    }
+                },
+                // Last, because a command can cause any number of them.
+                _ = signals.next() => (),
+                () = tokio::task::yield_now(), if matches!(children, Children::PerhapsMore) => (),
+            }
+        }
+    }
+
+    /// Waits for processes that have ended.
+    fn reap(&mut self) -> Children {
+        let (group, mut changes) = (self.tree.group(), Vec::new());
+        let children = reap(|pid, status| {
+            if pid == group {
+                changes.push(status);
+            }
+        });
+        for status in changes {
+            match status.stopping_signal() {
+                Some(signal) => self.reports.send_modify(|command| {
+                    command.stops = (command.stops.0 + 1, signal);
+                }),
+                None => self.status = Some(status),
+            }
+        }
+        children
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Execute(_) => {
+                if let (Some((launcher, files)), None) = (self.launcher.take(), &self.ending) {
+                    // An error: it was killed, and is waited for.
+                    let _ = send_files(&launcher, &files.each_ref().map(AsFd::as_fd));
+                }
+            }
+            Order::Signal(number) => {
+                // Once it has ended the number of its group may be another's.
+                if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
+                    self.tree.signal_group(signal);
+                }
+            }
+            Order::Lease(deadlines) => self.lease = Some(deadlines),
+            Order::End => self.end(Over::Asked),
+        }
+    }
+
+    fn without_guardian(&mut self) {
+        self.end(Over::Unheard);
+        if let (Some(ending), None) = (&mut self.ending, self.lease) {
+            // The guardian was the store itself, and the lock may be another's by now.
+            ending.kill_at = self.clock.now();
+        }
+    }
+
+    /// Asks the command to end, unless it was asked before.
+    fn end(&mut self, over: Over) {
+        if self.ending.is_some() {
+            return;
+        }
+        // The launcher ends if it has not become the command yet.
+        self.launcher = None;
+        self.tree.signal(Signal::TERM);
+        // One that was stopped could not end.
+        self.tree.signal(Signal::CONT);
+        self.look_at = self.clock.now();
+        let kill_at = self.look_at.after(self.grace);
+        self.ending = Some(Ending { over, kill_at });
+    }
+
+    /// Returns the moment at which something is to be done. Only a renewal of the lease moves it back.
+    fn next_look(&self) -> BootInstant {
+        match (&self.ending, self.lease) {
+            (Some(_), _) => self.kill_at().max(self.kill_again_at).min(self.look_at),
+            (None, Some(lease)) => lease.terminate_by_reaper(),
+            (None, None) => BootInstant::from_nanos(u64::MAX),
+        }
+    }
+
+    /// Returns the moment at which the command is killed: whatever happens, before the lease ends (invariant 6).
+    fn kill_at(&self) -> BootInstant {
+        let ending = self.ending.as_ref().map(|ending| ending.kill_at);
+        let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
+        self.lease.map_or(asked, |lease| asked.min(lease.kill()))
+    }
+
+    /// Ends or kills the command if it is time to.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        if self
+            .lease
+            .is_some_and(|lease| now >= lease.terminate_by_reaper())
+        {
+            self.end(Over::Unheard);
+        }
+        if self.ending.is_some() && now >= self.kill_at().max(self.kill_again_at) {
+            self.tree.kill();
+            self.kill_again_at = now.after(KILL_AGAIN);
+        }
+        // No signal tells the end of a child that was made by a `clone` without one.
+        self.look_at = now.after(Duration::from_secs(1));
+    }
+}
+
+/// Returns a shell's status of a process that has ended.
+fn exit_status(status: WaitStatus) -> u8 {
+    let status = match (status.exit_status(), status.terminating_signal()) {
+        (Some(status), _) => status,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    u8::try_from(status).unwrap_or(1)
+}
