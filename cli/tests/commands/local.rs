@@ -19,14 +19,14 @@ use super::running::daemons_end_before_the_release;
 use super::support::*;
 
 /// A user of the store: a home of a test's own, whose server ends with it.
-struct Home {
+pub(crate) struct Home {
     folder: Folder,
     idle: &'static str,
 }
 
 /// The environment of a command.
 #[derive(Clone, Copy)]
-enum Shell {
+pub(crate) enum Shell {
     /// With `$XDG_RUNTIME_DIR`.
     Login,
     /// Without it.
@@ -34,7 +34,7 @@ enum Shell {
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Longer than a test is without a client; the drop kills the server, and this ends one whose test was killed.
         Self::idle_after("1m")
     }
@@ -48,12 +48,16 @@ impl Home {
         Self { folder, idle }
     }
 
-    fn command(&self, shell: Shell, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, shell: Shell, arguments: &[&str]) -> Command {
         self.command_of(
             Path::new(env!("CARGO_BIN_EXE_lockkeeper")),
             shell,
             arguments,
         )
+    }
+
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     fn command_of(&self, program: &Path, shell: Shell, arguments: &[&str]) -> Command {
@@ -93,7 +97,7 @@ impl Home {
     }
 
     /// The process that listens; `None` if there is none.
-    fn server(&self) -> Option<Pid> {
+    pub(crate) fn server(&self) -> Option<Pid> {
         let stream = UnixStream::connect(self.data()?.join("socket")).ok()?;
         Some(rustix::net::sockopt::socket_peercred(stream).unwrap().pid)
     }

@@ -6,4 +6,5 @@ mod losses;
 mod once_per;
 mod signals;
 mod statuses;
+mod stress;
 mod terminal;

@@ -189,7 +189,7 @@ fn served_at_socket(folder: &Folder) -> Command {
 }
 
 /// Returns a free port. Test processes that run at the same time draw from different blocks.
-fn port_of_a_server() -> u16 {
+pub(crate) fn port_of_a_server() -> u16 {
     const BLOCK: u64 = 16;
     const BLOCKS: u64 = 190;
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -76,3 +76,15 @@ pub(crate) fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     });
     lines
 }
+
+/// A small generator of random numbers (xorshift), from a seed that is printed with a failure.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}

@@ -9,24 +9,17 @@ use rustix::process::{Pid, getpid};
 /// Most processes of a look: a command that starts them all the time must not keep this one from anything else.
 const MOST: usize = 1 << 16;
 
-/// Checks that /proc tells the children of this process, and by their numbers in this one's pid namespace.
+/// Checks that /proc tells the children of this process, by their numbers in this one's pid namespace.
 pub(super) fn can_be_seen() -> io::Result<()> {
-    let shown = fs::read_link("/proc/self").ok();
-    let shown = shown.and_then(|it| it.to_str()?.parse::<i32>().ok());
-    let own = getpid().as_raw_pid();
-    if shown != Some(own) {
-        return Err(io::Error::other(
-            "/proc does not show this process, so no command could be ended: mount the one of its pid namespace \
-             (`unshare --mount-proc`)",
-        ));
+    let own = getpid().as_raw_pid().to_string();
+    let is_own = fs::read_link("/proc/self").is_ok_and(|shown| shown.as_os_str() == &*own);
+    if is_own && fs::exists(format!("/proc/self/task/{own}/children"))? {
+        return Ok(());
     }
-    match fs::metadata(format!("/proc/self/task/{own}/children")) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(io::Error::other(format!(
-            "/proc does not tell the children of a process ({error}), and no cgroup can be created, so no command could be \
-             ended"
-        ))),
-    }
+    Err(io::Error::other(
+        "/proc does not tell the children of this process, and it may create no cgroup, so no command could be ended: \
+         mount the /proc of its pid namespace (`unshare --mount-proc`)",
+    ))
 }
 
 /// Returns the descendants of this process, its children first, without these children and their descendants.

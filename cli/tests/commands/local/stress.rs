@@ -47,18 +47,6 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-/// A small generator of random numbers (xorshift), from a seed that is printed with a failure.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 fn client(home: &Home, resource: &Resource, mut dice: Dice) {
     let _end = EndOnPanic(resource);
     let shell = match dice.below(2) {
