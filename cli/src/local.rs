@@ -132,8 +132,18 @@ impl LocalStore {
     }
 
     fn too_late(&self, timeout: Duration) -> String {
+        let start = self.folder.start_lock();
+        let is_locked = std::fs::File::open(&start).is_ok_and(|start| start.try_lock().is_err());
+        let hint = match is_locked {
+            // One that was stopped keeps all others waiting.
+            true => format!(
+                "; another process is starting it, which `fuser {}` shows",
+                start.display()
+            ),
+            false => String::new(),
+        };
         format!(
-            "the server of {} does not listen within {timeout:?}: see {}",
+            "the server of {} does not listen within {timeout:?}: see {}{hint}",
             self.folder.path().display(),
             self.folder.log().display()
         )

@@ -290,3 +290,17 @@ fn a_client_without_a_server_starts_one_at_a_time() {
     }
     holder.release();
 }
+
+/// As by a process that was stopped while it starts one.
+#[test]
+fn a_start_that_hangs_is_named() {
+    let home = Home::new();
+    home.hold(Shell::Cron, "a").release();
+    let start = File::open(home.data().unwrap().join("start")).unwrap();
+    start.lock().unwrap();
+    kill_process(home.server().unwrap(), Signal::KILL).unwrap();
+    let output = home.run(Shell::Cron, &["who", "a", "--connect-timeout=500ms"]);
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("/start` shows"), "{said}");
+}

@@ -175,15 +175,12 @@ fn round(place: &Place, dice: &mut Dice, seen: &Seen) {
         may_start: is_waiting,
         ..Harm::default()
     };
-    let first = is_waiting.then(|| {
-        let mut first = place.run();
-        assert_eq!(first.line(), "begun");
-        first
-    });
-    let mut attacked = place.run();
-    if !is_waiting {
-        assert_eq!(attacked.line(), "begun");
-    }
+    let first = is_waiting.then(|| begun(place));
+    let attacked = if is_waiting {
+        place.run()
+    } else {
+        begun(place)
+    };
     let next = place.run();
     let front = attacked.front();
     let (guardian, mut reaper, mut command) = (child_of(front), None, None);
@@ -254,6 +251,16 @@ fn round(place: &Place, dice: &mut Dice, seen: &Seen) {
     // The processes of an unwatched command end by themselves.
     let resource = File::open(place.resource()).unwrap();
     resource.lock().unwrap();
+}
+
+/// Starts a command that gets the lock.
+fn begun(place: &Place) -> Running {
+    let mut command = place.run();
+    let line = command.line();
+    if line != "begun" {
+        panic!("it has not begun: {line:?} {:?}", command.end());
+    }
+    command
 }
 
 /// The first child of a process, if it lives.
