@@ -131,6 +131,21 @@ on_stores! {
         assert_eq!(running.end().0, Some(76));
     }
 
+    [served]
+    fn the_reaper_is_stopped_and_continued(store: StoreAt) {
+        let script = "echo held; read line; echo $line";
+        let mut command = store.under_lock(&["a", "--", "sh", "-c", script]);
+        let mut running = Running::spawn(command.stdin(Stdio::piped()));
+        assert_eq!(running.line(), "held");
+        let reaper = running.reaper();
+        reaper.signal(Signal::STOP);
+        // Beyond the end of the lease that it was told before.
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        reaper.signal(Signal::CONT);
+        running.write("on\n");
+        assert_eq!(running.end(), (Some(0), "on\n".into(), String::new()));
+    }
+
     [served, unix, zookeeper]
     fn a_waiter_that_is_stopped_is_passed_over(store: StoreAt) {
         let mut holder = Running::spawn(store.under_lock(&["a", "--", "sh", "-c", "echo held; read line"]).stdin(Stdio::piped()));

@@ -136,7 +136,7 @@ impl Harm {
         self.done.push((target, signal));
         match signal {
             Signal::STOP => self.stopped.push((target, pid, Instant::now())),
-            Signal::CONT => self.continued(|of, _| of == target),
+            Signal::CONT => self.continued(|of| of == target),
             Signal::KILL => self.killed.push(target),
             _ => {}
         }
@@ -156,9 +156,9 @@ impl Harm {
     }
 
     /// Lets those go on that were stopped.
-    fn continued(&mut self, which: impl Fn(Target, Pid) -> bool) {
+    fn continued(&mut self, which: impl Fn(Target) -> bool) {
         for (target, pid, since) in std::mem::take(&mut self.stopped) {
-            if !which(target, pid) {
+            if !which(target) {
                 self.stopped.push((target, pid, since));
                 continue;
             }
@@ -205,21 +205,25 @@ fn round(place: &Place, dice: &mut Dice, seen: &Seen) {
         ];
         let signal = signals[dice.below(5) as usize];
         let Some(pid) = pid else { continue };
+        let ends = target == Target::Server && ![Signal::STOP, Signal::CONT].contains(&signal);
+        if ends {
+            harm.continued(|of| of == target);
+        }
         harm.signal(target, pid, signal);
-        if target == Target::Server && [Signal::KILL, Signal::TERM, Signal::INT].contains(&signal) {
-            harm.stopped.retain(|(of, ..)| *of != target);
+        if ends {
             place.start_server();
         }
     }
     // In one of three rounds until after the end of the lease.
     let longest = if dice.below(3) == 0 { 6_000 } else { 400 };
     std::thread::sleep(Duration::from_millis(dice.below(longest)));
-    harm.continued(|_, _| true);
+    harm.continued(|_| true);
     let mut told = Vec::new();
     for command in first.into_iter().chain([next]) {
         let (status, text, errors) = command.end();
         // It shares the server.
-        let is_lost = harm.may_end && errors.contains("the lock was lost");
+        let is_lost = harm.may_end
+            && (errors.contains("the lock was lost") || errors.contains("has expired"));
         if text.contains("second") || status != Some(0) && !is_lost {
             told.push(format!(
                 "another command ended with {status:?}: {text:?} {errors:?}"
