@@ -63,6 +63,37 @@ impl Deadlines {
     }
 }
 
+/// Lateness that tells that this process was stopped.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Time for a message that the other process could not write while this one was stopped.
+const TIME_TO_TELL: Duration = Duration::from_millis(200);
+
+/// Moments to act that this process may have missed since it was stopped: what it was told last is old then.
+#[derive(Default)]
+pub(super) struct Overslept {
+    due: Option<BootInstant>,
+    not_before: BootInstant,
+}
+
+impl Overslept {
+    /// Returns the moment at which to act, for the moment that follows from what this process was told.
+    pub(super) fn due(&self, due: BootInstant) -> BootInstant {
+        due.max(self.not_before)
+    }
+
+    /// Returns true, once for each moment, if this process was stopped when it should have acted. Then the newest message
+    /// has some time to arrive.
+    pub(super) fn is_new(&mut self, due: BootInstant, now: BootInstant) -> bool {
+        if self.due == Some(due) || now.since(due) < LATE {
+            return false;
+        }
+        self.due = Some(due);
+        self.not_before = now.after(TIME_TO_TELL);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

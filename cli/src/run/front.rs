@@ -13,6 +13,7 @@ use super::channel::{
     Command, Incoming, Order, Orders, Report, Running, asynchronous, send_files, spawn_self,
     standard_files,
 };
+use super::deadline::Overslept;
 use super::messages::Messages;
 use super::signals::Signals;
 use super::terminal::Terminal;
@@ -32,12 +33,6 @@ pub(super) fn run(guardian: &str, grace: Duration) -> ExitCode {
         Err(error) => Failure::from(error).report(),
     }
 }
-
-/// Lateness that tells that this process was stopped.
-const LATE: Duration = Duration::from_millis(100);
-
-/// Time for a report that the guardian could not write while this process was stopped.
-const TIME_TO_REPORT: Duration = Duration::from_millis(200);
 
 /// Time for the guardian to report the end of its command. Nothing is left to be ended meanwhile, so it may be long: on a
 /// busy machine the guardian has no turn for some of it.
@@ -66,9 +61,7 @@ struct Front {
     /// The signal by which the user has given up.
     cancelled: Option<Signal>,
     shows_wait: bool,
-    /// The moment to act at which this process was stopped.
-    overslept: Option<BootInstant>,
-    not_before: BootInstant,
+    overslept: Overslept,
 }
 
 impl Front {
@@ -110,8 +103,7 @@ impl Front {
             command: None,
             cancelled: None,
             shows_wait: io::stderr().is_terminal(),
-            overslept: None,
-            not_before: BootInstant::default(),
+            overslept: Overslept::default(),
         })
     }
 
@@ -140,7 +132,8 @@ impl Front {
     async fn until_ended(&mut self) -> Result<u8, Failure> {
         let clock = self.clock.clone();
         loop {
-            let due = self.due().map(|due| due.max(self.not_before));
+            let due = self.due();
+            let act_at = due.map(|due| self.overslept.due(due));
             tokio::select! {
                 biased;
                 // First: a report that has come may say that the lease was renewed.
@@ -159,8 +152,8 @@ impl Front {
                     }
                 }
                 () = Orders::written(&mut self.orders) => {}
-                () = clock.sleep_until(due.unwrap_or_default()), if due.is_some() => {
-                    if !self.was_asleep() {
+                () = clock.sleep_until(act_at.unwrap_or_default()), if act_at.is_some() => {
+                    if !self.overslept.is_new(due.unwrap_or_default(), clock.now()) {
                         let _ = kill_process(self.guardian, Signal::KILL);
                         return self.without_guardian("its guardian process did not renew it").await;
                     }
@@ -289,18 +282,6 @@ impl Front {
         let (command, since) = self.command.as_ref()?;
         let is_over = command.granted == self.seen.granted && command.over.is_some();
         is_over.then_some(*since)
-    }
-
-    /// Returns true, once, if this process itself was stopped when it should have acted: the guardian may have had no room
-    /// for its newest report, and gets time to write it.
-    fn was_asleep(&mut self) -> bool {
-        let (due, now) = (self.due(), self.clock.now());
-        if due == self.overslept || due.is_none_or(|due| now.since(due) < LATE) {
-            return false;
-        }
-        self.overslept = due;
-        self.not_before = now.after(TIME_TO_REPORT);
-        true
     }
 
     /// Waits for the end of the command whose guardian is dead.

@@ -615,17 +615,21 @@ impl Watch<'_> {
 
     /// Returns the reason for which the command has ended.
     fn cause(&mut self, over: Over) -> Cause {
-        match (self.ending.take(), over) {
-            (Some(ending), _) => ending.cause,
-            (None, Over::Done(status)) if self.held.is_held() => Cause::Done(status),
-            // A loss that has not been told yet.
-            (None, Over::Done(_)) => {
-                Cause::Lost("it was taken away, or its session has expired".into())
-            }
-            (None, Over::Asked | Over::Unheard) => {
-                Cause::Lost("its guardian process did not renew it in time".into())
-            }
-        }
+        let reason = match (self.ending.take(), over) {
+            (Some(ending), _) => return ending.cause,
+            (None, Over::Done(status)) if self.held.is_held() => return Cause::Done(status),
+            (None, Over::Done(_)) => "it was taken away, or its session has expired",
+            (None, Over::Asked | Over::Unheard) => "its guardian process did not renew it in time",
+        };
+        self.lost(reason)
+    }
+
+    /// Tells the user of a loss whose command has ended before.
+    fn lost(&self, reason: &str) -> Cause {
+        let text = format!("the lock was lost: {reason}; the command was ended");
+        let reports = &self.guardian.reports;
+        reports.send_modify(|report| report.note(text));
+        Cause::Lost(reason.to_owned())
     }
 
     /// Ends the command in the place of its reaper.
@@ -640,7 +644,7 @@ impl Watch<'_> {
         }
         match self.ending.take() {
             Some(ending) => Ok(ending.cause),
-            None if self.has_executed => Ok(Cause::Lost(reason.to_owned())),
+            None if self.has_executed => Ok(self.lost(reason)),
             None => Err(Failure::Other(reason.to_owned())),
         }
     }

@@ -20,7 +20,7 @@ use super::channel::{
     Command, Incoming, Order, Over, asynchronous, inherited, receive_files, send_files, spawn_self,
     write_reports,
 };
-use super::deadline::Deadlines;
+use super::deadline::{Deadlines, Overslept};
 use super::signals::Signals;
 use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
 
@@ -80,6 +80,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
             launcher: Some((launcher, [stdin, stdout, stderr])),
             status: None,
             lease: None,
+            overslept: Overslept::default(),
             ending: None,
             look_at: BootInstant::default(),
             kill_again_at: BootInstant::default(),
@@ -107,6 +108,7 @@ struct Reaper {
     status: Option<WaitStatus>,
     /// `None` for a session without a timeout.
     lease: Option<Deadlines>,
+    overslept: Overslept,
     ending: Option<Ending>,
     /// The next moment to look at the children, whatever happens in the meantime.
     look_at: BootInstant,
@@ -219,7 +221,7 @@ impl Reaper {
     fn next_look(&self) -> BootInstant {
         match (&self.ending, self.lease) {
             (Some(_), _) => self.kill_at().max(self.kill_again_at).min(self.look_at),
-            (None, Some(lease)) => lease.terminate_by_reaper(),
+            (None, Some(lease)) => self.overslept.due(lease.terminate_by_reaper()),
             (None, None) => BootInstant::from_nanos(u64::MAX),
         }
     }
@@ -234,11 +236,12 @@ impl Reaper {
     /// Ends or kills the command if it is time to.
     fn look(&mut self) {
         let now = self.clock.now();
-        if self
-            .lease
-            .is_some_and(|lease| now >= lease.terminate_by_reaper())
-        {
-            self.end(Over::Unheard);
+        if let (Some(lease), None) = (self.lease, &self.ending) {
+            // Only the end of the lease brings it here.
+            match self.overslept.is_new(lease.terminate_by_reaper(), now) {
+                true => return,
+                false => self.end(Over::Unheard),
+            }
         }
         if self.ending.is_some() && now >= self.kill_at().max(self.kill_again_at) {
             self.tree.kill();

@@ -299,6 +299,7 @@ fn a_start_that_hangs_is_named() {
     let start = File::open(home.data().unwrap().join("start")).unwrap();
     start.lock().unwrap();
     kill_process(home.server().unwrap(), Signal::KILL).unwrap();
+    home.until(|home| home.server().is_none().then_some(()));
     let output = home.run(Shell::Cron, &["who", "a", "--connect-timeout=500ms"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
