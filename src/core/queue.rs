@@ -12,6 +12,7 @@ use super::names::{NodeName, is_unusual};
 use super::sessions::SessionRef;
 use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
+use super::work::Work;
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::acl::Acl;
 use crate::entry::{Condition, EntryKey, NewEntry, Place};
@@ -98,8 +99,10 @@ impl Entries {
     }
 
     /// Returns the number of entries ahead of a key. O(n).
-    pub(super) fn count_ahead_of(&self, key: QueueKey) -> usize {
-        self.iter().take_while(|(other, _)| *other < key).count()
+    pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
+        let count = self.iter().take_while(|(other, _)| *other < key).count();
+        work.add(count);
+        count
     }
 
     /// Returns all entries, first to last.
@@ -494,7 +497,7 @@ mod tests {
         assert_eq!(entries.ahead_of((7, 0)), Some(((5, 0), 5)));
         assert_eq!(entries.ahead_of((2, 0)).map(|(key, _)| key.0), Some(-3));
         assert_eq!(entries.ahead_of((-3, 0)), None);
-        assert_eq!(entries.count_ahead_of((9, 0)), 4);
+        assert_eq!(entries.count_ahead_of((9, 0), &Work::default()), 4);
         entries.remove((-3, 0));
         entries.remove((5, 0));
         assert_eq!(order(&entries), [2, 7, 9]);

@@ -765,7 +765,11 @@ impl Tree {
     /// Returns the number of entries of the same queue ahead of `index`. O(n).
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
         self.queue_key_of(index).map_or(0, |(family, queue_key)| {
-            family.exclusive.count_ahead_of(queue_key) + family.shared.count_ahead_of(queue_key)
+            let queues = [&family.exclusive, &family.shared];
+            queues
+                .map(|queue| queue.count_ahead_of(queue_key, &self.work))
+                .iter()
+                .sum()
         })
     }
 

@@ -482,3 +482,48 @@ fn a_connection_that_is_closed_drops_all_watches_in_pieces() {
     }
     assert_eq!((calls, store.core.counts().watches), (3, 0));
 }
+
+#[test]
+fn a_long_queue_costs_its_waiters_no_walk() {
+    let mut store = roomy();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    for _ in 0..20_000 {
+        store.create(me, "/q/n-", EphemeralSequential).unwrap();
+    }
+    let waiter = store.remote();
+    let (last, _) = store.enqueue(waiter, "/q", "n-", Blockers::All);
+    let look = Request::GetPredecessor(GetPredecessor {
+        entry: last,
+        blockers: Blockers::All,
+        count: true,
+    });
+    let work = store.work(waiter, vec![look; 256]);
+    assert!(work < 256 * 64, "{work} units");
+}
+
+#[test]
+fn a_waiter_that_asks_again_and_again_has_one_watch() {
+    let mut store = roomy();
+    let me = store.remote();
+    for part in ["/s", "/s/permits", "/s/leases", "/s/queue"] {
+        store.create(me, part, Persistent).unwrap();
+    }
+    for lease in 0..10 {
+        let lease = format!("/s/leases/{lease}");
+        store.create(me, &lease, Persistent).unwrap();
+    }
+    let permits = store.core.existing(&path("/s/permits")).unwrap();
+    let number = store.core.tree.node(permits).mzxid;
+    let (entry, _) = store.enqueue(me, "/s/queue", "n-", Blockers::All);
+    for limit in (0..10).cycle().take(1_000) {
+        let blockers = Blockers::Leases { limit, number };
+        let seen = store.look(me, &entry, blockers);
+        assert!(matches!(seen, Predecessor::Blocked { .. }));
+    }
+    let watches = store.core.watches.len();
+    assert!(watches <= 2, "{watches} watches");
+    let create = Request::Create(create("/s/leases/another", Persistent));
+    let work = store.work(me, [create]);
+    assert!(work < 100, "{work} units");
+}
