@@ -33,6 +33,7 @@ mod budget;
 #[cfg(any(test, feature = "simulation"))]
 mod dump;
 mod effects;
+mod entries;
 mod expiry;
 #[cfg(any(test, feature = "server"))]
 mod introspection;

@@ -65,7 +65,7 @@ impl ZnodeHandle {
 }
 
 /// Reference to a znode of a store, and to no later one in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeKey {
     pub(crate) index: u32,
     pub(crate) czxid: Zxid,

@@ -1,9 +1,7 @@
-//! Queues: the index of a parent's numbered ephemerals ([`Entries`]), and the requests that it answers.
+//! Queues: the requests that the index of a parent's numbered ephemerals answers ([`Entries`](super::entries::Entries)).
 //!
 //! The index finds the nearest entry that blocks, and the same step arms the waiter's watch on it, so that no departure
 //! falls in between (invariant 4).
-
-use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -12,7 +10,6 @@ use super::names::{NodeName, is_unusual};
 use super::sessions::SessionRef;
 use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
-use super::work::Work;
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::acl::Acl;
 use crate::entry::{Condition, EntryKey, NewEntry, Place};
@@ -23,94 +20,6 @@ use crate::protocol::{
 };
 use crate::types::{AclEntry, CreateMode};
 use crate::watch::DeleteReason;
-
-/// Sort key of an entry in its queue: its number, then the order of creation.
-pub(super) type QueueKey = (i64, i64);
-
-/// Entries of a queue, by their keys. The first is kept apart, so that a lock without waiters is taken and released
-/// without an allocation.
-#[derive(Debug)]
-pub(super) struct Entries {
-    first: Option<(QueueKey, u32)>,
-    /// Those behind the first.
-    rest: BTreeMap<QueueKey, u32>,
-}
-
-impl Entries {
-    pub(super) const NONE: Self = Self {
-        first: None,
-        rest: BTreeMap::new(),
-    };
-
-    pub(super) fn insert(&mut self, key: QueueKey, index: u32) {
-        match &mut self.first {
-            Some(first) if first.0 < key => {
-                self.rest.insert(key, index);
-            }
-            first => {
-                if let Some((behind, index)) = first.replace((key, index)) {
-                    self.rest.insert(behind, index);
-                }
-            }
-        }
-    }
-
-    pub(super) fn remove(&mut self, key: QueueKey) {
-        if self.first.is_some_and(|(first, _)| first == key) {
-            self.first = self.rest.pop_first();
-        } else {
-            self.rest.remove(&key);
-        }
-    }
-
-    pub(super) fn get(&self, key: QueueKey) -> Option<u32> {
-        match self.first? {
-            (first, index) if first == key => Some(index),
-            _ => self.rest.get(&key).copied(),
-        }
-    }
-
-    pub(super) fn contains(&self, key: QueueKey) -> bool {
-        self.get(key).is_some()
-    }
-
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
-    }
-
-    /// Returns the first entry.
-    #[inline]
-    pub(super) fn head(&self) -> Option<u32> {
-        self.first.map(|(_, index)| index)
-    }
-
-    /// Returns the nearest entry ahead of a key. O(log n).
-    pub(super) fn ahead_of(&self, key: QueueKey) -> Option<(QueueKey, u32)> {
-        let first = self.first.filter(|(first, _)| *first < key)?;
-        // Mostly the entry that asks is the last: then no search is needed.
-        let mut backwards = self.rest.iter().rev();
-        let nearest = match backwards.next() {
-            Some((last, _)) if *last == key => backwards.next(),
-            Some((last, _)) if *last > key => self.rest.range(..key).next_back(),
-            last => last,
-        };
-        Some(nearest.map_or(first, |(key, index)| (*key, *index)))
-    }
-
-    /// Returns the number of entries ahead of a key. O(n).
-    pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
-        let count = self.iter().take_while(|(other, _)| *other < key).count();
-        work.add(count);
-        count
-    }
-
-    /// Returns all entries, first to last.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, u32)> {
-        let rest = self.rest.iter().map(|(key, index)| (*key, *index));
-        self.first.into_iter().chain(rest)
-    }
-}
 
 /// An entry to be created, before its queue gives it a number.
 struct Unnumbered<'a, N> {
@@ -480,31 +389,4 @@ fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
         parent.join(&format!("{name}0"))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_keep_the_order_of_their_keys() {
-        let mut entries = Entries::NONE;
-        let order = |entries: &Entries| entries.iter().map(|(_, index)| index).collect::<Vec<_>>();
-        for number in [5, 9, 2, 7, -3] {
-            entries.insert((number, 0), number as u32);
-        }
-        assert_eq!(order(&entries), [-3i32 as u32, 2, 5, 7, 9]);
-        assert_eq!(entries.ahead_of((7, 0)), Some(((5, 0), 5)));
-        assert_eq!(entries.ahead_of((2, 0)).map(|(key, _)| key.0), Some(-3));
-        assert_eq!(entries.ahead_of((-3, 0)), None);
-        assert_eq!(entries.count_ahead_of((9, 0), &Work::default()), 4);
-        entries.remove((-3, 0));
-        entries.remove((5, 0));
-        assert_eq!(order(&entries), [2, 7, 9]);
-        assert_eq!(entries.ahead_of((7, 0)), Some(((2, 0), 2)));
-        for number in [2, 9, 7] {
-            entries.remove((number, 0));
-        }
-        assert_eq!(order(&entries), []);
-    }
 }

@@ -14,12 +14,12 @@ use slab::Slab;
 
 use super::Stamp;
 use super::budget::{bytes_of, bytes_of_acl};
+use super::entries::Entries;
+pub(super) use super::entries::QueueKey;
 use super::intrusive_list::{Links, List, NIL};
 use super::journal::{NewNode, NodeKind};
 use super::known_paths::KnownPaths;
 use super::names::NodeName;
-use super::queue::Entries;
-pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
@@ -133,6 +133,14 @@ impl From<NewNode> for NewChild {
 pub(super) struct Waiter {
     pub(super) entry: NodeKey,
     pub(super) blockers: Blockers,
+}
+
+impl Waiter {
+    /// Returns true if the other one is the same entry, which waits again.
+    pub(super) fn is_same(self, other: Self) -> bool {
+        let has_leases = [self, other].map(|waiter| waiter.blockers.has_leases());
+        self.entry == other.entry && has_leases[0] == has_leases[1]
+    }
 }
 
 /// The properties of a node that the rules for writes ask for. A multi changes copies of them.
@@ -762,7 +770,7 @@ impl Tree {
         entry.is_some_and(|entry| self.ahead_of(entry, waiter.blockers).is_none())
     }
 
-    /// Returns the number of entries of the same queue ahead of `index`. O(n).
+    /// Returns the number of entries of the same queue ahead of `index`.
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
         self.queue_key_of(index).map_or(0, |(family, queue_key)| {
             let queues = [&family.exclusive, &family.shared];

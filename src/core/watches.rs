@@ -4,6 +4,8 @@
 //! apart, and move to the znode when it is created. Events reach [`Effects`] in the order in which they happened, and
 //! so precede every later reply (invariant 3).
 
+use std::hash::BuildHasher;
+
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 use slab::Slab;
@@ -197,6 +199,12 @@ fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// Returns the same for a waiter's watch, which may be anywhere.
+fn waiter_hash(slot: u32, waiter: Waiter) -> u64 {
+    let has_leases = waiter.blockers.has_leases();
+    FixedState::default().hash_one((slot, waiter.entry, has_leases))
+}
+
 /// Returns the bytes that a watch on a path counts for. When a watched znode is deleted, its watches keep the path: it
 /// counts from the beginning, so that a delete never makes the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
@@ -209,7 +217,7 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Those of sessions of other processes, by session, kind and path, each of which has one at most.
+    /// Those of sessions of other processes, by session, kind, and path or waiter, each of which has one at most.
     index: HashTable<u32>,
     absent: HashMap<ZnodePath, List, FixedState>,
     /// The bytes that all of them count for.
@@ -252,23 +260,29 @@ impl Watches {
         path: &ZnodePath,
         node: Option<u32>,
     ) -> WatchKey {
+        let is_local = sessions.get(slot).is_local;
+        let mut hash = 0;
+        // A session of another process has one watch of a kind on a path, as on a ZooKeeper server: arming it again
+        // changes nothing, and costs no memory. In this process each watcher has its own watch.
+        if !is_local {
+            hash = match kind {
+                WatchKind::Turn(waiter) => waiter_hash(slot, waiter),
+                _ => index_hash(tree, slot, kind, path),
+            };
+            match (self.find(hash, slot, kind, path, node), kind) {
+                // The answer before may be given up by its number at any time, and this one must stay.
+                (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
+                (Some(armed), _) => {
+                    self.slab[armed as usize].is_muted = false;
+                    return self.key(armed);
+                }
+                (None, _) => {}
+            }
+        }
         let mut list = match node {
             Some(node) => tree.node(node).watches,
             None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
         };
-        let is_local = sessions.get(slot).is_local;
-        // A session of another process has one watch of a kind on a path, as on a ZooKeeper server: arming it again
-        // changes nothing, and costs no memory. In this process each watcher has its own watch, and everywhere each
-        // waiter: one that asks again may give up the watch of its first answer at any time, by its number.
-        let is_shared = !is_local && !matches!(kind, WatchKind::Turn(_));
-        let mut hash = 0;
-        if is_shared {
-            hash = index_hash(tree, slot, kind, path);
-            if let Some(armed) = self.find(hash, slot, kind, path, node) {
-                self.slab[armed as usize].is_muted = false;
-                return self.key(armed);
-            }
-        }
         self.last_stamp = self.last_stamp.wrapping_add(1);
         let bytes = bytes_of(path, sessions.get(slot).is_local);
         let index = self.slab.insert(Watch {
@@ -282,7 +296,7 @@ impl Watches {
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
-        if is_shared {
+        if !is_local {
             let slab = &self.slab;
             let hash_of = |other: &u32| slab[*other as usize].hash;
             self.index.insert_unique(hash, index, hash_of);
@@ -331,7 +345,7 @@ impl Watches {
         found.map(|index| self.key(index)).collect()
     }
 
-    /// Returns the watch of a session of another process.
+    /// Returns the watch of a session of another process: of a waiter, or of another kind on a path.
     fn find(
         &self,
         hash: u64,
@@ -342,7 +356,11 @@ impl Watches {
     ) -> Option<u32> {
         let is_sought = |index: &u32| {
             let watch = &self.slab[*index as usize];
-            watch.slot == slot && watch.kind == kind && watch.spot.is(path, node)
+            let is_there = || match (watch.kind, kind) {
+                (WatchKind::Turn(armed), WatchKind::Turn(waiter)) => armed.is_same(waiter),
+                (armed, kind) => armed == kind && watch.spot.is(path, node),
+            };
+            watch.slot == slot && is_there()
         };
         self.index.find(hash, is_sought).copied()
     }

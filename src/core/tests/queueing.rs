@@ -1,45 +1,7 @@
 //! Queues: predecessors, and the waiters that are woken.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-
-use proptest::prelude::*;
-
-use super::super::queue::Entries;
-use super::super::work::Work;
 use super::*;
 use crate::types::AclEntry;
-
-proptest! {
-    /// The index keeps its first entry apart, and takes shortcuts for the last.
-    #[test]
-    fn the_index_of_a_queue_is_an_ordered_map(
-        steps in proptest::collection::vec((any::<bool>(), 0i64..12, 0i64..2), 1..60)
-    ) {
-        let (mut index, mut map) = (Entries::NONE, BTreeMap::new());
-        for (place, (is_insert, number, creates)) in (2u32..).zip(steps) {
-            let key = (number, creates);
-            if !is_insert {
-                index.remove(key);
-                map.remove(&key);
-            } else if let Entry::Vacant(vacant) = map.entry(key) {
-                vacant.insert(place);
-                index.insert(key, place);
-            }
-            prop_assert_eq!(index.len(), map.len());
-            prop_assert_eq!(index.head(), map.values().next().copied());
-            prop_assert!(index.iter().eq(map.iter().map(|(key, place)| (*key, *place))));
-            for key in (0..12).flat_map(|number| [(number, 0), (number, 1)]) {
-                prop_assert_eq!(index.get(key), map.get(&key).copied());
-                prop_assert_eq!(index.contains(key), map.contains_key(&key));
-                let ahead = map.range(..key).next_back();
-                prop_assert_eq!(index.ahead_of(key), ahead.map(|(key, place)| (*key, *place)));
-                let count = index.count_ahead_of(key, &Work::default());
-                prop_assert_eq!(count, map.range(..key).count());
-            }
-        }
-    }
-}
 
 #[test]
 fn the_nearest_blocker_is_found_by_number() {
@@ -511,13 +473,12 @@ fn a_departure_takes_no_event_from_the_sessions_other_watches() {
 #[test]
 fn waiting_for_a_predecessor_counts_as_a_watch_and_ends_with_the_connection() {
     let mut options = options();
-    options.limits.watches_per_session = 2;
+    options.limits.watches_per_session = 1;
     let mut store = Harness::with(options);
     let (holder, waiting) = (store.remote(), store.remote());
     store.create(holder, "/q", Persistent).unwrap();
     let (held, _) = store.enqueue(holder, "/q", "w-", Blockers::All);
     let (entry, _) = store.enqueue(waiting, "/q", "w-", Blockers::All);
-    store.look(waiting, &entry, Blockers::All);
     let look = Request::GetPredecessor(GetPredecessor {
         entry: entry.clone(),
         blockers: Blockers::All,
