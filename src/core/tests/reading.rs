@@ -47,6 +47,34 @@ fn an_answer_fills_its_room_to_the_last_byte() {
 }
 
 #[test]
+fn a_list_of_a_queue_fills_its_room_to_the_last_byte() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    for parent in ["/q", "/s", "/s/leases"] {
+        store.create(me, parent, Persistent).unwrap();
+    }
+    store.enqueue(me, "/q", "n-", Blockers::All);
+    let (entry, _) = store.enqueue(me, "/s", "n-", Blockers::All);
+    let name = 4 + "n-0000000000".len();
+    let look = GetPredecessor {
+        entry,
+        blockers: Blockers::All,
+        count: false,
+    };
+    let (parent, limit) = (path("/q"), 0);
+    for (request, bytes) in [
+        (Request::GetQueue { parent, limit }, name),
+        (Request::GetPredecessor(look), name + 4 + "leases".len()),
+    ] {
+        store.core.limit_answers(me, bytes);
+        store.submit(me, request.clone()).expect("there is room");
+        store.core.limit_answers(me, bytes - 1);
+        let refused = store.submit(me, request).unwrap_err();
+        assert!(matches!(refused, Error::LimitReached { .. }), "{refused}");
+    }
+}
+
+#[test]
 fn a_search_of_a_former_connection_does_not_begin() {
     let mut store = Harness::new();
     let former = store.opened(Some(8 * SECOND), false);
