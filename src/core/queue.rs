@@ -281,7 +281,8 @@ impl Core {
         }
         let parent = self.tree.node(entry).parent;
         if !self.is_queue(parent) {
-            return Ok(Reply::Predecessor(Predecessor::Listed(self.names(parent))));
+            let names = self.names_within(parent, &mut self.answer_room(session))?;
+            return Ok(Reply::Predecessor(Predecessor::Listed(names)));
         }
         self.check_watch_limit(session, &look.entry)?;
         Ok(Reply::Predecessor(self.predecessor(
@@ -356,9 +357,9 @@ impl Core {
     ) -> Result<CoreReply> {
         let limit = if limit == 0 { usize::MAX } else { limit };
         let queue = self.tree.queue(self.readable(session, parent)?);
-        let names = queue.take(limit).map(|node| node.name.to_string());
+        let names = self.names_of(queue.take(limit), &mut self.answer_room(session))?;
         Ok(Reply::Queue {
-            names: names.collect(),
+            names,
             sorted: true,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
+use super::tree::Node;
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, no_node};
 #[cfg(any(test, feature = "server"))]
@@ -192,26 +193,30 @@ impl Core {
         Ok(index)
     }
 
-    pub(super) fn names(&self, index: u32) -> Vec<String> {
-        self.tree
-            .work
-            .add(self.tree.node(index).children() as usize);
-        self.tree
-            .children(index)
-            .map(|(_, child)| child.name.to_string())
-            .collect()
+    /// Returns the names of a znode's children, as long as there is room for them in an answer.
+    pub(super) fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
+        let children = self.tree.children(index);
+        self.names_of(children.map(|(_, child)| child), room)
     }
 
-    /// Returns the same as [`names`](Self::names), as long as there is room for them in an answer.
-    fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
-        let names = self.tree.children(index).map(|(_, child)| {
-            room.take(LENGTH_BYTES + child.name.len())?;
-            Ok(child.name.to_string())
+    /// Returns the names of these znodes, as long as there is room for them in an answer.
+    pub(super) fn names_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a Node>,
+        room: &mut AnswerRoom,
+    ) -> Result<Vec<String>> {
+        let mut looked_at = 0;
+        let names = nodes.map(|node| {
+            looked_at += 1;
+            room.take(LENGTH_BYTES + node.name.len())?;
+            Ok(node.name.to_string())
         });
-        names.collect()
+        let names = names.collect();
+        self.tree.work.add(looked_at);
+        names
     }
 
-    fn answer_room(&self, session: SessionRef) -> AnswerRoom {
+    pub(super) fn answer_room(&self, session: SessionRef) -> AnswerRoom {
         AnswerRoom {
             limit: self.sessions.get(session.slot).answer_bytes,
             taken: 0,
@@ -237,7 +242,7 @@ impl Core {
 /// Room in an answer to a client of another process. A larger answer is not even built: a request of a megabyte can ask
 /// for thousands of lists (invariant 10).
 #[derive(Debug, Default)]
-struct AnswerRoom {
+pub(super) struct AnswerRoom {
     limit: usize,
     taken: usize,
 }
