@@ -12,14 +12,14 @@ use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::watch::DeleteReason;
 
-/// Limit of the znodes that are reaped in one sweep. When there are more, the next sweep comes after a tenth of the
-/// interval, so that the store serves others in between.
-const MAX_REAPED_PER_SWEEP: usize = 1_000;
+/// Limit of the znodes that are reaped in one sweep. The others are left to the next one, which comes soon: the store
+/// serves others in between, and removes 20,000 a second.
+const MAX_REAPED_PER_SWEEP: usize = 200;
 
-/// Limit of the candidates that are looked at in one sweep. The others are left to the next one, which comes soon.
+/// The same for the candidates that are looked at.
 const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
-/// Time until the next sweep when candidates are left.
+/// Time until the next sweep when a round is not done.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
 /// Znodes that may be due, and when they are looked at.
@@ -28,7 +28,6 @@ pub(super) struct Reaper {
     /// Index of a znode, and its czxid, which distinguishes it from a later one with that index.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
-    is_behind: bool,
     /// Number of candidates that the current round has still to look at.
     left: usize,
 }
@@ -52,10 +51,9 @@ impl Reaper {
         now: impl FnOnce() -> BootInstant,
     ) -> Option<BootInstant> {
         if self.sweep.is_none() && !self.candidates.is_empty() {
-            let wait = match (self.is_behind, self.left) {
-                (true, _) => interval / 10,
-                (false, 0) => interval,
-                (false, _) => SHORT_WAIT.min(interval),
+            let wait = match self.left {
+                0 => interval,
+                _ => SHORT_WAIT.min(interval),
             };
             self.sweep = Some(now().after(wait));
         }
@@ -80,12 +78,11 @@ impl Core {
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
-        let count = self.reaper.left.min(MAX_CHECKED_PER_SWEEP);
-        self.reaper.left -= count;
-        self.tree.work.add(count);
-        for _ in 0..count {
+        let (mut looked_at, most) = (0, self.reaper.left.min(MAX_CHECKED_PER_SWEEP));
+        while looked_at < most && reaped < MAX_REAPED_PER_SWEEP {
+            looked_at += 1;
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
-                break;
+                continue;
             };
             // It may be deleted by now, and its index another znode's.
             let known = self.tree.nodes.get_mut(index as usize);
@@ -95,7 +92,7 @@ impl Core {
             // Checked again here: since it became a candidate, a contender may have joined (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
-            } else if reaped < MAX_REAPED_PER_SWEEP && self.may_reap(index, now) {
+            } else if self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
@@ -103,7 +100,8 @@ impl Core {
                 self.reaper.candidates.push_back((index, czxid));
             }
         }
-        self.reaper.is_behind = reaped == MAX_REAPED_PER_SWEEP;
+        self.reaper.left -= looked_at;
+        self.tree.work.add(looked_at);
     }
 
     /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may
