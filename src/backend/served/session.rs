@@ -108,8 +108,8 @@ pub(super) struct ClientSession<T> {
     phase: Phase,
     /// Operations of this connection's server.
     dialect: Dialect,
-    /// True if the next handshake does not ask for the extension: the last one that did was not answered.
-    is_next_plain: bool,
+    /// Handshakes in a row that asked for the extension and whose connection the server has closed.
+    closed_extended: u8,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -225,7 +225,7 @@ impl<T> ClientSession<T> {
         Self {
             phase: Phase::Pausing(now),
             dialect: Dialect::default(),
-            is_next_plain: false,
+            closed_extended: 0,
             chroot: Chroot::default(),
             id: SessionId(0),
             password: [0; PASSWORD_BYTES],
@@ -345,7 +345,7 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Handshaking { sent: now, until };
         (self.heard, self.spoken) = (now, now);
         let handshake = ConnectRequest {
-            protocol_version: match self.is_next_plain || self.options.is_plain {
+            protocol_version: match self.is_next_plain() {
                 true => 0,
                 false => EXTENSION,
             },
@@ -373,10 +373,14 @@ impl<T> ClientSession<T> {
         match self.phase {
             Phase::Over(_) | Phase::Pausing(_) => {}
             Phase::Connecting(_) => self.pause(now),
-            Phase::Handshaking { .. } => {
-                // A server that does not know the version may close the connection instead of an answer; so may one
-                // that has no session to give. So the two ways take turns.
-                self.is_next_plain = !self.is_next_plain;
+            Phase::Handshaking { until, .. } => {
+                // A server that does not know the version may close the connection instead of an answer. So may one
+                // that is full or ends: the extension is asked for twice, and again after the plain handshake. One
+                // that is slow says nothing about the version.
+                self.closed_extended = match self.is_next_plain() {
+                    true => 0,
+                    false => self.closed_extended + u8::from(now < until),
+                };
                 self.pause(now);
             }
             Phase::Connected => {
@@ -393,6 +397,11 @@ impl<T> ClientSession<T> {
                 }
             }
         }
+    }
+
+    /// Returns true if the next handshake does not ask for the extension.
+    fn is_next_plain(&self) -> bool {
+        self.options.is_plain || self.closed_extended == 2
     }
 
     fn pause(&mut self, now: BootInstant) {
