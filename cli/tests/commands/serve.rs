@@ -250,6 +250,24 @@ fn as_many_files_may_be_open_as_connections_need() {
     ended_well(&ended);
 }
 
+/// The system refuses each connection at once, as long as no other ends.
+#[test]
+fn a_lack_of_open_files_is_logged_now_and_then() {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"ulimit -n 40; exec "$0" "$@""#]);
+    command.args([env!("CARGO_BIN_EXE_lockkeeper"), "serve"]);
+    command.args(["--listen=127.0.0.1:0", "--data=memory"]);
+    let server = Server::start(&mut command);
+    let connect = |_| std::net::TcpStream::connect(server.address()).unwrap();
+    let connections: Vec<_> = (0..60).map(connect).collect();
+    server.logs("accept failed");
+    // Time for ten more attempts.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let ended = server.end(Signal::TERM);
+    assert_eq!(ended.log.matches("accept failed").count(), 1, "{ended:?}");
+    drop(connections);
+}
+
 #[test]
 fn a_supervisor_hears_when_it_is_ready_and_when_it_stops() {
     let folder = Folder::new();
