@@ -69,7 +69,10 @@ pub(super) async fn accept(listener: Listener, shared: Arc<Shared>) {
                 .map(|(stream, _)| start_unix(stream, &shared)),
         };
         if let Err(error) = accepted {
-            tracing::warn!(%error, "accept failed");
+            let throttle = &shared.table.log_throttle.accept_failed;
+            if let Some(suppressed) = throttle.allow(shared.clock().now()) {
+                tracing::warn!(%error, suppressed, "accept failed");
+            }
             tokio::time::sleep(RETRY_DELAY).await;
         }
     }

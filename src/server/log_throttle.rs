@@ -11,6 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// One throttle for each kind of line that clients can cause.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
+    pub(super) accept_failed: Throttle,
     pub(super) refused: Throttle,
     pub(super) handshake_refused: Throttle,
     #[cfg(feature = "tls")]

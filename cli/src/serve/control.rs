@@ -133,16 +133,21 @@ impl Control {
 async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     info!(path = %socket.path().display(), "serving `lockkeeper admin`");
     let mut clients = JoinSet::new();
+    let mut has_failed = false;
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
             Some(_) = clients.join_next() => continue,
             _ = &mut stopped => break,
         };
+        let failed_before = std::mem::replace(&mut has_failed, accepted.is_err());
         match accepted {
             Ok(stream) => drop(clients.spawn(serve(stream, shared.clone()))),
             Err(error) => {
-                warn!(%error, "accept failed");
+                // Once, until one is accepted.
+                if !failed_before {
+                    warn!(%error, "accept failed");
+                }
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }
