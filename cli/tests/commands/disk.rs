@@ -184,6 +184,46 @@ fn what_is_missing_is_named() {
     assert!(said.contains("it has no file STORE"), "{said}");
 }
 
+#[test]
+fn a_backup_replaces_only_a_regular_file_outside_the_store() {
+    let folder = Folder::new();
+    let dir = data(&folder);
+    let (fifo, link, inside) = (folder.at("fifo"), folder.at("link"), dir.join("sub"));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    std::os::unix::fs::symlink("/dev/stdout", &link).unwrap();
+    fs::create_dir(&inside).unwrap();
+    for (file, reason) in [
+        (&fifo, "not a regular file"),
+        (&link, "not a regular file"),
+        (&inside.join("backup"), "inside"),
+    ] {
+        let said = failure(&lockkeeper(&[&"backup", &dir, file]));
+        assert!(said.contains(reason), "{said}");
+    }
+    assert!(link.is_symlink() && !inside.join("backup").exists());
+    let said = failure(&lockkeeper(&[&"restore", &fifo, &folder.at("to")]));
+    assert!(said.contains("not a regular file"), "{said}");
+}
+
+#[test]
+fn a_backup_can_be_written_to_stdout() {
+    let folder = Folder::new();
+    let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
+    let output = lockkeeper(&[&"backup", &dir, &"-"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("stdout has store"), "{said}");
+    fs::write(&file, output.stdout).unwrap();
+    success(&lockkeeper(&[&"restore", &file, &to]));
+    assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
+}
+
 /// The shell's limit of a file's size stands for a disk without room.
 #[test]
 fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
