@@ -4,7 +4,7 @@
 //! In the repository, `docs/durability.md` has the formats by byte and the guarantees for each kind of stop, and
 //! `docs/operations.md` the procedures.
 
-pub use crate::log::backup::{Summary, backup, restore};
+pub use crate::log::backup::{Summary, backup, backup_to, restore};
 pub use crate::log::inspect::{
     Inspection, Problem, SegmentInfo, SegmentState, SessionInfo, SnapshotInfo, Subtree, inspect,
     inspect_top,

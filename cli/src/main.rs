@@ -123,11 +123,11 @@ enum Command {
     Local(local::Local),
     /// Backs up a data directory, even while it is in use.
     ///
-    /// DIR is only read, and its server does not wait. An existing FILE is replaced atomically.
+    /// DIR is only read, and its server does not wait. An existing FILE is replaced atomically, and must be a regular file.
     Backup {
         /// The data directory.
         dir: PathBuf,
-        /// The backup.
+        /// The backup; `-` for stdout.
         file: PathBuf,
     },
     /// Restores a backup into a new data directory.
@@ -267,6 +267,13 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             let password = digest::read_password()?;
             print(&format!("{}\n", digest::of(&user, &password)?))?;
         }
+        Command::Backup { dir, file } if file.as_os_str() == "-" => {
+            let made = disk::backup_to(&dir, std::io::stdout())?;
+            print_to(
+                std::io::stderr(),
+                &format!("stdout has {}\n", content(&made)),
+            )?;
+        }
         Command::Backup { dir, file } => {
             let made = disk::backup(&dir, &file)?;
             print(&format!("{} has {}\n", file.display(), content(&made)))?;
@@ -343,8 +350,10 @@ fn content(of: &disk::Summary) -> String {
 
 /// Prints to stdout, and ignores a reader that has gone, as `head`; `println!` panics then.
 fn print(text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
+    print_to(std::io::stdout().lock(), text)
+}
+
+fn print_to(mut out: impl std::io::Write, text: &str) -> std::io::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,

@@ -5,10 +5,13 @@
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, io};
 
-use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
+use super::disk::{
+    Disk, DiskFile, FileIdentity, Folder, View, failed, make_folder, no_room, publish, refused,
+};
 use super::lock::{self, Lock};
 use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, Unreadable, snapshot_name};
@@ -44,7 +47,8 @@ pub struct Summary {
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::StoreDamaged`], [`Error::StoreTooNew`]; [`Error::DiskFull`] and
-/// [`Error::StoreFailed`] of the file; [`Error::BadArguments`] when `file` is inside `dir`.
+/// [`Error::StoreFailed`] of the file; [`Error::BadArguments`] when `file` is inside `dir`, or exists and is not a regular
+/// file.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("lockkeeper-backup-doc-{}", std::process::id()));
@@ -64,16 +68,54 @@ pub struct Summary {
 pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> {
     let (dir, file) = (dir.as_ref(), file.as_ref());
     let (folder, name) = folder_and_name(file)?;
-    if is_same(dir, &folder) {
-        let (dir, file) = (dir.display(), file.display());
-        let text = format!(
-            "the backup {file} would be inside {dir}, and lost with it: write it elsewhere"
-        );
-        return Err(Error::BadArguments(text));
-    }
+    check_outside(dir, file)?;
+    // Of a link itself: the rename would replace the link, not what it points to.
+    check_regular(file, fs::symlink_metadata(file))?;
     let (head, core) = content(&View::new(dir), now_ms())?;
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
     Ok(summary(&head, &core, bytes))
+}
+
+/// Writes a backup to a stream, for example a pipe, as [`backup`] writes one to a file. After an error the stream may hold
+/// part of a backup, which a restore refuses.
+///
+/// # Errors
+/// Those of [`backup`], without those of a file; [`Error::StoreFailed`] of the stream.
+pub fn backup_to(dir: impl AsRef<Path>, stream: impl io::Write + Send) -> Result<Summary> {
+    let (head, core) = content(&View::new(dir.as_ref()), now_ms())?;
+    let stream = Stream(Mutex::new(stream));
+    let written = snapshot::write(&stream, Form::Backup, &head, &core, &mut || Ok(()));
+    let bytes =
+        written.map_err(|error| failed("the backup".into(), "cannot be written", &error))?;
+    Ok(summary(&head, &core, bytes))
+}
+
+/// A file that is only written, from its start to its end.
+struct Stream<W>(Mutex<W>);
+
+impl<W: io::Write + Send> DiskFile for Stream<W> {
+    fn len(&self) -> io::Result<u64> {
+        refused()
+    }
+
+    fn read_at(&self, _at: u64, _into: &mut [u8]) -> io::Result<usize> {
+        refused()
+    }
+
+    /// Appends the bytes, because [`snapshot::write`] writes in order and leaves no gap.
+    fn write_at(&self, _at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.write_all(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.flush()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        refused()
+    }
 }
 
 /// Reads what a backup holds of the store on a disk, which may be in use.
@@ -98,7 +140,7 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
 /// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
-/// [`Error::BadArguments`] when `dir` is not empty; [`Error::StoreDamaged`] and
+/// [`Error::BadArguments`] when `dir` is not empty or `file` is not a regular file; [`Error::StoreDamaged`] and
 /// [`Error::StoreTooNew`] of the backup, of which nothing is put back then; [`Error::StoreInUse`],
 /// [`Error::DiskFull`], [`Error::StoreFailed`].
 pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
@@ -106,6 +148,7 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     // Before the backup is read, which may take long, and again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
+    check_regular(file, fs::metadata(file))?;
     let restored = restored(&View::new(folder), &name, now_ms());
     let (head, core, bytes) = restored.map_err(|unreadable| unreadable.of(file.to_owned()))?;
     create_store(dir, &head, &core)?;
@@ -302,9 +345,30 @@ fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     Ok((folder, name.to_owned()))
 }
 
-fn is_same(one: &Path, other: &Path) -> bool {
-    match (one.canonicalize(), other.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
+/// Checks that a file is a regular one, or missing. Nothing else can be replaced in one step, or read at any place.
+fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> {
+    match metadata {
+        Ok(metadata) if !metadata.is_file() => Err(Error::BadArguments(format!(
+            "{} is not a regular file: give the name of a file",
+            file.display()
+        ))),
+        _ => Ok(()),
     }
+}
+
+/// Checks that what is to be written is not inside the directory of the store, which is only read.
+pub(super) fn check_outside(dir: &Path, new: &Path) -> Result<()> {
+    let whole = std::path::absolute(new).unwrap_or_else(|_| new.to_owned());
+    let existing = whole.ancestors().find_map(|path| path.canonicalize().ok());
+    let is_inside = match (dir.canonicalize(), existing) {
+        (Ok(dir), Some(existing)) => existing.starts_with(dir),
+        _ => false,
+    };
+    if !is_inside {
+        return Ok(());
+    }
+    let (dir, new) = (dir.display(), new.display());
+    Err(Error::BadArguments(format!(
+        "{new} is inside {dir}, which is only read: give a place elsewhere"
+    )))
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use self::lost::Seen;
 use self::sectors::{Sectors, Unreadable};
-use super::backup::{self, Summary, check_empty, create_store, now_ms, summary};
+use super::backup::{self, Summary, check_empty, check_outside, create_store, now_ms, summary};
 use super::disk::{Disk, View, damaged, failed};
 use super::inspect::Problem;
 use super::lock::{self, Holder};
@@ -291,23 +291,6 @@ fn check_readable(view: &View) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Checks that the new directory is not inside the damaged one, which is only read.
-fn check_outside(dir: &Path, new: &Path) -> Result<()> {
-    let whole = std::path::absolute(new).unwrap_or_else(|_| new.to_owned());
-    let existing = whole.ancestors().find_map(|path| path.canonicalize().ok());
-    let is_inside = match (dir.canonicalize(), existing) {
-        (Ok(dir), Some(existing)) => existing.starts_with(dir),
-        _ => false,
-    };
-    if !is_inside {
-        return Ok(());
-    }
-    let (dir, new) = (dir.display(), new.display());
-    Err(Error::BadArguments(format!(
-        "{new} is inside {dir}, which is only read: give a directory elsewhere"
-    )))
 }
 
 /// Returns the id of the store: that of its file `STORE` or, where that cannot be read, of most other files.
