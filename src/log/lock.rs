@@ -217,6 +217,30 @@ mod tests {
         ));
     }
 
+    /// Names a folder for a child of this test, which may write no byte to a file.
+    const FULL: &str = "LOCKKEEPER_TEST_FULL";
+
+    #[test]
+    fn a_full_disk_does_not_refuse_the_lock() {
+        if let Some(folder) = std::env::var_os(FULL) {
+            let lock = Lock::take(Path::new(&folder)).unwrap();
+            assert_eq!(holder(Path::new(&folder)).unwrap(), Holder::Process(None));
+            return drop(lock);
+        }
+        let folder = TempFolder::new();
+        let child = std::process::Command::new("sh")
+            .args(["-c", r#"trap "" XFSZ; ulimit -f 0; exec "$0" "$@""#])
+            .arg(std::env::current_exe().unwrap())
+            .args([
+                "log::lock::tests::a_full_disk_does_not_refuse_the_lock",
+                "--exact",
+            ])
+            .env(FULL, folder.path())
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{child:?}");
+    }
+
     /// Between its fork and its exec, a child that another thread starts has all files of the process open.
     #[test]
     fn children_of_other_threads_refuse_no_store() {

@@ -224,7 +224,14 @@ fn a_backup_can_be_written_to_stdout() {
     assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
 }
 
-/// The shell's limit of a file's size stands for a disk without room.
+/// The shell's limit of a file's size, in blocks of 512 bytes, stands for a disk without room.
+fn limited(blocks: u32, command: &str, from: &Path, to: &Path) -> String {
+    let script = format!(r#"trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$@""#);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper"), command]);
+    failure(&shell.args([from, to]).output().unwrap())
+}
+
 #[test]
 fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     let folder = Folder::new();
@@ -232,18 +239,15 @@ fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     let store = Store::file(&dir).unwrap();
     put(&store, "large", "0123456789".repeat(1_000).leak());
     let (file, to) = (folder.at("backup"), folder.at("to"));
-    let limited = |command: &str, from: &Path, to: &Path| {
-        let script = r#"trap "" XFSZ; ulimit -f 4; exec "$0" "$@""#;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper"), command]);
-        shell.args([from, to]).output().unwrap()
-    };
-    let said = failure(&limited("backup", &dir, &file));
+    let said = limited(4, "backup", &dir, &file);
     assert!(said.contains("cannot be written"), "{said}");
     success(&lockkeeper(&[&"backup", &dir, &file]));
-    let said = failure(&limited("restore", &file, &to));
-    assert!(said.contains("cannot be written"), "{said}");
-    let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().collect();
-    left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
-    assert_eq!(left.len(), 2, "{left:?}");
+    // Where no byte has room, not even the process's id in the file LOCK has.
+    for (blocks, to) in [(4, &to), (0, &to), (0, &to.join("deep"))] {
+        let said = limited(blocks, "restore", &file, to);
+        assert!(said.contains("cannot be written"), "{said}");
+        let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().collect();
+        left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
 }
