@@ -268,27 +268,38 @@ fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> R
     })
 }
 
-/// Creates a data directory with this content, in one step. Returns the size of its snapshot.
+/// Creates a data directory with this content, in one step; after an error nothing of it is left. Returns the size of its
+/// snapshot.
 pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
+    let created = create_in(dir, head, core);
+    if created.is_err() {
+        // The deepest first. A folder that another process has filled stays.
+        let removed = missing.iter().try_for_each(fs::remove_dir);
+        if let Err(error) = removed {
+            tracing::debug!(%error, "folder not removed");
+        }
+    }
+    created
+}
+
+fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
-    let is_new = !dir.exists();
     make_folder(dir).map_err(failed_here)?;
-    let lock = Lock::take(dir)?;
+    let _lock = Lock::take(dir)?;
     // Checked again under the lock: another process may have filled the directory since the first check.
     check_empty(dir, lock::NAME)?;
-    let filled = fill(&Folder::new(dir), head, core);
+    let sync_parent = || {
+        // The name of the directory itself is data of its parent.
+        let whole = dir.canonicalize()?;
+        Folder::new(whole.parent().unwrap_or(&whole)).sync_folder()
+    };
+    let filled = fill(&Folder::new(dir), head, core)
+        .and_then(|bytes| sync_parent().map(|()| bytes).map_err(failed_here));
     if filled.is_err() {
         remove_parts(dir, head);
-        drop(lock);
-        if is_new {
-            let _ = fs::remove_dir(dir);
-        }
-        return filled;
     }
-    // The name of the directory itself is data of its parent.
-    let whole = dir.canonicalize().map_err(failed_here)?;
-    let parent = whole.parent().unwrap_or(&whole);
-    Folder::new(parent).sync_folder().map_err(failed_here)?;
     filled
 }
 

@@ -46,7 +46,10 @@ impl Lock {
             }
             std::thread::sleep(RETRY_INTERVAL);
         }
-        write_pid(&mut file).map_err(failed)?;
+        // A full disk has no room for the pid, and must not keep the store closed: it is for messages only.
+        if let Err(error) = write_pid(&mut file) {
+            tracing::debug!(%error, "lock file without a pid");
+        }
         Ok(Self { file })
     }
 }
