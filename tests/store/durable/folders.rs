@@ -227,35 +227,29 @@ async fn acknowledged_writes_survive_a_close_under_load() {
     .await;
 }
 
+/// Another process may open the folder then.
 #[tokio::test]
-async fn a_removed_folder_fails_requests_and_blocks_none() {
+async fn a_store_whose_folder_or_lock_is_removed_stops() {
     within_reason(async {
-        let folder = TempFolder::new("hostile");
-        let data = folder.path().join("data");
-        let store = small(&data);
-        let session = session_at(&store).await;
-        make(&session, "/a").await;
-        fs::remove_dir_all(&data).unwrap();
-        let refused = loop {
-            match session.set_data(&path("/a"), vec![b'x'; 4_000], None).await {
-                Ok(_) | Err(Error::LimitReached { .. }) => {}
-                Err(error) => break error,
+        for is_folder in [false, true] {
+            let folder = TempFolder::new("hostile");
+            let data = folder.path().join("data");
+            let store = small(&data);
+            let session = session_at(&store).await;
+            make(&session, "/a").await;
+            match is_folder {
+                true => fs::remove_dir_all(&data).unwrap(),
+                false => fs::remove_file(data.join("LOCK")).unwrap(),
             }
-        };
-        assert!(
-            matches!(refused, Error::StoreFailed { .. } | Error::DiskFull { .. }),
-            "{refused:?}"
-        );
-        assert!(
-            refused.to_string().contains(data.to_str().unwrap()),
-            "{refused}"
-        );
-        // Locks go on, as they take no room.
-        create(&session, "/lock-", CreateMode::EphemeralSequential).await;
-        drop((session, store));
-        // The next one to open it finds an empty folder, and creates another store in it.
-        let session = at(&data).await;
-        assert!(!is_there(&session, "/a").await);
+            // Although it has nothing to do.
+            let failure = store.failed().await.to_string();
+            assert!(failure.contains("LOCK was removed"), "{failure}");
+            let refused = session.set_data(&path("/a"), "b", None).await.unwrap_err();
+            assert_eq!(refused.to_string(), failure);
+            drop((session, store));
+            let session = at(&data).await;
+            assert_eq!(is_there(&session, "/a").await, !is_folder);
+        }
     })
     .await;
 }
