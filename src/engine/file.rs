@@ -20,13 +20,20 @@ use crate::random::{hex, random};
 /// Files of an open store, and the lock that keeps other processes out until all is written.
 pub(super) struct Files {
     log: Log,
-    held: Exclusive,
+    held: Arc<dyn Exclusive>,
 }
 
 /// Lock of a folder: while it lives, no other process opens the store.
 struct FolderLock {
+    /// `None` only while it is dropped.
     lock: Option<log::Lock>,
     release: Arc<ReleaseSignal>,
+}
+
+impl Exclusive for FolderLock {
+    fn check(&self) -> Result<()> {
+        self.lock.as_ref().map_or(Ok(()), log::Lock::check)
+    }
 }
 
 /// Signal that a store without handles has released its folder. Opening the folder again waits for it.
@@ -136,7 +143,7 @@ fn made(path: &Path) -> Result<PathBuf> {
 fn open(path: &Path, options: &StoreOptions, release: Arc<ReleaseSignal>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Exclusive = Arc::new(FolderLock { lock, release });
+    let held: Arc<dyn Exclusive> = Arc::new(FolderLock { lock, release });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -146,7 +153,7 @@ pub(super) fn open_disk(
     disk: &Arc<dyn Disk>,
     target: String,
     options: &StoreOptions,
-    held: Exclusive,
+    held: Arc<dyn Exclusive>,
 ) -> Result<Arc<Engine>> {
     let (engine, parts) = read(disk, target, options)?;
     let log = parts.start(&held)?;

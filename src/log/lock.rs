@@ -5,8 +5,8 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ pub(crate) const NAME: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
+    path: PathBuf,
 }
 
 impl Lock {
@@ -30,9 +31,13 @@ impl Lock {
         let failed = |error: io::Error| failed(path.clone(), "cannot be locked", &error);
         let mut options = private();
         options.create(true).truncate(false);
-        let mut file = options.open(&path).map_err(failed)?;
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
-        while !try_lock(&file).map_err(failed)? {
+        let mut file = loop {
+            let file = options.open(&path).map_err(failed)?;
+            // A file that was removed meanwhile is not the one that others would lock.
+            if try_lock(&file).map_err(failed)? && is_at(&file, &path) {
+                break file;
+            }
             // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
             // Where the lock can be shared, no store has it: [`holder`] shares it for an instant.
             let owner = pid_in(&file);
@@ -45,12 +50,38 @@ impl Lock {
                 });
             }
             std::thread::sleep(RETRY_INTERVAL);
-        }
+        };
         // A full disk has no room for the pid, and must not keep the store closed: it is for messages only.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(%error, "lock file without a pid");
         }
-        Ok(Self { file })
+        Ok(Self { file, path })
+    }
+
+    /// Checks that the file, and so the folder, is still the one that was locked. Otherwise another process may have
+    /// opened the store, or its files are gone.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if is_at(&self.file, &self.path) {
+            return Ok(());
+        }
+        Err(Error::StoreFailed {
+            path: self.path.parent().unwrap_or(&self.path).to_owned(),
+            reason: format!(
+                "its file {NAME} was removed or replaced while the store was open, so another process may have it"
+            ),
+        })
+    }
+}
+
+/// Returns true if this open file is the one at that path, as far as the system answers.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        (_, Err(error)) => !matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        ),
+        (Err(_), _) => true,
     }
 }
 

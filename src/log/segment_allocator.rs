@@ -16,12 +16,15 @@ use super::disk::{Disk, DiskFile, failed, no_room};
 use super::segment::{self, HEADER_BYTES, Header, Sizes};
 use super::snapshotter;
 use super::write_queue::WriteQueue;
-use super::writer::LogStart;
+use super::writer::{Exclusive, LogStart};
 use crate::error::Error;
 use crate::platform;
 
 /// Pause before a failed attempt is repeated: another program may have freed space.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Interval at which a store that has nothing to write checks that it still has its lock.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Limit of the segments that wait for reuse; others that are obsolete are removed.
 const MAX_SPARES: usize = 2;
@@ -168,12 +171,18 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// Prepares a segment whenever room runs low.
-    pub(super) fn prepare_segments(&self) {
+    /// Prepares a segment whenever room runs low, and ends the store if it has lost its lock.
+    pub(super) fn prepare_segments(&self, held: &dyn Exclusive) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
+            if let Err(error) = held.check() {
+                // Without the lock, because wakers run here, and may close the store.
+                drop(state);
+                self.queue.fail(error);
+                return self.end();
+            }
             if !state.is_low {
-                self.changed.wait(&mut state);
+                self.changed.wait_for(&mut state, CHECK_INTERVAL);
             } else if let Err(error) = MutexGuard::unlocked(&mut state, || self.make_room()) {
                 let path = self.disk.path("");
                 tracing::warn!(path = %path.display(), %error, "log segment not prepared");

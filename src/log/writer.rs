@@ -4,7 +4,6 @@
 //! A batch is acknowledged ([`DurabilityBarrier::open`]) only after its frame is synced, and a frame claims
 //! `synced: n` only after frame n is: both orders are those of [`Writer::write`], and recovery relies on them.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -23,7 +22,18 @@ use crate::types::Zxid;
 
 /// Resource that only one store may have, such as the lock of a folder. It is released when nothing is written any
 /// more: with the last of the log's threads and other holders.
-pub(crate) type Exclusive = Arc<dyn Any + Send + Sync>;
+pub(crate) trait Exclusive: Send + Sync {
+    /// Checks that the store still has it. Nothing may be written or acknowledged without it.
+    fn check(&self) -> Result<()>;
+}
+
+/// Of a store that nothing else can open.
+#[cfg(test)]
+impl Exclusive for () {
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// A log that is being written. Dropping it writes the batches that are left.
 pub(crate) struct Log {
@@ -104,7 +114,7 @@ impl LogParts {
     ///
     /// # Errors
     /// [`Error::StoreFailed`] when the system refuses one: then none is left.
-    pub(crate) fn start(self, held: &Exclusive) -> Result<Log> {
+    pub(crate) fn start(self, held: &Arc<dyn Exclusive>) -> Result<Log> {
         let Self {
             queue,
             allocator,
@@ -115,11 +125,13 @@ impl LogParts {
             allocator,
             threads: Vec::new(),
         };
-        log.spawn("lockkeeper-log", held, move |_| writer.run_to_the_end())?;
-        log.spawn("lockkeeper-room", held, |allocator| {
-            allocator.prepare_segments()
+        log.spawn("lockkeeper-log", held, move |_, held| {
+            writer.run_to_the_end(held)
         })?;
-        log.spawn("lockkeeper-snap", held, |allocator| {
+        log.spawn("lockkeeper-room", held, |allocator, held| {
+            allocator.prepare_segments(held)
+        })?;
+        log.spawn("lockkeeper-snap", held, |allocator, _| {
             allocator.make_snapshots()
         })?;
         Ok(log)
@@ -130,12 +142,12 @@ impl Log {
     fn spawn(
         &mut self,
         name: &str,
-        held: &Exclusive,
-        run: impl FnOnce(&SegmentAllocator) + Send + 'static,
+        held: &Arc<dyn Exclusive>,
+        run: impl FnOnce(&SegmentAllocator, &dyn Exclusive) + Send + 'static,
     ) -> Result<()> {
         let (allocator, held) = (self.allocator.clone(), held.clone());
         self.threads.push(spawn(name, move || {
-            run(&allocator);
+            run(&allocator, &*held);
             drop(held);
         })?);
         Ok(())
@@ -207,15 +219,17 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
-    pub(super) fn run_to_the_end(self) {
+    pub(super) fn run_to_the_end(self, held: &dyn Exclusive) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
         // Wakers run on this thread, and are the users' code: a panic of one must fail the log with an error, not
         // leave clients waiting for ever (invariant 11).
-        let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
-        let written =
-            run.unwrap_or_else(|_| Err(io::Error::other("the thread of the log panicked")));
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run(held)));
+        let written = run.unwrap_or_else(|_| {
+            let panicked = io::Error::other("the thread of the log panicked");
+            Err(allocator.failed(&panicked))
+        });
         if let Err(error) = written {
-            queue.fail(allocator.failed(&error));
+            queue.fail(error);
         }
         // Only now: until its end the writer may need another segment.
         allocator.end();
@@ -226,7 +240,9 @@ impl Writer {
     /// # Errors
     /// The first one is final: the contents of the disk are unknown from then on, and writing again could not change
     /// that (invariant 12).
-    fn run(mut self) -> io::Result<()> {
+    fn run(mut self, held: &dyn Exclusive) -> Result<()> {
+        let allocator = self.allocator.clone();
+        let failed = |error| allocator.failed(&error);
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
@@ -234,9 +250,12 @@ impl Writer {
                 // that is slow, but not full, refuses no client that waits for its answers.
                 self.allocator.wait_for_room();
             }
-            used = Some(self.write_batch(batch)?);
+            // Before the write: another store may be writing the same files by now.
+            held.check()?;
+            used = Some(self.write_batch(batch).map_err(failed)?);
         }
-        self.sync_and_mark()
+        held.check()?;
+        self.sync_and_mark().map_err(failed)
     }
 
     /// Returns the time that a batch saves where others share its sync; zero if there is none.
