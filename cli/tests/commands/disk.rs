@@ -128,6 +128,24 @@ fn a_damaged_store_is_shown_and_neither_backed_up_nor_opened() {
 }
 
 #[test]
+fn a_store_whose_only_log_is_missing_is_damaged_and_not_empty() {
+    let folder = Folder::new();
+    let (dir, file) = (data(&folder), folder.at("backup"));
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    let good = fs::read(&file).unwrap();
+    fs::remove_file(dir.join("log-0000000000000000")).unwrap();
+    let output = lockkeeper(&[&"inspect", &dir]);
+    assert_eq!(output.status.code(), Some(1));
+    let backup = lockkeeper(&[&"backup", &dir, &file]);
+    let opened = Store::file(&dir).unwrap_err();
+    for said in [out(&output), failure(&backup), opened.to_string()] {
+        let is_named = said.contains("log-0000000000000000") && said.contains("missing");
+        assert!(is_named, "{said}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), good);
+}
+
+#[test]
 fn a_damaged_backup_is_refused() {
     let folder = Folder::new();
     let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));

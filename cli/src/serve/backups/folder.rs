@@ -271,7 +271,41 @@ fn remove_unfinished(work_folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper_store::Zxid;
+
     use super::*;
+
+    #[test]
+    fn the_last_backup_before_a_store_shrank_stays() {
+        let path = std::env::temp_dir().join(format!("lockkeeper-shrunk-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let folder = BackupFolder::new(path.clone(), "id".into(), 2);
+        let name = |zxid| BackupName::new(SystemTime::UNIX_EPOCH, Zxid(zxid));
+        let mut left = Vec::new();
+        // Its sizes, and at the end it has content again.
+        for (zxid, bytes) in (1..).zip([30, 40, 5, 5, 9, 5, 50]) {
+            fs::write(path.join(name(zxid).file("id")), vec![0; bytes]).unwrap();
+            let kept = folder.prune(name(zxid)).unwrap();
+            let mut names = folder.names().unwrap();
+            assert_eq!(kept, names.len());
+            names.sort_unstable();
+            left.push(names);
+        }
+        fs::remove_dir_all(&path).unwrap();
+        let expected: [&[i64]; 7] = [
+            &[1],
+            &[1, 2],
+            &[2, 3],
+            &[2, 3, 4],
+            &[2, 4, 5],
+            &[2, 5, 6],
+            &[6, 7],
+        ];
+        for (left, expected) in left.iter().zip(expected) {
+            let expected: Vec<_> = expected.iter().map(|zxid| name(*zxid)).collect();
+            assert_eq!(*left, expected);
+        }
+    }
 
     #[test]
     fn a_full_disk_is_told_from_a_folder_that_cannot_be_written() {
