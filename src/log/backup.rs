@@ -308,7 +308,7 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
 pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
-    let written = identity::write(disk, head.store);
+    let written = identity::write(disk, head.store, false);
     written.map_err(|error| no_room(disk, &error))?;
     Ok(bytes)
 }

@@ -163,7 +163,7 @@ pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
         return backups::restored(bytes);
     }
     let disk = disk_of(bytes)?;
-    super::identity::write(&disk, STORE).expect("the disk does not fail");
+    super::identity::write(&disk, STORE, false).expect("the disk does not fail");
     Some(disk)
 }
 

@@ -2,8 +2,8 @@
 //! created from a copy of it.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
-//! the inode and the birth time of this very file, u64 each, and 8 zeros. Any copy of the file has another inode or
-//! another birth time, unless the whole disk was copied.
+//! the inode and the birth time of this very file, u64 each, 1 if the directory has a log, and 7 zeros. Any copy of the
+//! file has another inode or another birth time, unless the whole disk was copied.
 
 use std::io;
 
@@ -35,6 +35,9 @@ pub(crate) struct Identity {
     pub(crate) is_copied: bool,
     /// The version of the directory's format.
     pub(crate) version: u32,
+    /// True if the directory has a log. Without one its content was lost, and it must not be opened as an empty store.
+    /// Earlier versions leave it false.
+    pub(crate) has_log: bool,
 }
 
 /// Reads the identity; `None` if the file is missing.
@@ -47,38 +50,41 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     let mut bytes = [0; BYTES];
     let read = file.read_at(0, &mut bytes).map_err(failed)?;
     let decoded = decode(&bytes[..read]);
-    let (version, store, written) =
+    let (version, store, written, has_log) =
         decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
         // Of the open file, not of the name: a copy that replaces it meanwhile is another file.
         is_copied: file.identity().map_err(failed)? != written,
         version,
+        has_log,
     }))
 }
 
-/// Writes the identity of a directory that holds `store`; durable when this returns.
-pub(crate) fn write(disk: &dyn Disk, store: [u8; 16]) -> io::Result<()> {
+/// Writes the identity of a directory that holds `store`; durable when this returns. `has_log` is true only once the log is
+/// durable.
+pub(crate) fn write(disk: &dyn Disk, store: [u8; 16], has_log: bool) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
     // The inode of the file under its temporary name: the rename keeps it.
-    file.write_at(0, &encode(store, file.identity()?))?;
+    file.write_at(0, &encode(store, file.identity()?, has_log))?;
     // Before the rename: a crash leaves the old identity or the new one, never a torn one.
     file.sync()?;
     publish(disk, UNFINISHED, NAME)
 }
 
-fn encode(store: [u8; 16], file: FileIdentity) -> [u8; BYTES] {
+fn encode(store: [u8; 16], file: FileIdentity, has_log: bool) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[16..32].copy_from_slice(&store);
     bytes[32..40].copy_from_slice(&file.device.to_le_bytes());
     bytes[40..48].copy_from_slice(&file.inode.to_le_bytes());
     bytes[48..56].copy_from_slice(&file.born_ns.to_le_bytes());
+    bytes[56] = u8::from(has_log);
     header::seal(&mut bytes, MAGIC, FORMAT_VERSION);
     bytes
 }
 
 /// Decodes the file.
-fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), BadHeader> {
+fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity, bool), BadHeader> {
     let (version, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
     let short = |_: Malformed| BadHeader::Short;
     let store = reader.array().map_err(short)?;
@@ -87,7 +93,8 @@ fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), BadHeader> {
         inode: reader.u64().map_err(short)?,
         born_ns: reader.u64().map_err(short)?,
     };
-    Ok((version, store, file))
+    let has_log = reader.u8().map_err(short)? != 0;
+    Ok((version, store, file, has_log))
 }
 
 #[cfg(test)]
@@ -101,13 +108,14 @@ mod tests {
     fn a_directory_knows_its_store() {
         let disk = SimDisk::new();
         assert_eq!(read(&disk), Ok(None));
-        for store in [[7; 16], [8; 16]] {
-            write(&disk, store).unwrap();
+        for (store, has_log) in [([7; 16], false), ([8; 16], true)] {
+            write(&disk, store, has_log).unwrap();
             let (is_copied, version) = (false, FORMAT_VERSION);
             let known = Identity {
                 store,
                 is_copied,
                 version,
+                has_log,
             };
             assert_eq!(read(&disk), Ok(Some(known)));
         }
@@ -117,19 +125,19 @@ mod tests {
     fn a_copied_directory_is_told_from_its_original() {
         let (original, copy) = (TempFolder::new(), TempFolder::new());
         let folder = Folder::new(original.path());
-        write(&folder, [7; 16]).unwrap();
+        write(&folder, [7; 16], false).unwrap();
         std::fs::copy(original.path().join(NAME), copy.path().join(NAME)).unwrap();
         assert!(!read(&folder).unwrap().unwrap().is_copied);
         let folder = Folder::new(copy.path());
         assert!(read(&folder).unwrap().unwrap().is_copied);
-        write(&folder, [7; 16]).unwrap();
+        write(&folder, [7; 16], false).unwrap();
         assert!(!read(&folder).unwrap().unwrap().is_copied);
     }
 
     #[test]
     fn a_moved_directory_is_no_copy() {
         let (from, to) = (TempFolder::new(), TempFolder::new());
-        write(&Folder::new(from.path()), [7; 16]).unwrap();
+        write(&Folder::new(from.path()), [7; 16], false).unwrap();
         let moved = to.path().join("moved");
         std::fs::rename(from.path(), &moved).unwrap();
         assert!(!read(&Folder::new(&moved)).unwrap().unwrap().is_copied);
@@ -143,7 +151,7 @@ mod tests {
             inode: 2,
             born_ns: 3,
         };
-        let (.., written) = decode(&encode([7; 16], then)).unwrap();
+        let (.., written, _) = decode(&encode([7; 16], then, true)).unwrap();
         assert_eq!(written, then);
         assert_ne!(written, FileIdentity { born_ns: 4, ..then });
     }
@@ -152,13 +160,13 @@ mod tests {
     fn a_crash_leaves_the_old_identity_or_the_new_one() {
         for seed in 0..64 {
             let disk = SimDisk::new();
-            write(&disk, [7; 16]).unwrap();
+            write(&disk, [7; 16], false).unwrap();
             let file = disk.create(UNFINISHED).unwrap();
-            file.write_at(0, &encode([8; 16], file.identity().unwrap()))
+            file.write_at(0, &encode([8; 16], file.identity().unwrap(), true))
                 .unwrap();
             disk.crash(seed);
             assert_eq!(read(&disk).unwrap().unwrap().store, [7; 16], "seed {seed}");
-            write(&disk, [9; 16]).unwrap();
+            write(&disk, [9; 16], false).unwrap();
             disk.crash(seed);
             assert_eq!(read(&disk).unwrap().unwrap().store, [9; 16], "seed {seed}");
         }
@@ -171,7 +179,7 @@ mod tests {
             inode: 2,
             born_ns: 3,
         };
-        let good = encode([7; 16], file);
+        let good = encode([7; 16], file, true);
         let is_damaged =
             |decoded| matches!(decoded, Err(bad) if !matches!(bad, BadHeader::TooNew(_)));
         for at in 0..BYTES {
@@ -185,7 +193,7 @@ mod tests {
     #[test]
     fn a_later_format_is_refused_and_both_versions_are_named() {
         let disk = SimDisk::new();
-        write(&disk, [7; 16]).unwrap();
+        write(&disk, [7; 16], false).unwrap();
         let mut bytes: [u8; BYTES] = disk.content(NAME).unwrap().try_into().unwrap();
         bytes[8] = FORMAT_VERSION as u8 + 1;
         let crc = header::header_crc(&bytes);

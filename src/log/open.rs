@@ -136,6 +136,12 @@ pub(crate) fn open(
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
         // Before the first record that an older version would not know: it must refuse the directory by its version.
         write_identity(&**disk, identity.store)?;
+    } else if !identity.has_log && !identity.is_copied {
+        // After `find_position`, which has made the log durable. A disk that is full now must not keep the store closed:
+        // the next opening tries again.
+        if let Err(error) = write_identity(&**disk, identity.store) {
+            tracing::warn!(%error, "STORE does not record that there is a log");
+        }
     }
     let segments = || recovered.segments.iter();
     let parts = LogParts::new(LogStart {
@@ -196,9 +202,9 @@ pub(crate) fn wait_to_open(
     Ok(epoch::wait(first, now_ms))
 }
 
-/// Marks this folder as the store's original, in the format of this version.
+/// Marks this folder as the store's original, in the format of this version, with a log.
 fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
-    let written = identity::write(disk, store);
+    let written = identity::write(disk, store, true);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
 
@@ -210,12 +216,13 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
     check_empty(disk)?;
     // The identity comes first: a crash right after it leaves an empty store, and files without it are no store.
     let store = random();
-    let written = identity::write(disk, store);
+    let written = identity::write(disk, store, false);
     written.map_err(|error| no_room(disk, &error))?;
     Ok(Identity {
         store,
         is_copied: false,
         version: identity::FORMAT_VERSION,
+        has_log: false,
     })
 }
 

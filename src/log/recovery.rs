@@ -11,6 +11,7 @@ use std::io;
 use super::codec::{Malformed, Record};
 use super::disk::{Disk, damaged, failed};
 use super::frame::{HEAD_BYTES, Head, Scanner};
+use super::identity;
 use super::segment::{Header, log_name, log_number, write_zeros};
 use super::snapshot::{self, Form, Loaded};
 use crate::core::{Core, CoreOptions, Damage, Txn};
@@ -200,9 +201,9 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
     // A gap is damage: segments are created in order, and removed from either end alone.
-    if numbers.is_empty() && start.facts.chain > 0 {
-        // The log had entered this segment when the snapshot was made.
-        let reason = "the file is missing, although the log goes on in it after the snapshot";
+    if numbers.is_empty() && (start.facts.chain > 0 || has_log(disk)) {
+        // The log had entered this segment when the snapshot was made, or the store was opened.
+        let reason = "the file is missing, although the log goes on in it";
         let gap = damaged(disk, &log_name(first), 0, reason);
         return Ok((numbers, Some(gap)));
     }
@@ -214,6 +215,11 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     let gap = damaged(disk, &log_name(expected), 0, reason);
     numbers.truncate((expected - first) as usize);
     Ok((numbers, Some(gap)))
+}
+
+/// Returns true if the file STORE says that there is a log.
+fn has_log(disk: &dyn Disk) -> bool {
+    matches!(identity::read(disk), Ok(Some(identity)) if identity.has_log)
 }
 
 /// A log that is being read.

@@ -71,7 +71,7 @@ pub(crate) struct TestLog<D> {
 
 impl<D: Disk> TestLog<D> {
     pub(crate) fn new(disk: D) -> Self {
-        identity::write(&disk, STORE).unwrap();
+        identity::write(&disk, STORE, false).unwrap();
         let header = header(0);
         let mut core = bare_core();
         core.set_journal(Journal::All);

@@ -106,14 +106,25 @@ impl BackupFolder {
         })
     }
 
-    /// Removes the oldest backups of this store. The newest one stays, whatever the clock says of it.
+    /// Removes the oldest backups of this store. The newest one stays, whatever the clock says of it. So does one that is
+    /// more than twice as large as all newer ones: the store may have lost its content since. These are few, because each
+    /// is more than twice as large as the next.
     fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
         let mut others = self.names()?;
         others.retain(|name| *name != newest);
         others.sort_unstable();
-        let surplus = (others.len() + 1).saturating_sub(self.keep);
-        for name in others.drain(..surplus) {
-            let file = self.path.join(name.file(&self.store));
+        let file = |name: BackupName| self.path.join(name.file(&self.store));
+        let bytes = |name| fs::metadata(file(name)).map_or(0, |metadata| metadata.len());
+        let mut largest = bytes(newest);
+        let mut kept = 1;
+        for name in others.into_iter().rev() {
+            let is_large = bytes(name) > largest.saturating_mul(2);
+            largest = largest.max(bytes(name));
+            if kept < self.keep || is_large {
+                kept += 1;
+                continue;
+            }
+            let file = file(name);
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     let what = format!(
@@ -125,7 +136,7 @@ impl BackupFolder {
                 _ => {}
             }
         }
-        Ok(others.len() + 1)
+        Ok(kept)
     }
 
     /// Returns the names of this store's backups.
