@@ -203,6 +203,105 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
+/// Asks without `right` to a part of the semaphore `/s`, in whose queue the session has an entry behind another one.
+fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
+    let mut store = Harness::new();
+    let (owner, other) = (store.session(), store.session());
+    for at in ["/s", "/s/locks", "/s/leases", "/s/permits"] {
+        store.create(owner, at, Persistent).unwrap();
+    }
+    for session in [owner, other] {
+        let entry = store.create(session, "/s/locks/q-", EphemeralSequential);
+        entry.unwrap();
+    }
+    let set = set_acl(of, everybody(ALL & !right), None);
+    store.submit(owner, set).unwrap();
+    store.submit(other, request.clone())
+}
+
+/// Each operation of the extension, and the operations of ZooKeeper that it stands for.
+#[test]
+fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
+    let number = Zxid(0);
+    let (all, leases) = (Blockers::All, Blockers::Leases { limit: 1, number });
+    let entry = || path("/s/locks/q-0000000001");
+    let enqueue = |parent: &str, blockers| {
+        Request::Enqueue(Enqueue {
+            parent: path(parent),
+            name: "q-".into(),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            blockers,
+            count: true,
+            queue_data: None,
+        })
+    };
+    let look = |blockers| {
+        Request::GetPredecessor(GetPredecessor {
+            entry: entry(),
+            blockers,
+            count: true,
+        })
+    };
+    let create = |at: &str| Request::Create(super::create(at, EphemeralSequential));
+    let watch = false;
+    let list = |at: &str| Request::GetChildren {
+        path: path(at),
+        watch,
+    };
+    let permits = || Request::GetData {
+        path: path("/s/permits"),
+        watch,
+    };
+    let delete = Request::Delete {
+        path: entry(),
+        version: None,
+    };
+    let queue = Request::GetQueue {
+        parent: path("/s/locks"),
+        limit: 0,
+    };
+    let new = || create("/s/locks/q-");
+    let pairs = [
+        (enqueue("/s/locks", all), vec![new(), list("/s/locks")]),
+        (
+            enqueue("/s/locks", leases),
+            vec![new(), list("/s/locks"), list("/s/leases"), permits()],
+        ),
+        (
+            enqueue("/zookeeper/quota", all),
+            vec![create("/zookeeper/quota/q-")],
+        ),
+        (look(all), vec![list("/s/locks")]),
+        (
+            look(leases),
+            vec![list("/s/locks"), list("/s/leases"), permits()],
+        ),
+        (queue, vec![list("/s/locks")]),
+        (Request::Withdraw { entry: entry() }, vec![delete]),
+    ];
+    for (request, stands_for) in pairs {
+        for of in ["/s/locks", "/s/leases", "/s/permits"] {
+            for right in [0, READ, WRITE, CREATE, DELETE, ADMIN] {
+                let answer = ask_without(right, of, &request);
+                // As on ZooKeeper the entry is created then, and the list is refused.
+                let is_told = match &answer {
+                    Ok(Reply::Enqueued { ahead, .. }) => !matches!(ahead, Predecessor::Unknown),
+                    other => other.is_ok(),
+                };
+                let mut allowed = stands_for
+                    .iter()
+                    .map(|it| ask_without(right, of, it).is_ok());
+                let what = format!("{request:?} without {right} of {of}: {answer:?}");
+                assert_eq!(is_told, allowed.clone().all(|it| it), "{what}");
+                if matches!(request, Request::Enqueue(_)) {
+                    assert_eq!(answer.is_ok(), allowed.next() == Some(true), "{what}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_error_names_what_was_asked_for() {
     let asked = |request| ask_with(0, "/p", request).unwrap_err();
