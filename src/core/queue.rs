@@ -10,13 +10,15 @@ use super::names::{NodeName, is_unusual};
 use super::sessions::SessionRef;
 use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
+use super::write::check_no_quota_in;
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::acl::Acl;
 use crate::entry::{Condition, EntryKey, NewEntry, Place};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{
-    Blockers, Create, Enqueue, EntryRole, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN,
+    Blockers, Create, Enqueue, EntryRole, GetPredecessor, LEASES, PERMITS, Predecessor, Reply,
+    SEMAPHORE_CHILDREN,
 };
 use crate::types::{AclEntry, CreateMode};
 use crate::watch::DeleteReason;
@@ -64,9 +66,11 @@ impl Core {
         let asked = || asked_for(&enqueue.parent, &enqueue.name);
         let entry = self.join(session, parent, new, asked, now, effects)?;
         let (path, czxid) = (self.tree.path(entry), self.tree.node(entry).czxid);
-        let ahead = match self.is_queue(parent) {
+        let may_look = self.check_look(session, parent, enqueue.blockers).is_ok();
+        let ahead = match may_look && self.is_queue(parent) {
             true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
-            // Only names decide here: the caller asks again for the list (`get_predecessor`).
+            // Only names decide here, or the entry alone may be created: the caller asks again for the list
+            // (`get_predecessor`), and gets it or the refusal.
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
@@ -88,8 +92,10 @@ impl Core {
         let queue = new.queue.path();
         let (blockers, is_admitted) = match new.place {
             Place::InTurn(blockers) => {
-                let is_queue = self.is_queue(parent);
-                let may_wait = is_queue && self.check_watch_limit(session, queue).is_ok();
+                let may_look = self.check_look(session, parent, blockers).is_ok();
+                let may_wait = may_look
+                    && self.is_queue(parent)
+                    && self.check_watch_limit(session, queue).is_ok();
                 (Some(blockers), may_wait)
             }
             Place::If(conditions) => {
@@ -185,6 +191,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<u32> {
+        check_no_quota_in(new.queue.as_str())?;
         let acl = self.listed(session, new.acl, new.queue)?;
         self.allow(session, parent, AclEntry::CREATE, &asked)?;
         let creates = self.tree.node(parent).creates();
@@ -266,7 +273,16 @@ impl Core {
         look: &GetPredecessor,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
-        self.check_look(session, entry, &look.entry)?;
+        // Also where there is no such entry: that, too, is told only to sessions that may list the queue.
+        let parent = match entry {
+            Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
+            _ => self
+                .tree
+                .find(parent_of(look.entry.as_str()).unwrap_or("/")),
+        };
+        if let Some(parent) = parent {
+            self.check_look(session, parent, look.blockers)?;
+        }
         // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
         // 8).
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
@@ -305,16 +321,22 @@ impl Core {
         parts.any(|part| self.tree.child(parent, part).is_some())
     }
 
-    /// Checks that the session may read the queue's parent, since the reply names another's entry.
-    fn check_look(&self, session: SessionRef, entry: Option<u32>, path: &ZnodePath) -> Result<()> {
-        let parent_path = parent_of(path.as_str()).unwrap_or("/");
-        let parent = match entry {
-            Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
-            _ => self.tree.find(parent_path),
+    /// Checks that the session may read all that tells what blocks an entry: the queue and, of a semaphore, the parts
+    /// that count (invariant 14).
+    #[inline]
+    fn check_look(&self, session: SessionRef, queue: u32, blockers: Blockers) -> Result<()> {
+        let readable = |node| {
+            let asked = || self.tree.path(node).to_string();
+            self.allow(session, node, AclEntry::READ, asked)
         };
-        parent.map_or(Ok(()), |parent| {
-            self.allow(session, parent, AclEntry::READ, || parent_path.to_owned())
-        })
+        readable(queue)?;
+        if !blockers.has_leases() {
+            return Ok(());
+        }
+        let parts = [LEASES, PERMITS].into_iter();
+        parts
+            .filter_map(|part| self.tree.beside(queue, part))
+            .try_for_each(readable)
     }
 
     /// Finds the nearest entry that blocks, and arms a watch on it. The limit of watches was checked.

@@ -482,9 +482,17 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
 /// Refuses to create or change znodes that ZooKeeper's clients take for a quota: nothing here enforces one, and a
 /// client would rely on it. Those of older stores can be read and deleted.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
-    match path.as_str().starts_with("/zookeeper/quota/") {
-        true => Err(Error::Unimplemented { what: "quotas" }),
-        false => Ok(()),
+    parent_of(path.as_str()).map_or(Ok(()), check_no_quota_in)
+}
+
+/// Refuses children of this znode, as [`check_no_quota`] does.
+#[inline]
+pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
+    match parent.strip_prefix("/zookeeper/quota") {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+            Err(Error::Unimplemented { what: "quotas" })
+        }
+        _ => Ok(()),
     }
 }
 
