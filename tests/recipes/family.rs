@@ -11,6 +11,7 @@ use lockkeeper::{
     lock_each_timeout, lock_each_with, lock_events, try_lock_all, try_lock_all_with, try_lock_many,
     try_lock_many_with,
 };
+use tokio::task::yield_now;
 
 use crate::common::*;
 use crate::support::on_every_backend;
@@ -275,6 +276,40 @@ on_every_backend! {
         let keys = ["/forms/many/1", "/forms/many/2"];
         forms!(lock_all(&other, &keys[1..]); lock_all(&us, keys), |t| lock_all_timeout(&us, keys, t),
             |o| lock_all_with(&us, keys, o), try_lock_all(&us, keys), |o| try_lock_all_with(&us, keys, o));
+    }
+
+    async fn a_loop_on_a_free_lock_lets_other_tasks_run(env: Env) {
+        let client = env.client().await;
+        /// Checks that a long loop of calls gives up the thread, although nothing keeps the calls waiting.
+        macro_rules! yields {
+            ($($call:expr),*) => {$(
+                // A poll that starts with the whole budget of the task.
+                yield_now().await;
+                let cycles = async {
+                    for _ in 0..1000 {
+                        let _ = $call.await.unwrap();
+                    }
+                };
+                assert!(polled(cycles, 1).await.is_none(), stringify!($call));
+            )*};
+        }
+        let mutex = Mutex::new(&client, "/loop/mutex").unwrap();
+        yields!(mutex.lock(), mutex.lock_timeout(LONG), mutex.try_lock());
+        let rwlock = RwLock::new(&client, "/loop/rwlock").unwrap();
+        yields!(rwlock.read(), rwlock.write());
+        let owner = ReentrantMutex::new(&client, "/loop/reentrant").unwrap().owner();
+        let _held = owner.lock().await.unwrap();
+        yields!(owner.lock(), owner.try_lock());
+        let semaphore = Semaphore::new(&client, "/loop/semaphore", 2).unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        yields!(semaphore.acquire(), semaphore.try_acquire());
+        let election = Election::new(&client, "/loop/election").unwrap();
+        yields!(election.campaign("me"));
+        let keys = ["/loop/1", "/loop/2"];
+        yields!(lock_all(&client, keys), try_lock_many(&client, keys));
+        let session = client.current_session();
+        let root = path("/");
+        yields!(session.exists(&root));
     }
 
     async fn a_semaphore_has_the_same_forms(env: Env) {
