@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use tokio::task::coop;
 
 #[cfg(feature = "client")]
 use crate::backend::served::Endpoint;
@@ -221,6 +222,8 @@ impl Client {
     /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close); [`Error::StoreChanged`] if the
     /// URL leads to another store than before.
     pub async fn session(&self) -> Result<Session> {
+        // A caller that needs nothing else in a loop, or only requests whose replies are ready, gives way to other tasks.
+        coop::consume_budget().await;
         match self.live_session()? {
             Some(session) => Ok(session),
             // Boxed: rare, and futures that ask for a session stay small.

@@ -70,8 +70,9 @@ impl Mutex {
 
     /// Acquires the lock: waits for it, in the order of arrival.
     ///
-    /// A free lock of a store in this process is granted without yielding to other tasks: a loop that does nothing but lock
-    /// should yield now and then.
+    /// A free lock of a store in this process is granted without waiting. A task of tokio that takes it in a loop still lets
+    /// other tasks run, because each call consumes a unit of [tokio's budget](tokio::task::coop), as tokio's locks do.
+    /// Under another runtime such a loop should yield now and then.
     ///
     /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position.
     ///

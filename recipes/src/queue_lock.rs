@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use lockkeeper_store::{Client, Error, Lease, Place, Predecessor, Session, ZnodeHandle, ZnodePath};
+use tokio::task::coop;
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -45,6 +46,8 @@ struct Entered {
 impl QueueLock<'_> {
     /// Acquires the lock with default options.
     pub(crate) async fn acquire(self) -> Result<Guard> {
+        // A free lock is granted without waiting. A loop that takes it again and again yields, as with tokio's locks.
+        coop::consume_budget().await;
         match self.enter()? {
             Start::Held(guard) => Ok(guard),
             Start::Entered(entered) => self.wait(entered).await,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::coop;
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -138,6 +139,8 @@ impl Owner {
     /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
     /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
+        // As in `QueueLock::acquire`.
+        coop::consume_budget().await;
         let Ok(mut hold) = self.0.hold.try_lock() else {
             return Ok(None);
         };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
+use tokio::task::coop;
 
 pub use self::permit::Permit;
 
@@ -207,6 +208,8 @@ impl Semaphore {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn acquire(&self) -> Result<Permit> {
+        // As in `QueueLock::acquire`.
+        coop::consume_budget().await;
         match self.take_locally()? {
             Some(permit) => Ok(permit),
             None => Box::pin(self.acquire_many(1)).await,

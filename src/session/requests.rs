@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::task::coop;
 
 use super::Session;
 use crate::acl::Acl;
@@ -453,10 +454,11 @@ impl<T> Future for Call<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let take = self.take;
-        Pin::new(&mut self.response)
-            .poll(context)
-            .map(|reply| reply.and_then(take))
+        // In a store of this process every reply is ready: a loop of requests has to give way to other tasks.
+        let budget = ready!(coop::poll_proceed(context));
+        let reply = ready!(Pin::new(&mut self.response).poll(context));
+        budget.made_progress();
+        Poll::Ready(reply.and_then(self.take))
     }
 }
 
