@@ -278,6 +278,57 @@ on_every_backend! {
             |o| lock_all_with(&us, keys, o), try_lock_all(&us, keys), |o| try_lock_all_with(&us, keys, o));
     }
 
+    async fn a_timeout_of_zero_allows_one_attempt(env: Env) {
+        let world = World::new(env).await;
+        let (us, other) = (world.client().await, world.client().await);
+        let (zero, root) = (Duration::ZERO, path("/"));
+        /// Checks a call while the lock is free, held by another client, and out of reach.
+        macro_rules! one_attempt {
+            ($held:expr; $call:expr) => {{
+                $call.await.unwrap().release().await.unwrap();
+                let held = $held.await.unwrap();
+                let refused = $call.await.err().unwrap();
+                assert!(matches!(refused, LockError::Timeout { ahead: Some(_), .. }), "{refused}");
+                held.release().await.unwrap();
+                world.disconnect(&us);
+                let refused = $call.await.err().unwrap();
+                assert!(matches!(refused, LockError::Timeout { ahead: None, .. }), "{refused}");
+                world.reconnect(&us);
+                us.current_session().exists(&root).await.unwrap();
+            }};
+        }
+        let path = "/zero/mutex";
+        let (ours, theirs) = (Mutex::new(&us, path).unwrap(), Mutex::new(&other, path).unwrap());
+        one_attempt!(theirs.lock(); ours.lock_timeout(zero));
+        let path = "/zero/rwlock";
+        let (ours, theirs) = (RwLock::new(&us, path).unwrap(), RwLock::new(&other, path).unwrap());
+        one_attempt!(theirs.write(); ours.read_timeout(zero));
+        one_attempt!(theirs.read(); ours.write_timeout(zero));
+        let path = "/zero/reentrant";
+        let owner = |client| ReentrantMutex::new(client, path).unwrap().owner();
+        let (ours, theirs) = (owner(&us), owner(&other));
+        one_attempt!(theirs.lock(); ours.lock_timeout(zero));
+        // Another task of the owner waits: it keeps the owner's other calls waiting, not the queue.
+        let held = theirs.lock().await.unwrap();
+        let (waiting, refused) = tokio::join!(polled(ours.lock(), 1), ours.lock_timeout(zero));
+        assert!(waiting.is_none() && matches!(refused, Err(LockError::Timeout { .. })));
+        held.release().await.unwrap();
+        let path = "/zero/semaphore";
+        let semaphore = |client| Semaphore::new(client, path, 1).unwrap();
+        let (ours, theirs) = (semaphore(&us), semaphore(&other));
+        one_attempt!(theirs.acquire(); ours.acquire_timeout(zero));
+        let path = "/zero/election";
+        let election = |client| Election::new(client, path).unwrap();
+        let (ours, theirs) = (election(&us), election(&other));
+        one_attempt!(theirs.campaign("they"); ours.campaign_timeout("we", zero));
+        let keys = ["/zero/many/1", "/zero/many/2"];
+        one_attempt!(lock_all(&other, &keys[1..]); lock_all_timeout(&us, keys, zero));
+        let mut each = lock_each_timeout(&us, keys, zero).unwrap();
+        while let Some(granted) = each.next().await {
+            granted.unwrap().1.release().await.unwrap();
+        }
+    }
+
     async fn a_loop_on_a_free_lock_lets_other_tasks_run(env: Env) {
         let client = env.client().await;
         /// Checks that a long loop of calls gives up the thread, although nothing keeps the calls waiting.

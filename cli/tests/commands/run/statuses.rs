@@ -45,6 +45,9 @@ on_stores! {
         let output = store.output(&["--timeout", "50ms", "a", "--", "echo", "never"]);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
         assert!(stderr(&output).contains("1 ahead") && output.stdout.is_empty());
+        let output = store.output(&["--timeout", "0s", "a", "--", "echo", "never"]);
+        assert_eq!(output.status.code(), Some(75), "{output:?}");
+        success(&store.output(&["--timeout", "0s", "b", "--", "true"]));
         let output = store.output(&["--try", "--all", "b,a", "--", "echo", "never"]);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
         assert_eq!(
