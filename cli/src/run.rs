@@ -64,7 +64,7 @@ pub(crate) struct Run {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
     /// Gives up when the lock was not acquired in this time
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     timeout: Option<Duration>,
     /// Gives up at once when the lock is not free
     #[arg(long = "try", conflicts_with = "timeout")]

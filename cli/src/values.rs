@@ -23,6 +23,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses the timeout of a lock: a [`duration`], or zero for one attempt.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    match split(text) {
+        (Some(0), "ms" | "s" | "m" | "h") => Ok(Duration::ZERO),
+        _ => duration(text),
+    }
+}
+
 /// A year and some days: anything longer is a mistake.
 const LONGEST_MS: u64 = 9_000 * 3_600_000;
 

@@ -1,11 +1,13 @@
 //! [`CallDeadline`]: the one deadline of a call, everything included, and the error of a call that it ends.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper_store::{BootInstant, Client, ZnodePath};
+use lockkeeper_store::{BootInstant, Client, SessionState, ZnodePath};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::error::{LockError, Result};
 use crate::select::{Either, select};
@@ -43,12 +45,15 @@ impl CallDeadline {
 
     /// Runs `work` until the deadline; `None` if that comes first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let Some((_, end)) = self.timeout else {
+        let Some((timeout, end)) = self.timeout else {
             return Some(work.await);
         };
         // The work is polled first: a lock that is granted at the deadline is granted.
         let passed = async {
-            self.client.clock().sleep_until(end).await;
+            match timeout.is_zero() {
+                true => self.one_attempt().await,
+                false => self.client.clock().sleep_until(end).await,
+            }
             // Before the work is dropped: what it waits with counts a timeout.
             self.progress.end();
         };
@@ -56,6 +61,23 @@ impl CallDeadline {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
+    }
+
+    /// Waits until the one attempt that a timeout of zero allows has failed: until the call waits for another contender, or
+    /// its connection is lost. If the call first has to open a session, that is part of the attempt.
+    async fn one_attempt(&self) {
+        let session = self.client.current_session();
+        let mut states = session.states();
+        let disconnected = async {
+            let mut state = Some(session.state());
+            while state != Some(SessionState::Suspended) {
+                match state {
+                    Some(_) => state = states.next().await,
+                    None => pending().await,
+                }
+            }
+        };
+        select(self.progress.blocked(), disconnected).await;
     }
 
     /// Returns the error of a call that the deadline has ended while it waited for `lock`, in the queue at `queue`.
@@ -79,6 +101,8 @@ struct State {
     /// Contenders ahead in each queue in which the call waits, as they were last seen.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
+    /// Notified when the call is first seen to wait.
+    blocked: Notify,
 }
 
 impl Progress {
@@ -88,6 +112,12 @@ impl Progress {
             Some((_, last)) => *last = ahead,
             None => queues.push((queue.clone(), ahead)),
         }
+        self.0.blocked.notify_one();
+    }
+
+    /// Waits until the call waits for another contender.
+    async fn blocked(&self) {
+        self.0.blocked.notified().await;
     }
 
     /// Notes that the deadline has passed.

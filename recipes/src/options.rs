@@ -53,6 +53,9 @@ impl LockOptions {
 
     /// Limits the call, everything included: opening a session, joining the queue, waiting.
     /// See [`LockError::Timeout`](crate::LockError::Timeout).
+    ///
+    /// A timeout of zero allows one attempt: a free lock is granted, on every store. The call fails as soon as it would have
+    /// to wait for another contender or for a lost connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

@@ -152,7 +152,17 @@ impl Owner {
     }
 
     async fn enter(&self, options: LockOptions) -> Result<ReentrantGuard> {
-        let mut hold = self.0.hold.lock().await;
+        coop::consume_budget().await;
+        let mut hold = match self.0.hold.try_lock() {
+            Ok(hold) => hold,
+            Err(_) => {
+                // Another task of this owner is ahead, perhaps before it has joined the queue.
+                if let Some(progress) = &options.progress {
+                    progress.note(self.0.mutex.path(), 1);
+                }
+                self.0.hold.lock().await
+            }
+        };
         if let Some(again) = again(&hold)? {
             return Ok(again);
         }
