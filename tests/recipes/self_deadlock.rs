@@ -45,6 +45,27 @@ on_every_backend! {
         drop(outer);
         granted(inner).await.release().await.unwrap();
     }
+
+    async fn a_second_reader_behind_a_writer_says_that_it_waits_for_itself(env: Env) {
+        let log = Log::of_thread(Level::WARN);
+        let world = World::new(env).await;
+        let client = world.client_for(Duration::from_secs(2)).await;
+        let lock = RwLock::new(&client, LOCK).unwrap();
+        let outer = lock.read_with(label("outer")).await.unwrap();
+        let writer = {
+            let lock = RwLock::new(&world.client().await, LOCK).unwrap();
+            world.queue_up_at(LOCK, async move { lock.write().await.map(drop) }).await
+        };
+        let inner = tokio::spawn(async move { lock.read_with(label("inner")).await.map(drop) });
+        let warning = log.next(WARNING).await;
+        assert_eq!(warning.field("path"), LOCK);
+        assert_eq!(warning.field("label"), "inner");
+        assert_eq!(warning.field("holder"), "outer");
+        assert_eq!(warning.field("entry"), outer.path().as_str());
+        drop(outer);
+        writer.await.unwrap().unwrap();
+        inner.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
