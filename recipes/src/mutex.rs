@@ -20,7 +20,7 @@ use crate::queue_lock::QueueLock;
 /// It is fair: the lock is granted in the order in which the contenders' znodes were created. Each contender watches
 /// only the one before it, so that a release wakes one. It outlives its client's sessions: after an expiry the next
 /// `lock` opens a new one. A clone is the same mutex. It is not re-entrant: a second `lock` waits for the first (see
-/// [`ReentrantMutex`](crate::ReentrantMutex)). A wait behind a holder of the same session is logged as a warning, with
+/// [`ReentrantMutex`](crate::ReentrantMutex)). A wait while the same session holds the lock is logged as a warning, with
 /// the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or there is
 /// none, and up to half a second more: tasks of one client take turns, and only the time tells them from a task
 /// that waits for itself.

@@ -81,7 +81,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader: waits until all writers that came before have left.
     ///
-    /// Fair: no writer that comes later holds it before this reader.
+    /// Fair: no writer that comes later holds it before this reader. So a task that already reads must not read again: if a
+    /// writer waits in between, it waits for the first read, and the second read for the writer, for ever. Such a wait is
+    /// logged as a warning, as that of a [`Mutex`](crate::Mutex).
     ///
     /// Cancel safe: a dropped wait leaves the queue, at whichever moment it is dropped. It loses its place.
     ///

@@ -70,8 +70,9 @@ impl LocalEntry {
         if !turn.ahead().is_some_and(|ahead| kind.waits_for(ahead)) {
             return false;
         }
-        // Tasks of one client may wait for themselves, which a `Waiter` warns of.
-        let gone = match turn.is_own() && kind != Kind::Candidate {
+        // Tasks of one client may wait for themselves, which a `Waiter` warns of; a reader also behind another's writer.
+        let may_be_own = turn.is_own() && kind != Kind::Candidate || kind == Kind::Read;
+        let gone = match may_be_own {
             false => turn.await,
             true => match select(pin!(turn), waiting.session.clock().next_tick()).await {
                 Either::Left(gone) => gone,

@@ -6,10 +6,10 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper_store::{BootInstant, Error, ZnodePath};
+use lockkeeper_store::{BootInstant, Error, Stat, ZnodePath};
 
 use super::Queue;
-use super::contenders::in_order;
+use super::contenders::{first_such, in_order};
 use super::order::holding;
 use crate::metadata::EntryData;
 use crate::names::Kind;
@@ -22,8 +22,8 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Number of entries at the head of a queue that are read to find the holders: there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// Runs `sleep`, a wait behind the entry `by`, and warns once if the session itself holds the lock with that entry for so
-/// long that it may be a deadlock.
+/// Runs `sleep`, a wait behind the entry `by`, and warns once if the session itself holds the lock for so long that it may
+/// be a deadlock.
 pub(super) async fn or_warn<T>(
     queue: Queue<'_>,
     by: &ZnodePath,
@@ -60,22 +60,31 @@ async fn warn_after(
     warn_if_own(queue, by, data).await
 }
 
-/// Warns if the session holds the lock with this entry. An error ends the attempt: the wait itself will meet it, too.
+/// Warns of a wait behind `by` if the session itself holds the lock, with that entry or with one ahead of it. An error ends
+/// the attempt: the wait itself will meet it, too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
-    let (holder, stat) = session.get_data(by).await?;
-    if stat.ephemeral_owner != session.id() {
-        return Ok(());
-    }
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
+    let mut holders = holding(in_order(session, path, &names)?);
+    if queue.kind == Kind::Acquirer {
+        // The head of a semaphore's queue waits, too.
+        holders.retain(|holder| holder == by);
+    }
+    let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();
     // An entry of the session that waits as well is not the cause, and its own wait warns.
-    if !holding(in_order(session, path, &names)?).contains(by) {
+    if !holders.contains(by) && session.exists(by).await?.as_ref().is_some_and(is_own) {
         return Ok(());
     }
+    let names: Vec<_> = holders.iter().map(ZnodePath::name).collect();
+    let Some(own) = first_such(session, path, &names, is_own).await? else {
+        return Ok(());
+    };
+    let entry = &holders[own];
+    let (holder, _) = session.get_data(entry).await?;
     tracing::warn!(
         path = %path,
         label = label(data),
-        entry = %by,
+        entry = %entry,
         holder = label(&EntryData::Written(holder)),
         session = %session.id(),
         "a wait for a lock that the same session holds: a task that asks again for what it holds waits for ever"
