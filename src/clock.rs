@@ -441,6 +441,27 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_is_shown_by_the_time_left_and_converted_on_the_systems_clock() {
+        let virtual_clock = Clock::new_virtual();
+        let deadline = |clock: &Clock| {
+            let moment = clock.now().after(Duration::from_millis(3_400));
+            Deadline::new(clock.clone(), moment)
+        };
+        let end = deadline(&virtual_clock);
+        assert_eq!(end.to_string(), "in 3.4s");
+        assert_eq!(end.to_instant(), None);
+        virtual_clock.advance(Duration::from_secs(4));
+        assert_eq!(end.to_string(), "passed");
+
+        let (before, end) = (std::time::Instant::now(), deadline(&Clock::system()));
+        let instant = end.to_instant().unwrap();
+        assert!(
+            instant > before
+                && instant <= std::time::Instant::now() + end.remaining() + Duration::from_secs(1)
+        );
+    }
+
+    #[test]
     fn a_stop_wakes_the_sleepers_at_its_end_and_a_suspension_is_no_time_awake() {
         let clock = Clock::new_virtual();
         let woken = Arc::new(Mutex::new(Vec::new()));

@@ -155,7 +155,7 @@ on_every_backend! {
         let suspended = log.next("the connection is lost").await;
         assert_eq!(suspended.level, Level::WARN);
         assert_eq!(suspended.field("session"), guard.session().id().to_string());
-        assert!(suspended.field("held_for").starts_with("Some("), "{suspended:?}");
+        assert!(suspended.field("held_for").starts_with(|c: char| c.is_ascii_digit()), "{suspended:?}");
         world.reconnect(mutex.client());
         states.next().await;
         assert_eq!(log.next("the connection is back").await.level, Level::INFO);
