@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -415,6 +415,29 @@ impl Deadline {
     /// Returns the moment.
     pub fn moment(&self) -> BootInstant {
         self.moment
+    }
+
+    /// Returns the deadline on the clock of [`Instant`], for timers of other libraries; the present moment if it has passed.
+    /// `None` on a virtual clock.
+    ///
+    /// It holds until the machine is suspended: that clock then stops, and the deadline does not wait. Convert it anew each
+    /// time that you need it, and check [`has_passed`](Self::has_passed) after a wait.
+    pub fn to_instant(&self) -> Option<Instant> {
+        if self.clock.is_virtual() {
+            return None;
+        }
+        // Before the time left is read: the result is never later than the deadline.
+        Instant::now().checked_add(self.remaining())
+    }
+}
+
+/// The time left: `in 3.4s`, or `passed`.
+impl fmt::Display for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.remaining() {
+            Duration::ZERO => f.write_str("passed"),
+            left => write!(f, "in {left:.1?}"),
+        }
     }
 }
 

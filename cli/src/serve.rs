@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::ArgMatches;
+use clap::{ArgMatches, ValueEnum};
 use lockkeeper_store::{
     AuditEvent, AuditOutcome, Error as StoreError, Server, ServerError, SocketListener, Store,
     register_process_metrics,
@@ -461,12 +461,12 @@ fn ready(
     }
     let durability = match plan.data {
         Data::Memory => None,
-        Data::Folder(_) => Some(tracing::field::debug(plan.durability)),
+        Data::Folder(_) => plan.durability.to_possible_value(),
     };
     info!(
         address = &line["lockkeeper ready ".len()..],
         data = %plan.data,
-        durability,
+        durability = durability.as_ref().map(|class| tracing::field::display(class.get_name())),
         threads = plan.threads,
         version = env!("CARGO_PKG_VERSION"),
         "ready"

@@ -1,8 +1,8 @@
 //! [`Reporter`]: what a contender tells of itself: its [events](crate::lock_events), its spans and events of `tracing`, and
 //! its metrics.
 
-use lockkeeper_store::{Deadline, Session, ZnodePath};
-use tracing::field::{Empty, display};
+use lockkeeper_store::{Session, ZnodePath};
+use tracing::field::{Empty, debug, display};
 use tracing::{Level, Span, debug, debug_span};
 
 use crate::events::{EventSink, LockEvent};
@@ -134,8 +134,8 @@ impl Outlets {
                 debug!(target: TARGET, parent: parent, "downgraded");
             }
             LockEvent::Suspended { held_until } => {
-                let held_for = held_until.as_ref().map(Deadline::remaining);
-                debug!(target: TARGET, parent: parent, ?held_for, "suspended");
+                let held_for = held_until.as_ref().map(|until| debug(until.remaining()));
+                debug!(target: TARGET, parent: parent, held_for, "suspended");
             }
             LockEvent::Resumed => debug!(target: TARGET, parent: parent, "resumed"),
             LockEvent::RevocationRequested { by } => {

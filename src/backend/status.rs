@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
+use tracing::field::debug;
 
 use super::lease::{Beat, Lease, LeaseState};
 use super::states::{StateStream, States};
@@ -175,8 +176,10 @@ impl SessionStatus {
         let session = self.id;
         match state {
             SessionState::Suspended => {
-                let held_for = self.held_until().map(|deadline| deadline.remaining());
-                tracing::warn!(%session, ?held_for, "the connection is lost: locks are held for that long at most");
+                let held_for = self
+                    .held_until()
+                    .map(|deadline| debug(deadline.remaining()));
+                tracing::warn!(%session, held_for, "the connection is lost: locks are held for that long at most");
             }
             SessionState::Reconnected => tracing::info!(%session, "the connection is back"),
             SessionState::Expired => tracing::warn!(%session, "the session has expired"),

@@ -68,16 +68,21 @@ pub(crate) enum Message {
 }
 
 /// Reason for which a connection is to be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Ending {
     /// The session was closed: the messages in the outbox still go out, the reply to the close among them.
+    #[error("the session was closed")]
     Closed,
+    #[error("the session has expired")]
     Expired,
     /// The session has moved to another connection.
+    #[error("the session has moved to another connection")]
     Moved,
     /// The client reads too slowly.
+    #[error("the client reads too slowly")]
     Overflow,
     /// The store has stopped.
+    #[error("the store has stopped")]
     Stopped,
 }
 

@@ -36,21 +36,28 @@ pub(super) enum HandshakeOutcome {
 }
 
 /// Reason for which there is no session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HandshakeError {
     /// The client has disconnected.
+    #[error("the client has disconnected")]
     Disconnected,
     /// The bytes are no handshake.
+    #[error("the first frame is no handshake")]
     ProtocolViolation,
     /// The client speaks HTTP.
+    #[error("the client speaks HTTP")]
     Http,
     /// The client has seen a later zxid than this store's: it was at another store, or at this one before a restore.
+    #[error("the client has seen a later zxid than this store has")]
     AheadOfStore,
     /// The session has ended, or the password is wrong.
+    #[error("the session has ended, or the password is wrong")]
     NoSession,
     /// The store has no room for another session.
+    #[error("the store has no room for another session")]
     Full,
     /// The server drains: it opens no more sessions.
+    #[error("the server drains")]
     Draining,
 }
 

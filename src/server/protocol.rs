@@ -464,11 +464,13 @@ impl ProtocolState {
 }
 
 /// Violation of the protocol that closes the connection without a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     /// A frame's length is negative, or above the limit.
+    #[error("the length of a frame is negative or above the limit")]
     Length,
     /// A frame has no whole header.
+    #[error("a frame has no whole header")]
     Frame,
 }
 

@@ -338,7 +338,7 @@ pub(super) async fn serve(
     let address = guard.address();
     match accepted {
         Ok(Ok((stream, identity))) => {
-            tracing::debug!(%address, holder = ?identity.as_ref().map(Identity::shown), "TLS handshake done");
+            tracing::debug!(%address, holder = identity.as_ref().map(Identity::shown), "TLS handshake done");
             // Boxed, so that this task's memory is not the sum of the handshake's and the connection's futures.
             Box::pin(connection::serve(stream, guard, shared, deadline, identity)).await;
         }

@@ -24,7 +24,6 @@ pub enum OverdueLevel {
 impl OverdueLevel {
     pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
 
-    #[cfg(feature = "metrics")]
     fn label(self) -> &'static str {
         match self {
             Self::Expected => "expected",
@@ -149,7 +148,7 @@ pub(super) fn report(
         reporter.send(WardenReport::Removed { path, entry });
     }
     for overdue in overdue {
-        tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
+        tracing::warn!(path = %overdue.entry.path, level = overdue.level.label(), "a lock is overdue");
         #[cfg(feature = "metrics")]
         crate::metrics::METRICS
             .overdue

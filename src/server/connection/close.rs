@@ -9,23 +9,31 @@ use crate::server::protocol::ProtocolViolation;
 use crate::types::SessionId;
 
 /// Reason for which a connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum CloseReason {
     /// The client has disconnected, or has closed its session.
+    #[error("the client has left")]
     Client,
     /// The client has sent bytes that are not of the protocol.
+    #[error("{0}")]
     ProtocolViolation(ProtocolViolation),
     /// The session has ended or moved to another connection, or its client does not read.
+    #[error("{0}")]
     Session(Ending),
     /// The server shuts down.
+    #[error("the server shuts down")]
     Shutdown,
     /// The server needs the memory that an incomplete request of this connection takes.
+    #[error("the memory of its incomplete request is needed")]
     Unfinished,
     /// An operator has asked for it.
+    #[error("an operator has disconnected it")]
     Disconnected,
     /// An identity that the client had proved is none any more.
+    #[error("an identity of the client was removed")]
     IdentityRemoved,
     /// The client has not proved an identity in time, or has been evicted by newer connections before it did.
+    #[error("the client has proved no identity in time")]
     Unproven,
 }
 
@@ -42,7 +50,7 @@ pub(super) fn log_handshake_error(error: HandshakeError, address: PeerAddress, s
         }
         _ => {
             if let Some(suppressed) = shared.table.log_throttle.handshake_refused.allow(now) {
-                tracing::info!(%address, reason = ?error, suppressed, "handshake refused");
+                tracing::info!(%address, reason = %error, suppressed, "handshake refused");
             }
         }
     }
@@ -78,8 +86,8 @@ pub(super) fn log_close(
             }
         }
         CloseReason::Disconnected | CloseReason::IdentityRemoved => {
-            tracing::info!(%address, %session, ?reason, "connection closed");
+            tracing::info!(%address, %session, %reason, "connection closed");
         }
-        reason => tracing::debug!(%address, %session, ?reason, "connection closed"),
+        reason => tracing::debug!(%address, %session, %reason, "connection closed"),
     }
 }
