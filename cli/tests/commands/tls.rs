@@ -211,6 +211,72 @@ fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
     assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
 }
 
+/// Writes a configuration with certificates of these names, and authorities of clients if it is to ask for theirs.
+fn configure(files: &Files, [certificate, key]: [&str; 2], asks_clients: bool) -> PathBuf {
+    let at = |name| files.at(name).display().to_string();
+    let mut text = format!(
+        "data = \"memory\"\ntls-listen = \"127.0.0.1:0\"\ntls-cert = {:?}\ntls-key = {:?}\n",
+        at(certificate),
+        at(key)
+    );
+    if asks_clients {
+        text.push_str(&format!("tls-client-ca = [{:?}]\n", at("ca")));
+    }
+    fs::write(files.at("config"), text).unwrap();
+    files.at("config")
+}
+
+#[test]
+fn a_reload_tells_what_is_in_force_and_refuses_to_lose_the_authority() {
+    let files = Files::new();
+    let config = configure(&files, ["cert", "key"], true);
+    let server = Server::start(bare().arg("--config").arg(config));
+    let address = tls_address(&server).to_owned();
+    let without_certificate = || block_on(connect(&address, believing(&files.authority)));
+    assert!(without_certificate().is_err());
+    configure(&files, ["cert", "key"], false);
+    server.signal(Signal::HUP);
+    let line = server.logs("SIGHUP: ");
+    assert!(
+        line.contains("no authority of clients' certificates"),
+        "{line}"
+    );
+    assert!(without_certificate().is_err());
+    for name in ["cert", "key"] {
+        fs::copy(files.at(name), files.at(&format!("new-{name}"))).unwrap();
+    }
+    configure(&files, ["new-cert", "new-key"], true);
+    server.signal(Signal::HUP);
+    let line = server.logs("SIGHUP: reloaded");
+    assert!(
+        line.ends_with("the certificates were read; tls-cert has changed; tls-key has changed"),
+        "{line}"
+    );
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn files_that_a_reload_names_are_watched() {
+    let files = Files::new();
+    let config = configure(&files, ["cert", "key"], false);
+    let server = Server::start(bare().arg("--watch-files").arg("--config").arg(config));
+    let address = tls_address(&server).to_owned();
+    let sign = |authority: &Authority| {
+        let (certificate, key) = authority.sign();
+        fs::write(files.at("new-cert"), certificate).unwrap();
+        fs::write(files.at("new-key"), key).unwrap();
+    };
+    sign(&files.authority);
+    configure(&files, ["new-cert", "new-key"], false);
+    server.logs("a file has changed: reloaded");
+    let renewed = Authority::new("renewed");
+    sign(&renewed);
+    while block_on(connect(&address, believing(&renewed))).is_err() {
+        server.logs("a file has changed");
+    }
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
 #[test]
 fn an_occupied_port_for_tls_is_named_and_its_option() {
     let files = Files::new();
