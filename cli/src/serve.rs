@@ -117,7 +117,7 @@ fn serve(
     let life = Life {
         plan,
         metrics: metrics.as_ref(),
-        reloader: Reloader::new(given, config, health.clone(), audit.clone()),
+        reloader: Reloader::new(given, config, plan, health.clone(), audit.clone()),
         health,
         audit,
     };
@@ -256,6 +256,19 @@ impl Life<'_> {
         Ok((server, control))
     }
 
+    /// Reloads as [`Reloader::reload`] does, and watches the files that are then in use.
+    fn reload(
+        &self,
+        server: &Server,
+        files: &mut FileWatch,
+        why: &str,
+        by: Option<&str>,
+    ) -> Result<String, String> {
+        let outcome = self.reloader.reload(server, why, by);
+        files.watch(self.reloader.watched());
+        outcome
+    }
+
     /// Serves until there is a reason to stop, which is returned.
     ///
     /// # Errors
@@ -283,14 +296,14 @@ impl Life<'_> {
         let (mut starting, mut started) = (Box::pin(starting), None);
         // It came before there was a server; the files may have been read before it.
         if signals.take_hang_up() {
-            let _ = self.reloader.reload(server, "SIGHUP", None);
+            let _ = self.reload(server, &mut files, "SIGHUP", None);
         }
         let reason = loop {
             tokio::select! {
                 action = signals.next() => match action {
                     Action::End(signal) => break signal,
                     // The outcome is logged.
-                    Action::HangUp => drop(self.reloader.reload(server, "SIGHUP", None)),
+                    Action::HangUp => drop(self.reload(server, &mut files, "SIGHUP", None)),
                 },
                 failure = store.failed() => return Err(failure.into()),
                 reason = &mut unused => break reason,
@@ -301,10 +314,10 @@ impl Life<'_> {
                 }
                 () = server.drained() => break "all sessions have ended",
                 () = limit.reached() => break "the drain's time is over",
-                () = files.changed() => drop(self.reloader.reload(server, "a file has changed", None)),
+                () = files.changed() => drop(self.reload(server, &mut files, "a file has changed", None)),
                 task = control.next() => match task {
                     Task::Reload { by, reply } => {
-                        let reloaded = self.reloader.reload(server, "lockkeeper admin", Some(&by));
+                        let reloaded = self.reload(server, &mut files, "lockkeeper admin", Some(&by));
                         // An error: the client has gone.
                         let _ = reply.send(reloaded);
                     }

@@ -25,6 +25,14 @@ impl FileWatch {
         Self { files, seen }
     }
 
+    /// Watches other files, if their names differ. They may have changed since they were read, so that counts as a change.
+    pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
+        if !self.files.is_empty() && self.files != files {
+            self.files = files;
+            self.seen.clear();
+        }
+    }
+
     /// Waits until a file has changed, and then for a second in which none of them does: a file that is being written is
     /// not to be read half way. Never completes where there are no files.
     ///

@@ -2,6 +2,7 @@
 //! that is wrong anywhere is refused as a whole, and the former one stays in force.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::ArgMatches;
 use lockkeeper_store::{AuditEvent, AuditOutcome, Server};
@@ -15,13 +16,19 @@ use super::health::ServerHealth;
 use super::plan::Plan;
 use crate::values::Digest;
 
-/// Options that a reload replaces. Those of files are read anew whether or not their names have changed.
-const RELOADED: [&str; 4] = [
+/// Options that a reload replaces. Files are read anew whether or not their names have changed.
+const RELOADED: [&str; 5] = [
     "user",
     "super-digest",
     "four-letter-words",
     "four-letter-words-from",
+    "metrics-token-file",
 ];
+
+/// Options that a reload replaces as well, where TLS is served before and after it.
+const TLS_RELOADED: [&str; 3] = ["tls-cert", CLIENT_AUTHORITIES, "tls-key"];
+
+const CLIENT_AUTHORITIES: &str = "tls-client-ca";
 
 pub(super) struct Reloader<'a> {
     /// The command line, which wins over the file each time.
@@ -36,6 +43,8 @@ pub(super) struct Reloader<'a> {
 struct Current {
     settings: Vec<Setting>,
     users: Vec<Digest>,
+    /// Files that `--watch-files` watches.
+    watched: Vec<PathBuf>,
 }
 
 struct Figures {
@@ -47,6 +56,7 @@ impl<'a> Reloader<'a> {
     pub(super) fn new(
         given: &'a ArgMatches,
         config: &Config,
+        plan: &Plan,
         health: ServerHealth,
         audit: Option<AuditLog>,
     ) -> Self {
@@ -55,6 +65,7 @@ impl<'a> Reloader<'a> {
             current: Mutex::new(Current {
                 settings: config.settings.clone(),
                 users: config.flags.user.clone(),
+                watched: plan.watched.clone(),
             }),
             health,
             audit,
@@ -65,6 +76,11 @@ impl<'a> Reloader<'a> {
     pub(super) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.figures.reloads.clone()))?;
         registry.register(Box::new(self.figures.is_successful.clone()))
+    }
+
+    /// Returns the files to watch, by the names in force.
+    pub(super) fn watched(&self) -> Vec<PathBuf> {
+        self.current.lock().watched.clone()
     }
 
     /// Reloads, and logs the reason `why`. Returns a list of the changes.
@@ -119,10 +135,18 @@ impl<'a> Reloader<'a> {
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
         }
+        let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
+        // As with the users: without an authority every client would be admitted.
+        let had_authorities = {
+            let current = self.current.lock();
+            let mut settings = current.settings.iter();
+            settings.any(|it| it.name == CLIENT_AUTHORITIES)
+        };
+        if tls_files.is_some() && had_authorities && config.flags.tls_client_ca.is_empty() {
+            return Err("no authority of clients' certificates is left, and any client would be admitted without one: to serve so, restart".into());
+        }
         let mut changes = Vec::new();
-        if let Some(files) = &plan.tls
-            && server.tls_addr().is_some()
-        {
+        if let Some(files) = tls_files {
             let tls = files.read().map_err(|error| error.to_string())?;
             server.reload_tls(tls).map_err(|error| error.to_string())?;
             changes.push("the certificates were read".to_owned());
@@ -133,22 +157,24 @@ impl<'a> Reloader<'a> {
         let mut current = self.current.lock();
         let differing = differing(&current.settings, &config.settings);
         changes.extend(changed_users(&current.users, &config.flags.user));
-        let (reloaded, others): (Vec<_>, Vec<_>) = differing
-            .into_iter()
-            .partition(|name| RELOADED.contains(&name.as_str()));
+        let is_reloaded = |name: &str| {
+            RELOADED.contains(&name) || tls_files.is_some() && TLS_RELOADED.contains(&name)
+        };
+        let (reloaded, others): (Vec<_>, Vec<_>) =
+            differing.into_iter().partition(|name| is_reloaded(name));
         let named = reloaded.iter().filter(|name| *name != "user");
         changes.extend(named.map(|name| format!("{name} has changed")));
         current.users = config.flags.user;
-        // Of the others the former values stay in force, and are compared with again.
-        for setting in config.settings {
-            if RELOADED.contains(&setting.name.as_str()) {
-                current.settings.retain(|it| it.name != setting.name);
-                current.settings.push(setting);
-            }
+        // `--watch-files` itself needs a restart.
+        if !plan.watched.is_empty() {
+            current.watched = plan.watched;
         }
+        // Of the others the former values stay in force, and are compared with again.
+        current.settings.retain(|it| !is_reloaded(&it.name));
+        let settings = config.settings.into_iter();
         current
             .settings
-            .retain(|it| !RELOADED.contains(&it.name.as_str()) || !is_gone(&reloaded, it));
+            .extend(settings.filter(|it| is_reloaded(&it.name)));
         if !others.is_empty() {
             let options = others.join(", ");
             warn!(options, "changed options need a restart");
@@ -159,11 +185,6 @@ impl<'a> Reloader<'a> {
             false => Ok(changes.join("; ")),
         }
     }
-}
-
-/// Returns true for a setting that has changed, and has no value any more.
-fn is_gone(changed: &[String], setting: &Setting) -> bool {
-    changed.contains(&setting.name) && setting.values.is_empty()
 }
 
 /// Returns the names of the options whose values differ.
