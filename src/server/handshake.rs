@@ -51,7 +51,7 @@ pub(super) enum HandshakeError {
     #[error("the client has seen a later zxid than this store has")]
     AheadOfStore,
     /// The session has ended, or the password is wrong.
-    #[error("the session has ended, or the password is wrong")]
+    #[error("the session has ended, or has another password")]
     NoSession,
     /// The store has no room for another session.
     #[error("the store has no room for another session")]

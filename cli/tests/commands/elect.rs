@@ -110,6 +110,22 @@ on_stores! {
     }
 
     [served, zookeeper]
+    fn a_candidate_that_is_stopped_is_passed_over(store: StoreAt) {
+        let held = ["a", "--", "sh", "-c", "echo held; read line"];
+        let mut leader = Running::spawn(store.subcommand("elect", &held).stdin(Stdio::piped()));
+        assert_eq!(leader.line(), "held");
+        let stopped = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "leads"]));
+        store.queue_has(2);
+        stopped.signal(Signal::STOP);
+        let next = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "next"]));
+        store.queue_has(3);
+        leader.write("\n");
+        assert_eq!(next.end(), (Some(0), "next\n".into(), String::new()));
+        stopped.signal(Signal::CONT);
+        assert_eq!(stopped.end(), (Some(0), "leads\n".into(), String::new()));
+    }
+
+    [served, zookeeper]
     fn a_candidate_that_was_removed_from_the_queue_joins_it_again(store: StoreAt) {
         let held = ["a", "--", "sh", "-c", "echo held; exec sleep 1000"];
         let mut leader = Running::spawn(&mut store.subcommand("elect", &held));
