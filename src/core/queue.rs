@@ -69,8 +69,8 @@ impl Core {
         let may_look = self.check_look(session, parent, enqueue.blockers).is_ok();
         let ahead = match may_look && self.is_queue(parent) {
             true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
-            // Only names decide here, or the entry alone may be created: the caller asks again for the list
-            // (`get_predecessor`), and gets it or the refusal.
+            // The names decide, or the session may create but not read. The caller asks again (`get_predecessor`), and
+            // gets the list or the refusal.
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })

@@ -85,7 +85,7 @@ pub(super) struct End {
     pub(super) message: Option<String>,
 }
 
-/// What the reaper tells guardian and front about its command. As with [`Report`], only the newest counts.
+/// State of the reaper's command, for guardian and front. As with [`Report`], only the newest counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Command {
     /// Number of the grant under which it was started.
@@ -102,7 +102,7 @@ pub(super) struct Command {
 /// The first reason for which a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Over {
-    /// Its first process has ended by itself, with this status of a shell.
+    /// Its first process has ended on its own, with this status of a shell.
     Done(u8),
     /// The guardian has asked for it.
     Asked,
@@ -124,7 +124,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// Returns true if the other one means nothing any more beside this.
+    /// Returns true if this order makes the other one obsolete.
     fn replaces(&self, other: &Self) -> bool {
         self == other || matches!((self, other), (Self::Lease(_), Self::Lease(_)))
     }

@@ -63,13 +63,13 @@ impl Deadlines {
     }
 }
 
-/// Lateness that tells that this process was stopped.
+/// Lateness from which this process concludes that it was stopped.
 const LATE: Duration = Duration::from_millis(100);
 
 /// Time for a message that the other process could not write while this one was stopped.
 const TIME_TO_TELL: Duration = Duration::from_millis(200);
 
-/// Moments to act that this process may have missed since it was stopped: what it was told last is old then.
+/// Moments to act that this process may have missed because it was stopped. The newest message it has read is old then.
 #[derive(Default)]
 pub(super) struct Overslept {
     due: Option<BootInstant>,
@@ -77,7 +77,7 @@ pub(super) struct Overslept {
 }
 
 impl Overslept {
-    /// Returns the moment at which to act, for the moment that follows from what this process was told.
+    /// Returns the moment at which to act. `due` is the moment that follows from the newest message.
     pub(super) fn due(&self, due: BootInstant) -> BootInstant {
         due.max(self.not_before)
     }

@@ -49,7 +49,7 @@ struct Front {
     others: Vec<Pid>,
     signals: Signals,
     reports: Incoming,
-    /// What the reapers say; `None` when guardian and reaper have ended.
+    /// Reports of the reapers; `None` once guardian and reaper have ended.
     commands: Option<Incoming>,
     /// `None` once the guardian was told that the user has given up.
     orders: Option<Orders>,

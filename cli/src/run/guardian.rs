@@ -306,7 +306,7 @@ impl Guardian {
             reports: Incoming::new(reports),
             orders: Some(Orders::new(orders)),
             command: None,
-            told: None,
+            known_lease: None,
             has_executed: false,
             answer_by,
             ending: None,
@@ -423,13 +423,13 @@ struct Watch<'a> {
     guardian: &'a mut Guardian,
     held: &'a dyn AnyGuard,
     reaper: Pid,
-    /// What the reaper says.
+    /// Reports of the reaper.
     reports: Incoming,
     orders: Option<Orders>,
     /// The newest report of the reaper; `None` until it has started.
     command: Option<Command>,
-    /// The end of the lease that the others were told last.
-    told: Option<Deadlines>,
+    /// The lease as reaper and front know it.
+    known_lease: Option<Deadlines>,
     has_executed: bool,
     /// The moment until which the reaper must have started, then the front have answered.
     answer_by: BootInstant,
@@ -583,12 +583,12 @@ impl Watch<'_> {
         deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill_by_others()))
     }
 
-    /// Tells the others until when the lock is held, and has the command ended if it is time to. Returns true if the reaper
-    /// has not done it.
+    /// Sends the lease to reaper and front, and has the command ended if it is time to. Returns true if the reaper has
+    /// not done it.
     fn look(&mut self) -> bool {
         let deadlines = deadlines(self.held);
-        if let (Some(lease), true) = (deadlines, self.told != deadlines) {
-            self.told = deadlines;
+        if let (Some(lease), true) = (deadlines, self.known_lease != deadlines) {
+            self.known_lease = deadlines;
             self.order(Order::Lease(lease));
             self.guardian.reports.send_if_modified(|report| {
                 report.command.as_mut().is_some_and(|running| {
@@ -624,7 +624,7 @@ impl Watch<'_> {
         self.lost(reason)
     }
 
-    /// Tells the user of a loss whose command has ended before.
+    /// Reports a loss that was noticed only after the command had ended.
     fn lost(&self, reason: &str) -> Cause {
         let text = format!("the lock was lost: {reason}; the command was ended");
         let reports = &self.guardian.reports;

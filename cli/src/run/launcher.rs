@@ -16,7 +16,7 @@ const NOT_FOUND: u8 = 127;
 /// Executes the command once the reaper says so. If the reaper ends before, the command is never executed. The arguments
 /// are the reaper's process id, and the command.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // A help if the reaper is killed: the command's first process ends by itself, unless it is another user's.
+    // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless it changes its user.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let reaper = arguments.next();

@@ -1,5 +1,5 @@
 //! [`Messages`]: what the front writes to stderr, which may be a terminal that takes no output (Ctrl-S), or a pipe that
-//! nobody reads: the front never waits for it.
+//! is not read. The front never waits for it.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -24,7 +24,7 @@ impl Messages {
         let write = move || {
             let _end = end;
             for text in next {
-                // In one write: others may write to the same terminal. An error: nobody reads it.
+                // In one write, because others may write to the same terminal. An error means that it is not read.
                 let _ = io::stderr().write_all(text.as_bytes());
             }
         };

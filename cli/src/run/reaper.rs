@@ -1,4 +1,4 @@
-//! The reaper: the parent of the command. It alone knows for certain when no process of the command is left.
+//! The reaper: the parent of the command. Only this process can be certain when no process of the command is left.
 //!
 //! Under Linux it is a *subreaper*: a process whose parent has ended becomes its child, and never gets out of reach. It
 //! starts nothing else, so the command is over when the kernel says that it has no child. It ends the command when the
@@ -247,7 +247,7 @@ impl Reaper {
             self.tree.kill();
             self.kill_again_at = now.after(KILL_AGAIN);
         }
-        // No signal tells the end of a child that was made by a `clone` without one.
+        // A child that was created by `clone` without an exit signal ends silently.
         self.look_at = now.after(Duration::from_secs(1));
     }
 }

@@ -16,7 +16,7 @@ use super::health::ServerHealth;
 use super::plan::Plan;
 use crate::values::Digest;
 
-/// Options that a reload replaces. Files are read anew whether or not their names have changed.
+/// Options that a reload replaces. Files are read again whether or not their names have changed.
 const RELOADED: [&str; 5] = [
     "user",
     "super-digest",

@@ -1,5 +1,5 @@
 //! The descendants of this process, read from /proc. What is read is never complete, except for this process's own children:
-//! it serves to signal processes, not to tell whether any is left.
+//! it is good for sending signals, not for deciding whether a process is left.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, getpid};
 /// Most processes of a look: a command that starts them all the time must not keep this one from anything else.
 const MOST: usize = 1 << 16;
 
-/// Checks that /proc tells the children of this process, by their numbers in this one's pid namespace.
+/// Checks that /proc lists the children of this process, by their numbers in its own pid namespace.
 pub(super) fn can_be_seen() -> io::Result<()> {
     let own = getpid().as_raw_pid().to_string();
     let is_own = fs::read_link("/proc/self").is_ok_and(|shown| shown.as_os_str() == &*own);
@@ -41,9 +41,9 @@ pub(super) fn children() -> Vec<Pid> {
     }
 }
 
-/// Returns the children of a process: those of all its threads.
+/// Returns the children of a process, of all its threads.
 fn children_of(process: &str) -> Vec<Pid> {
-    // One that has ended meanwhile, or is hidden from this user, has no folder.
+    // A process that has ended, or is hidden from this user, has no folder.
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let threads = threads.into_iter().flatten().flatten();
     let children =

@@ -104,7 +104,7 @@ enum Target {
     Server,
 }
 
-/// What was seen of all rounds.
+/// Counts and faults of all rounds.
 #[derive(Default)]
 struct Seen {
     rounds: AtomicUsize,
@@ -115,7 +115,7 @@ struct Seen {
     faults: Mutex<Vec<String>>,
 }
 
-/// What has been done to the processes of one command.
+/// Signals that were sent to the processes of one command, and their consequences.
 #[derive(Default)]
 struct Harm {
     done: Vec<(Target, Signal)>,

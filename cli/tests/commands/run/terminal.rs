@@ -180,7 +180,7 @@ fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
     store.queue_has(1);
 }
 
-/// Ctrl-S stops all output to the terminal, and whoever writes to it.
+/// Ctrl-S stops all output to the terminal, and blocks every process that writes to it.
 #[test]
 fn a_terminal_that_takes_no_output_holds_up_neither_a_grant_nor_a_signal() {
     let store = StoreAt::served();
