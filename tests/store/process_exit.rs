@@ -508,3 +508,37 @@ async fn other_bytes_behind_the_handshake_are_ignored() {
         ask(&mut stream, &request(1, op::CREATE, &record));
     }
 }
+
+/// As after a pause of the server, which then has the handshakes of all connections that were given up.
+#[tokio::test]
+async fn a_handshake_that_was_given_up_takes_no_session() {
+    let world = World::new().await;
+    let (url, tcp_url) = (world.url(), world.tcp_url());
+    let none = wire::Session::none(TIMEOUT);
+    let (mut live, session) = tokio::task::spawn_blocking({
+        let (url, request) = (url.clone(), none.connect_request());
+        move || opened(&url, &request)
+    })
+    .await
+    .unwrap();
+    let server = world.server.as_ref().unwrap();
+    let sessions = server.sessions().len();
+    // The server runs on this thread, and has no turn in the meantime.
+    for _ in 0..20 {
+        for given_up in [&session, &none] {
+            let request = given_up.connect_request().framed();
+            let socket = url.strip_prefix("lockkeeper+unix://").unwrap();
+            UnixStream::connect(socket)
+                .unwrap()
+                .write_all(&request)
+                .unwrap();
+            let address = tcp_url.strip_prefix("lockkeeper://").unwrap();
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(&request).unwrap();
+        }
+    }
+    let ping = request(-2, op::PING, &Out::new());
+    let asked = tokio::task::spawn_blocking(move || ask(&mut live, &ping)).await;
+    asked.expect("the connection lives");
+    assert_eq!(server.sessions().len(), sessions);
+}
