@@ -8,13 +8,13 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
 use super::peer::PeerAddress;
 use super::protocol::Agreed;
-use super::transport::{linger_close, unless_closed};
+use super::transport::{Transport, linger_close, unless_closed};
 use super::{AuditEvent, Shared};
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
@@ -76,7 +76,7 @@ pub(super) async fn handshake<S>(
     is_proven: bool,
 ) -> Result<HandshakeOutcome, HandshakeError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
@@ -188,8 +188,8 @@ fn traffic_of(
 ///
 /// A store that has just restarted may admit no session for a while. If the client gives up meanwhile and connects
 /// again, this old handshake must not be the last to reattach: it would take the session away from the new connection.
-async fn unless_disconnected<S: AsyncRead + Unpin>(
-    stream: &mut S,
+async fn unless_disconnected(
+    stream: &mut impl Transport,
     frames: &mut Frames,
     entering: impl Future<Output = Result<Connection, HandshakeError>>,
 ) -> Result<Connection, HandshakeError> {
@@ -203,6 +203,11 @@ async fn unless_disconnected<S: AsyncRead + Unpin>(
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
                 Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
+                // The runtime has not looked at a fresh socket: its client may have closed it long ago.
+                Poll::Pending if stream.is_readable() => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 Poll::Pending => break,
             }
         }
