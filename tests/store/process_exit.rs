@@ -186,6 +186,10 @@ fn plain_bytes() -> usize {
 /// Requests that a process sends at once, more than a turn of the server's: they fit the socket.
 const LAST_WORDS: i32 = 200;
 
+fn store_options() -> StoreOptions {
+    StoreOptions::new().session_timeouts(Duration::from_secs(1), 2 * TIMEOUT)
+}
+
 /// A server on a Unix socket, and a session in its store.
 struct World {
     server: Option<Server>,
@@ -200,10 +204,31 @@ impl World {
     }
 
     async fn with(options: ServerOptions) -> Self {
-        let timeouts = (Duration::from_secs(1), 2 * TIMEOUT);
-        let store_options = StoreOptions::new().session_timeouts(timeouts.0, timeouts.1);
-        let store = Store::memory_with(store_options);
-        let folder = TempFolder::new("exit");
+        let store = Store::memory_with(store_options());
+        Self::of(store, TempFolder::new("exit"), options).await
+    }
+
+    /// With a store on disk.
+    async fn in_folder(folder: TempFolder) -> Self {
+        let store = Store::file_with(folder.path().join("data"), store_options()).unwrap();
+        Self::of(store, folder, ServerOptions::new()).await
+    }
+
+    /// Stops the server and its store in a folder, and starts both again.
+    async fn restarted(self, meanwhile: impl FnOnce()) -> Self {
+        let Self {
+            server,
+            store,
+            seen,
+            folder,
+        } = self;
+        server.unwrap().shutdown().await;
+        drop((store, seen));
+        meanwhile();
+        Self::in_folder(folder).await
+    }
+
+    async fn of(store: Store, folder: TempFolder, options: ServerOptions) -> Self {
         let mut world = Self {
             server: None,
             seen: store.connect().await.unwrap().session().await.unwrap(),
@@ -424,6 +449,43 @@ with_processes! {
         world.gone("/a").await;
         let last = format!("/last-{}", LAST_WORDS - 1);
         assert!(world.seen.exists(&path(&last)).await.unwrap().is_some());
+    }
+
+    async fn a_process_that_dies_while_its_server_is_stopped_loses_its_session() {
+        let world = World::in_folder(TempFolder::new("exit")).await;
+        let mut dies = world.start("client", "/dies");
+        // Not waited for: its number stays taken.
+        let stays_a_zombie = world.start("raw", "/zombie");
+        let mut opted_out = world.start("opted-out", "/opted-out");
+        let mut inherited = ["heir", "silent-heir"].map(|heir| {
+            let holder = world.start("raw", &format!("/{heir}"));
+            let mut command = again(module_path!(), CHILD);
+            command.env(SESSION, &holder.session);
+            (holder, Holder::start(command, &world.url(), heir, ""))
+        });
+        let world = world
+            .restarted(|| {
+                let former = inherited.iter_mut().map(|(former, _)| former);
+                for holder in former.chain([&mut dies, &mut opted_out]) {
+                    holder.child.kill();
+                }
+                kill_process(stays_a_zombie.pid(), Signal::KILL).unwrap();
+            })
+            .await;
+        world.gone("/dies").await;
+        world.gone("/zombie").await;
+        for znode in ["/opted-out", "/heir", "/silent-heir"] {
+            world.outlives_another(znode).await;
+        }
+    }
+
+    async fn a_process_that_has_not_come_back_after_a_restart_keeps_its_session_until_it_dies() {
+        let world = World::in_folder(TempFolder::new("exit")).await;
+        let mut holder = world.start("raw", "/a");
+        let world = world.restarted(|| {}).await;
+        world.outlives_another("/a").await;
+        holder.child.kill();
+        world.gone("/a").await;
     }
 
     async fn a_server_that_starts_again_watches_the_processes_that_come_back() {
