@@ -29,6 +29,8 @@ mod options;
 )]
 mod outbox;
 #[cfg(any(test, feature = "server"))]
+mod processes;
+#[cfg(any(test, feature = "server"))]
 mod remote;
 #[cfg_attr(
     not(any(test, feature = "server")),

@@ -41,7 +41,10 @@ mod identity;
 mod log;
 mod path;
 mod platform;
-#[cfg(any(feature = "client", feature = "server"))]
+#[cfg_attr(
+    not(any(feature = "client", feature = "server")),
+    allow(dead_code, reason = "only clients and servers know processes")
+)]
 mod process;
 mod protocol;
 mod random;

@@ -21,6 +21,11 @@ mod identity;
 pub(crate) mod inspect;
 mod lock;
 mod open;
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(dead_code, reason = "only a server knows processes")
+)]
+mod processes;
 mod recovery;
 pub(crate) mod salvage;
 mod segment;
@@ -49,6 +54,9 @@ pub(crate) use self::lock::Lock;
 #[cfg(feature = "simulation")]
 pub(crate) use self::open::wait_to_open;
 pub(crate) use self::open::{RemoteSessions, check_folder, open};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::processes::Known;
+pub(crate) use self::processes::ProcessFile;
 pub(crate) use self::segment::Sizes;
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use self::sim::{Boot, Faults, SimDisk};

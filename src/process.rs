@@ -17,6 +17,31 @@ pub(crate) struct ProcessIdentity {
     pub(crate) start_time: u64,
 }
 
+/// A process of this machine, as this process numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalProcess {
+    pub(crate) pid: i32,
+    pub(crate) start_time: u64,
+}
+
+/// Returns a text that is another one wherever a [`LocalProcess`] means another process: after a start of the machine,
+/// and in another namespace of numbers or of times. `None` where the system does not tell.
+#[cfg_attr(
+    not(all(feature = "file", feature = "server")),
+    allow(dead_code, reason = "only a server knows processes")
+)]
+pub(crate) fn numbering() -> Option<String> {
+    let own = ProcessIdentity::own()?;
+    // Missing before Linux 5.6, which has no such namespaces.
+    let times = fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    Some(format!(
+        "{} {} {}",
+        own.boot_id,
+        own.pid_namespace,
+        times.display()
+    ))
+}
+
 impl ProcessIdentity {
     /// Returns the identity of this process; `None` where the system does not tell it.
     pub(crate) fn own() -> Option<Self> {

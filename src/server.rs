@@ -74,6 +74,7 @@ pub use self::metrics::register_process_metrics;
 use self::options::Limits;
 pub use self::options::ServerOptions;
 use self::peer::PeerAddress;
+use self::process_watch::{NotWatched, ProcessWatch};
 pub use self::readiness::{NotReady, ServerMonitor};
 pub use self::sessions::{KickOutcome, SessionInfo};
 use self::stats::Sources;
@@ -144,6 +145,7 @@ impl Server {
         let unix = unix.map(|path| unix_socket::listen(path, options.unix_mode));
         let (unix_listener, unix) = unix.transpose()?.unzip();
         let shared = Arc::new(shared_state(store, options, addresses)?);
+        shared.follow_processes();
         let mut server = Self {
             plain: addresses.plain,
             shared,
@@ -272,6 +274,22 @@ struct Shared {
 impl Shared {
     fn clock(&self) -> &Clock {
         self.store.clock()
+    }
+
+    /// Ends the sessions of processes that have died while no server ran, and follows the others until they come back.
+    fn follow_processes(&self) {
+        let Some(permits) = &self.process_watches else {
+            return;
+        };
+        for (session, process) in self.remote.unattended() {
+            match ProcessWatch::recorded(process, permits) {
+                Ok(watch) => drop(tokio::spawn(watch.follow(session))),
+                Err(NotWatched::Exited) => session.end(),
+                Err(reason) => {
+                    tracing::debug!(pid = process.pid, %reason, "process not watched: the timeout counts");
+                }
+            }
+        }
     }
 
     /// Counts a failed proof of identity from this address. The future completes when its answer may be sent.

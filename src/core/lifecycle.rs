@@ -229,7 +229,7 @@ impl Core {
     }
 
     /// Returns a session as its present connection knows it.
-    #[cfg(feature = "simulation")]
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn session_ref(&self, id: SessionId) -> Option<SessionRef> {
         let slot = self.sessions.find(id)?;
         let connection = self.sessions.get(slot).connection;

@@ -438,11 +438,8 @@ impl Connection {
     /// Returns a handle to the session for the time after this connection; `None` if the session has ended or moved.
     pub(crate) fn follow(&self) -> Option<Follower> {
         let mut state = self.engine.state.lock();
-        state.core.is_current(self.session).then(|| Follower {
-            engine: Arc::downgrade(&self.engine),
-            session: self.session,
-            over: state.sessions.follow(self.session.slot),
-        })
+        let is_current = state.core.is_current(self.session);
+        is_current.then(|| Follower::new(&self.engine, self.session, &mut state))
     }
 
     /// Returns true if what shows this transaction may leave.
@@ -499,6 +496,14 @@ pub(crate) struct Follower {
     allow(dead_code, reason = "no process is watched there")
 )]
 impl Follower {
+    pub(super) fn new(engine: &Arc<Engine>, session: SessionRef, state: &mut State) -> Self {
+        Self {
+            engine: Arc::downgrade(engine),
+            session,
+            over: state.sessions.follow(session.slot),
+        }
+    }
+
     /// Waits until the session has ended or has been taken up again, or the store is gone.
     ///
     /// Cancel safe.

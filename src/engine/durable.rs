@@ -32,6 +32,8 @@ use crate::clock::BootInstant;
 use crate::core::{Core, SessionRef};
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
+#[cfg(any(test, feature = "server"))]
+pub(super) use crate::log::Known;
 pub(super) use crate::log::{DurabilityBarrier, Passage};
 use crate::log::{Record, WriteQueue, epoch};
 use crate::protocol::Request;

@@ -21,6 +21,11 @@ use crate::random::{hex, random};
 pub(super) struct Files {
     log: Log,
     held: Arc<dyn Exclusive>,
+    #[cfg_attr(
+        not(any(test, feature = "server")),
+        allow(dead_code, reason = "only a server knows processes")
+    )]
+    processes: Mutex<log::ProcessFile>,
 }
 
 /// Lock of a folder: while it lives, no other process opens the store.
@@ -155,9 +160,13 @@ pub(super) fn open_disk(
     options: &StoreOptions,
     held: Arc<dyn Exclusive>,
 ) -> Result<Arc<Engine>> {
-    let (engine, parts) = read(disk, target, options)?;
-    let log = parts.start(&held)?;
-    Ok(serve(engine, Some(Files { log, held })))
+    let (engine, parts, epochs) = read(disk, target, options)?;
+    let files = Files {
+        log: parts.start(&held)?,
+        held,
+        processes: Mutex::new(log::ProcessFile::new(disk.clone(), epochs)),
+    };
+    Ok(serve(engine, Some(files)))
 }
 
 #[cfg(feature = "simulation")]
@@ -167,7 +176,7 @@ impl Store {
         disk: &Arc<dyn Disk>,
         options: &StoreOptions,
     ) -> Result<(Self, LogParts)> {
-        let (engine, parts) = read(disk, "file:/simulated".into(), options)?;
+        let (engine, parts, _) = read(disk, "file:/simulated".into(), options)?;
         Ok((Self(serve(engine, None)), parts))
     }
 
@@ -183,12 +192,13 @@ impl Store {
     }
 }
 
-/// Reads the store on a disk. Nothing is written but what [`LogParts`] writes.
+/// Reads the store on a disk. Nothing is written but what [`LogParts`] writes. Returns also the last epochs that were
+/// reserved before this opening, and by it.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
     options: &StoreOptions,
-) -> Result<(Engine, LogParts)> {
+) -> Result<(Engine, LogParts, [u32; 2])> {
     let clock = options.clock.clone();
     let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
     let opened = log::open(disk, &options.log(), &new, &clock)?;
@@ -219,7 +229,7 @@ pub(super) fn read(
         state: Mutex::new(state),
         files: None,
     };
-    Ok((engine, opened.parts))
+    Ok((engine, opened.parts, opened.epochs))
 }
 
 /// Part of the timeout that a pause adds for clients' clocks that run slower than the store's: 1/100.
@@ -279,6 +289,11 @@ pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
 }
 
 impl Files {
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn processes(&self) -> parking_lot::MutexGuard<'_, log::ProcessFile> {
+        self.processes.lock()
+    }
+
     /// Writes the rest of the log, and then releases the folder.
     pub(super) fn close(self) {
         if fork::is_forked() {

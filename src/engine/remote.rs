@@ -23,7 +23,7 @@ use crate::types::{SessionId, Zxid};
 /// Entrance for sessions of other processes: opens them, and hands them from one connection to the next.
 #[derive(Clone)]
 pub(crate) struct Remote {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     requires_proof: bool,
 }
 
@@ -38,6 +38,7 @@ impl Store {
         fork::check()?;
         self.0.log_everything()?;
         self.0.measure_stalls();
+        self.recall_processes();
         Ok(Remote {
             engine: self.0.clone(),
             requires_proof: false,

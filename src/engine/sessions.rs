@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 use super::outbox::{Ending, Outbox};
 use super::unread::Unread;
 use crate::backend::SessionStatus;
-use crate::types::Zxid;
+use crate::process::LocalProcess;
+use crate::types::{SessionId, Zxid};
 
 /// Receivers of the messages to sessions, each with the bound up to which it has to wait for the log.
 #[derive(Default)]
@@ -27,6 +28,8 @@ struct Slot {
     bound: Zxid,
     /// Dropped when the session ends or is taken up again: completes its [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
+    /// The session's id, and the process that it ends with.
+    process: Option<Box<(SessionId, LocalProcess)>>,
 }
 
 /// Receiver of the messages to a session.
@@ -48,6 +51,7 @@ impl SessionTable {
             peer,
             bound: Zxid(0),
             follower: None,
+            process: None,
         };
     }
 
@@ -71,6 +75,20 @@ impl SessionTable {
         receiver
     }
 
+    /// Returns a session's id, and the process that it ends with, if that is known.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn process(&mut self, slot: u32) -> &mut Option<Box<(SessionId, LocalProcess)>> {
+        &mut self.slot(slot).process
+    }
+
+    /// Returns all sessions of which a process is known.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn processes(&self) -> impl Iterator<Item = (SessionId, LocalProcess)> {
+        self.slots
+            .iter()
+            .filter_map(|slot| Some(**slot.process.as_ref()?))
+    }
+
     /// Takes the connection away from a session, unless it has another one by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
         // A client may have come back over another connection before this one was found to be dead.
@@ -88,6 +106,7 @@ impl SessionTable {
             return Peer::Absent;
         };
         slot.follower = None;
+        slot.process = None;
         std::mem::take(&mut slot.peer)
     }
 

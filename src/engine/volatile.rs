@@ -7,7 +7,11 @@ use crate::clock::BootInstant;
 use crate::core::{Core, SessionRef};
 use crate::error::Result;
 use crate::future::BoxFuture;
+#[cfg(any(test, feature = "server"))]
+use crate::process::LocalProcess;
 use crate::protocol::Request;
+#[cfg(any(test, feature = "server"))]
+use crate::types::SessionId;
 use crate::types::Zxid;
 use crate::watch::{News, WatchCell};
 
@@ -18,10 +22,40 @@ pub(super) enum DurabilityBarrier {}
 pub(super) type Passage = std::future::Pending<Result<()>>;
 
 /// Files of a store in a folder; no store has any here.
-pub(super) struct Files;
+pub(super) enum Files {}
+
+/// The processes of sessions on disk; no store has any here.
+#[cfg(any(test, feature = "server"))]
+pub(super) enum ProcessFile {}
+
+#[cfg(any(test, feature = "server"))]
+pub(super) type Known = Vec<(SessionId, LocalProcess)>;
 
 impl Files {
-    pub(super) fn close(self) {}
+    pub(super) fn close(self) {
+        match self {}
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn processes(&self) -> &'static mut ProcessFile {
+        match *self {}
+    }
+}
+
+#[cfg(any(test, feature = "server"))]
+impl ProcessFile {
+    pub(super) fn read(&mut self) -> Known {
+        match *self {}
+    }
+
+    pub(super) fn record(
+        &mut self,
+        _: SessionId,
+        _: Option<LocalProcess>,
+        _: impl FnOnce() -> Known,
+    ) -> Result<()> {
+        match *self {}
+    }
 }
 
 impl Durable {

@@ -16,7 +16,7 @@ use super::lock::{self, Holder};
 use super::recovery::{self, Facts, Source, bare_core};
 use super::segment::{self, Header, log_name, log_number, spare_number};
 use super::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
-use super::{epoch, identity};
+use super::{epoch, identity, processes};
 use crate::clock::Clock;
 use crate::core::{Core, NodeKind};
 use crate::error::{Error, Result};
@@ -196,12 +196,14 @@ pub(crate) fn inspect_on(disk: &super::sim::SimDisk) -> Result<Inspection> {
 }
 
 /// The files that are neither segments nor snapshots.
-const SINGLE_FILES: [&str; 5] = [
+const SINGLE_FILES: [&str; 7] = [
     identity::NAME,
     identity::UNFINISHED,
     lock::NAME,
     snapshot::UNFINISHED,
     segment::UNFINISHED,
+    processes::NAME,
+    processes::UNFINISHED,
 ];
 
 struct Inspector<'a> {

@@ -14,7 +14,7 @@ use super::recovery::{self, Completeness, Content, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, LogStart};
-use super::{Options, Record, Sizes, epoch, lock, snapshot};
+use super::{Options, Record, Sizes, epoch, lock, processes, snapshot};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -29,6 +29,8 @@ pub(crate) struct Opened {
     /// The id of the store.
     pub(crate) id: [u8; 16],
     pub(crate) remote: RemoteSessions,
+    /// The last epochs that were reserved before this opening, and by it.
+    pub(crate) epochs: [u32; 2],
 }
 
 /// The sessions of other processes, as a log has them, and as they are after the opening.
@@ -119,7 +121,8 @@ pub(crate) fn open(
     first.begin(facts.zxid);
     // The epoch is reserved by the first frame, so it is durable before any of its zxids is assigned: zxids that are
     // never logged are not assigned again after a crash, and tokens only grow (invariant 5).
-    first.push_record(&Record::Epoch(epoch::to_reserve(last)));
+    let epochs = [facts.epoch, epoch::to_reserve(last)];
+    first.push_record(&Record::Epoch(epochs[1]));
     // An unfinished pause stays in the log: this run may be killed before it is over, too, and the next one repeats it.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
@@ -184,6 +187,7 @@ pub(crate) fn open(
         core,
         id: identity.store,
         remote,
+        epochs,
     })
 }
 
@@ -252,7 +256,11 @@ fn check_empty(disk: &dyn Disk) -> Result<()> {
 
 /// Removes the files that were unfinished when the store stopped.
 fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
-    let names = [segment::UNFINISHED, snapshot::UNFINISHED];
+    let names = [
+        segment::UNFINISHED,
+        snapshot::UNFINISHED,
+        processes::UNFINISHED,
+    ];
     let mut removed = names.iter().map(|name| remove_if_exists(disk, name));
     let removed = removed.try_for_each(|removed| removed);
     removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))

@@ -38,13 +38,11 @@ use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeOutcome, handshake};
 use super::peer::PeerAddress;
-use super::process_watch::{NotWatched, ProcessWatch};
+use super::process_watch::ProcessWatch;
 use super::protocol::{Agreed, ProtocolState};
 use super::transport::{Transport, linger_close, unless_closed};
 use crate::engine::Connection;
 use crate::identity::Identity;
-use crate::process::ProcessIdentity;
-use crate::types::SessionId;
 
 /// Serves one connection, from its first byte to its last.
 ///
@@ -86,9 +84,8 @@ pub(super) async fn serve<S>(
             // A client that does not read the answer is cut off after the same time.
             Box::pin(unless_closed(guard.close_requested(), answered)).await;
         }
-        Ok(Ok(HandshakeOutcome::Session(connection, agreed, stated))) => {
+        Ok(Ok(HandshakeOutcome::Session(connection, agreed, process))) => {
             let session = connection.id();
-            let process = watch_process(&stream, &shared, guard.address(), session, stated);
             let connection = match shared.audit.is_on() {
                 true => connection.audited(),
                 false => connection,
@@ -107,23 +104,6 @@ pub(super) async fn serve<S>(
             }
         }
     }
-}
-
-/// Watches the process that a client states, if it is the one at the other end of its socket.
-fn watch_process(
-    stream: &impl Transport,
-    shared: &Shared,
-    address: PeerAddress,
-    session: SessionId,
-    stated: Option<Box<ProcessIdentity>>,
-) -> Option<ProcessWatch> {
-    let (socket, stated) = (stream.unix_socket()?, stated?);
-    let permits = shared.process_watches.as_ref()?;
-    let watch = ProcessWatch::new(socket, address, &stated, permits);
-    let log = |reason: &NotWatched| {
-        tracing::debug!(%address, %session, %reason, "process not watched: the timeout counts");
-    };
-    watch.inspect_err(log).ok()
 }
 
 /// The client of a connection, after its handshake.

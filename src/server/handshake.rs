@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
 use super::peer::PeerAddress;
+use super::process_watch::{NotWatched, ProcessWatch};
 use super::protocol::Agreed;
 use super::transport::{Transport, linger_close, unless_closed};
 use super::{AuditEvent, Shared};
@@ -31,8 +32,8 @@ use crate::wire::{
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, the terms of its connection, and the process that the client states.
-    Session(Connection, Agreed, Option<Box<ProcessIdentity>>),
+    /// A session, the terms of its connection, and the process of the client.
+    Session(Connection, Agreed, Option<ProcessWatch>),
 }
 
 /// Reason for which there is no session.
@@ -115,6 +116,9 @@ where
     });
     match answer {
         Ok(connection) => {
+            let process = watch_process(stream, shared, &connection, &request, guard.address())?;
+            let recorded = connection.end_with(process.as_ref().map(ProcessWatch::process));
+            recorded.await.map_err(|error| refuse(&error, shared))?;
             // Before the response leaves: a client that has it must find its session in `cons` and `mntr`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
@@ -131,7 +135,7 @@ where
                     is_extended,
                     frames,
                 },
-                request.process.map(Box::new),
+                process,
             ))
         }
         Err(HandshakeError::NoSession) => {
@@ -280,22 +284,7 @@ async fn open_session(
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
-    let full = |error| {
-        shared.table.count(match error {
-            Error::LimitReached { .. } => Count::SessionOverLimit,
-            Error::DiskFull { .. } => Count::SessionDiskFull,
-            _ => Count::SessionFailed,
-        });
-        if let Some(suppressed) = shared
-            .table
-            .log_throttle
-            .session_refused
-            .allow(shared.clock().now())
-        {
-            tracing::warn!(%error, suppressed, "session refused");
-        }
-        HandshakeError::Full
-    };
+    let full = |error| refuse(&error, shared);
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
@@ -323,6 +312,49 @@ async fn open_session(
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
+}
+
+/// Counts and logs a session that the store refuses.
+fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
+    shared.table.count(match error {
+        Error::LimitReached { .. } => Count::SessionOverLimit,
+        Error::DiskFull { .. } => Count::SessionDiskFull,
+        _ => Count::SessionFailed,
+    });
+    let now = shared.clock().now();
+    if let Some(suppressed) = shared.table.log_throttle.session_refused.allow(now) {
+        tracing::warn!(%error, suppressed, "session refused");
+    }
+    HandshakeError::Full
+}
+
+/// Watches the process that a client states, if it is the one at the other end of its socket. If it has exited, the
+/// session ends.
+fn watch_process(
+    stream: &impl Transport,
+    shared: &Shared,
+    connection: &Connection,
+    request: &SessionRequest,
+    address: PeerAddress,
+) -> Result<Option<ProcessWatch>, HandshakeError> {
+    let permits = shared.process_watches.as_ref();
+    let (Some(socket), Some(stated), Some(permits)) =
+        (stream.unix_socket(), &request.process, permits)
+    else {
+        return Ok(None);
+    };
+    match ProcessWatch::new(socket, address, stated, permits) {
+        Ok(watch) => Ok(Some(watch)),
+        Err(NotWatched::Exited) => {
+            connection.end_exited();
+            Err(HandshakeError::Disconnected)
+        }
+        Err(reason) => {
+            let session = connection.id();
+            tracing::debug!(%address, %session, %reason, "process not watched: the timeout counts");
+            Ok(None)
+        }
+    }
 }
 
 /// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.

@@ -9,14 +9,19 @@ use tokio::sync::Semaphore;
 
 use super::peer::PeerAddress;
 use crate::engine::Follower;
-use crate::process::ProcessIdentity;
+use crate::process::{LocalProcess, ProcessIdentity};
 
 pub(super) enum ProcessWatch {}
 
 /// Reason for which a process is not watched.
 #[derive(Debug, thiserror::Error)]
-#[error("this system has no handles to processes")]
-pub(super) struct NotWatched;
+pub(super) enum NotWatched {
+    #[error("this system has no handles to processes")]
+    NotHere,
+    #[allow(dead_code, reason = "it is never known")]
+    #[error("the process has exited")]
+    Exited,
+}
 
 impl ProcessWatch {
     pub(super) fn new(
@@ -25,7 +30,15 @@ impl ProcessWatch {
         _stated: &ProcessIdentity,
         _permits: &Arc<Semaphore>,
     ) -> Result<Self, NotWatched> {
-        Err(NotWatched)
+        Err(NotWatched::NotHere)
+    }
+
+    pub(super) fn recorded(_: LocalProcess, _: &Arc<Semaphore>) -> Result<Self, NotWatched> {
+        Err(NotWatched::NotHere)
+    }
+
+    pub(super) fn process(&self) -> LocalProcess {
+        match *self {}
     }
 
     pub(super) fn poll_exit(&self, _: &mut Context<'_>) -> Poll<()> {

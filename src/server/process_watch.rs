@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -23,10 +23,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::peer::{Credentials, PeerAddress};
 use super::transport::unless_closed;
 use crate::engine::Follower;
-use crate::process::{self, ProcessIdentity};
+use crate::process::{self, LocalProcess, ProcessIdentity};
 
 /// A watch on the process that has opened a session.
 pub(super) struct ProcessWatch {
+    process: LocalProcess,
     exit: AsyncFd<OwnedFd>,
     /// Of the server's open files.
     _permit: OwnedSemaphorePermit,
@@ -39,8 +40,12 @@ pub(super) enum NotWatched {
     NoIdentity,
     #[error("the client states another {what}")]
     Differs { what: Difference },
-    #[error("the process has ended, or is not shown to the server")]
-    NotSeen,
+    #[error("the process has exited")]
+    Exited,
+    #[error("the server sees no number of the process")]
+    NoNumber,
+    #[error("/proc does not show the process to the server")]
+    Hidden,
     #[error("too many processes are watched")]
     TooMany,
     #[error(transparent)]
@@ -68,13 +73,8 @@ impl fmt::Display for Difference {
 }
 
 /// Finds the first difference between the process that a client states, and the one that the kernel has seen connect:
-/// `pid`, started at `start_time`, as `server` numbers it.
-fn difference(
-    stated: &ProcessIdentity,
-    server: &ProcessIdentity,
-    pid: i32,
-    start_time: u64,
-) -> Option<Difference> {
+/// `pid`, as `server` numbers it. Its start time is compared later.
+fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
         (
@@ -82,7 +82,6 @@ fn difference(
             Difference::PidNamespace,
         ),
         (stated.pid != pid, Difference::Pid),
-        (stated.start_time != start_time, Difference::StartTime),
     ]
     .into_iter()
     .find_map(|(differs, what)| differs.then_some(what))
@@ -92,7 +91,7 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if it is the one that the client states.
     ///
     /// # Errors
-    /// The reason for which the session's timeout alone counts.
+    /// The reason for which the session's timeout alone counts; or that the process has exited.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,
@@ -110,24 +109,56 @@ impl ProcessWatch {
         permits: &Arc<Semaphore>,
     ) -> Result<Self, NotWatched> {
         let PeerAddress::Unix(Credentials { pid: Some(pid), .. }) = address else {
-            return Err(NotWatched::NotSeen);
+            return Err(NotWatched::NoNumber);
         };
+        let server = ProcessIdentity::own().ok_or(NotWatched::NoIdentity)?;
+        if let Some(what) = difference(stated, &server, pid) {
+            return Err(NotWatched::Differs { what });
+        }
+        let start_time = stated.start_time;
+        Self::of(LocalProcess { pid, start_time }, open, permits)
+    }
+
+    /// Watches a process of which an earlier server has known.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new). Its number may be another process's by now: then the start time differs.
+    pub(super) fn recorded(
+        process: LocalProcess,
+        permits: &Arc<Semaphore>,
+    ) -> Result<Self, NotWatched> {
+        match Self::of(process, pidfd_of, permits) {
+            Err(NotWatched::Differs { .. }) => Err(NotWatched::Exited),
+            watch => watch,
+        }
+    }
+
+    fn of(
+        process: LocalProcess,
+        open: impl FnOnce(i32) -> Result<OwnedFd, NotWatched>,
+        permits: &Arc<Semaphore>,
+    ) -> Result<Self, NotWatched> {
         let permit = permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
-        let server = ProcessIdentity::own().ok_or(NotWatched::NoIdentity)?;
-        let pidfd = open(pid)?;
-        let start_time = process::start_time(pid).ok_or(NotWatched::NotSeen)?;
+        let pidfd = open(process.pid)?;
+        let start_time = process::start_time(process.pid);
         // Only now: while this process lives, no other one has its number, and what /proc said was of this one.
         if has_exited(&pidfd)? {
-            return Err(NotWatched::NotSeen);
+            return Err(NotWatched::Exited);
         }
-        if let Some(what) = difference(stated, &server, pid, start_time) {
+        if start_time.ok_or(NotWatched::Hidden)? != process.start_time {
+            let what = Difference::StartTime;
             return Err(NotWatched::Differs { what });
         }
         Ok(Self {
+            process,
             exit: registered(pidfd)?,
             _permit: permit,
         })
+    }
+
+    pub(super) fn process(&self) -> LocalProcess {
+        self.process
     }
 
     /// Ready once the process has exited, although its children may live on with the socket.
@@ -150,18 +181,18 @@ impl ProcessWatch {
 
 /// Returns a handle to the process that has connected, which stays its own when the number is given again.
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
-    match getsockopt(&socket, PeerPidfd) {
-        // Linux before 6.5.
-        Err(Errno::ENOPROTOOPT) => pidfd_of(pid),
-        pidfd => Ok(pidfd.map_err(io::Error::from)?),
-    }
+    // Linux before 6.5 has no such option, and some versions after it have none of a process that is gone.
+    getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 
 /// Returns a handle to the process that has this number now. It is another one if the one that has connected has exited
-/// since, and its number was given again: their start times differ.
+/// since, and its number was given again: their start times differ. The system call sees processes that /proc hides.
 fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
-    let pid = Pid::from_raw(pid).ok_or(NotWatched::NotSeen)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?)
+    let pid = Pid::from_raw(pid).ok_or(NotWatched::NoNumber)?;
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Err(NotWatched::Exited),
+        opened => Ok(opened.map_err(io::Error::from)?),
+    }
 }
 
 #[allow(
@@ -207,7 +238,7 @@ mod tests {
             start_time: 77,
             ..stated()
         };
-        let found = |stated: ProcessIdentity| difference(&stated, &server, 2, 3);
+        let found = |stated: ProcessIdentity| difference(&stated, &server, 2);
         assert_eq!(found(stated()), None);
         let boot_id = "other".into();
         let other = ProcessIdentity {
@@ -223,12 +254,6 @@ mod tests {
         assert_eq!(found(other), Some(Difference::PidNamespace));
         let other = ProcessIdentity { pid: 9, ..stated() };
         assert_eq!(found(other), Some(Difference::Pid));
-        let start_time = 9;
-        let other = ProcessIdentity {
-            start_time,
-            ..stated()
-        };
-        assert_eq!(found(other), Some(Difference::StartTime));
     }
 
     fn own_address() -> PeerAddress {
@@ -372,10 +397,13 @@ mod tests {
         }
         for by_number in [false, true] {
             let late = client.watch(by_number, &stated);
-            assert!(matches!(late, Err(NotWatched::NotSeen)), "{by_number}");
+            assert!(matches!(late, Err(NotWatched::Exited)), "{by_number}");
         }
         client.process.wait().unwrap();
-        assert!(client.watch(true, &stated).is_err());
+        for by_number in [false, true] {
+            let gone = client.watch(by_number, &stated);
+            assert!(matches!(gone, Err(NotWatched::Exited)), "{by_number}");
+        }
     }
 
     /// The client had the number, and has exited: another process is found by it.
@@ -403,6 +431,6 @@ mod tests {
         let own = ProcessIdentity::own().unwrap();
         let tcp = PeerAddress::Tcp(([127, 0, 0, 1], 1).into());
         let refused = ProcessWatch::new(&socket, tcp, &own, &permits);
-        assert!(matches!(refused, Err(NotWatched::NotSeen)));
+        assert!(matches!(refused, Err(NotWatched::NoNumber)));
     }
 }

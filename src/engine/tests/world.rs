@@ -118,7 +118,7 @@ pub(super) fn options(clock: &Clock) -> StoreOptions {
 impl World {
     pub(super) fn open(boot: Boot, options: &StoreOptions) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(boot.clone());
-        let (engine, parts) = file::read(&disk, "file:/sim".into(), options)?;
+        let (engine, parts, _) = file::read(&disk, "file:/sim".into(), options)?;
         Ok(Self {
             hand: Some(StepWriter::new(parts)),
             store: Store(file::serve(engine, None)),

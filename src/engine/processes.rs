@@ -1,0 +1,86 @@
+//! The processes that sessions end with: each session knows its own, and a store on disk remembers them for the next
+//! server ([`ProcessFile`](crate::log)).
+
+use super::connection::{Connection, Follower};
+use super::durable::Known;
+use super::remote::Remote;
+use super::{Engine, Store};
+use crate::core::SessionRef;
+use crate::error::Result;
+use crate::process::LocalProcess;
+
+impl Connection {
+    /// Records the process that the session ends with, or that there is none. To be awaited before the client hears of
+    /// the session: from then on it may rely on it, and the former process may die.
+    ///
+    /// # Errors
+    /// [`StoreFailed`](crate::Error::StoreFailed): the disk still names the former process.
+    pub(crate) async fn end_with(&self, process: Option<LocalProcess>) -> Result<()> {
+        let (engine, session) = (self.engine.clone(), self.session);
+        if engine.process_of(session.slot) == process {
+            return Ok(());
+        }
+        // A busy disk may keep even a short write waiting.
+        let recording = tokio::task::spawn_blocking(move || record(&engine, session, process));
+        recording.await.unwrap_or(Ok(()))
+    }
+}
+
+impl Engine {
+    fn process_of(&self, slot: u32) -> Option<LocalProcess> {
+        let mut state = self.state.lock();
+        let known = state.sessions.process(slot);
+        known.as_ref().map(|known| known.1)
+    }
+}
+
+fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
+    // Held until it is written: of two connections that take a session in turn, the second writes last.
+    let mut file = engine.files.as_ref().map(|files| files.processes());
+    let mut state = engine.state.lock();
+    if !state.core.is_current(session) {
+        return Ok(());
+    }
+    *state.sessions.process(session.slot) = process.map(|process| Box::new((session.id, process)));
+    drop(state);
+    match &mut file {
+        None => Ok(()),
+        Some(file) => file.record(session.id, process, || all(engine)),
+    }
+}
+
+fn all(engine: &Engine) -> Known {
+    engine.state.lock().sessions.processes().collect()
+}
+
+impl Store {
+    /// Gives the sessions that an earlier run has left their processes.
+    pub(super) fn recall_processes(&self) {
+        let Some(files) = &self.0.files else { return };
+        let recorded = files.processes().read();
+        let mut state = self.0.state.lock();
+        for (session, process) in recorded {
+            if let Some(slot) = state.core.slot_of(session) {
+                *state.sessions.process(slot) = Some(Box::new((session, process)));
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// Returns the sessions without a connection, each with the process that it ends with.
+    pub(crate) fn unattended(&self) -> Vec<(Follower, LocalProcess)> {
+        let mut state = self.engine.state.lock();
+        let processes: Vec<_> = state.sessions.processes().collect();
+        let mut unattended = Vec::new();
+        for (id, process) in processes {
+            if let Some(session) = state.core.session_ref(id)
+                && state.sessions.outbox(session.slot).is_none()
+            {
+                let follower = Follower::new(&self.engine, session, &mut state);
+                unattended.push((follower, process));
+            }
+        }
+        unattended
+    }
+}
