@@ -112,7 +112,7 @@ pub(super) struct Client {
     pub(super) agreed: Agreed,
     /// Identity proved by the connection, beside its address.
     pub(super) identity: Option<Identity>,
-    pub(super) process: Option<ProcessWatch>,
+    pub(super) process: Option<Box<ProcessWatch>>,
 }
 
 /// Serves a session over its connection, until the connection ends.

@@ -33,7 +33,7 @@ use crate::wire::{
 pub(super) enum HandshakeOutcome {
     Word(Word),
     /// A session, the terms of its connection, and the process of the client.
-    Session(Connection, Agreed, Option<ProcessWatch>),
+    Session(Connection, Agreed, Option<Box<ProcessWatch>>),
 }
 
 /// Reason for which there is no session.
@@ -117,7 +117,7 @@ where
     match answer {
         Ok(connection) => {
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
-            let recorded = connection.end_with(process.as_ref().map(ProcessWatch::process));
+            let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
             // Before the response leaves: a client that has it must find its session in `cons` and `mntr`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
@@ -336,7 +336,7 @@ fn watch_process(
     connection: &Connection,
     request: &SessionRequest,
     address: PeerAddress,
-) -> Result<Option<ProcessWatch>, HandshakeError> {
+) -> Result<Option<Box<ProcessWatch>>, HandshakeError> {
     let permits = shared.process_watches.as_ref();
     let (Some(socket), Some(stated), Some(permits)) =
         (stream.unix_socket(), &request.process, permits)
@@ -344,7 +344,7 @@ fn watch_process(
         return Ok(None);
     };
     match ProcessWatch::new(socket, address, stated, permits) {
-        Ok(watch) => Ok(Some(watch)),
+        Ok(watch) => Ok(Some(Box::new(watch))),
         Err(NotWatched::Exited) => {
             connection.end_exited();
             Err(HandshakeError::Disconnected)

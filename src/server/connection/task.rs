@@ -55,7 +55,7 @@ pub(super) struct ConnectionTask<'a, S> {
     /// Delay before the answer to a failed proof of identity.
     penalty: Option<BoxFuture<()>>,
     /// The client's process, until it has exited.
-    pub(super) process: Option<ProcessWatch>,
+    pub(super) process: Option<Box<ProcessWatch>>,
     /// True once the client's process has exited: what it had sent is carried out, and then its session ends.
     has_process_exited: bool,
     /// Time limit for the client to prove an identity; `None` once it has, or where none is required.
