@@ -348,6 +348,21 @@ async fn a_client_makes_do_with_a_server_that_does_not_know_it() {
     .await;
 }
 
+/// It may be a follower, which answers reads although it has lost its leader.
+#[tokio::test]
+async fn a_server_that_does_not_know_it_is_believed_as_a_member_of_an_ensemble() {
+    within_reason(async {
+        let ours = Served::start(Duration::from_secs(60));
+        for (hosts, is_ours) in [(zookeeper().hosts(), false), (ours.hosts(), true)] {
+            let url = format!("lockkeeper://{hosts}");
+            let client = connect_with(url.as_str(), ConnectOptions::new()).await;
+            let session = client.unwrap().session().await.unwrap();
+            assert_eq!(session.status().quorum_only(), !is_ours, "{url}");
+        }
+    })
+    .await;
+}
+
 /// Repeats a request until it does not fall into the end of a connection.
 async fn retried<T>(mut request: impl FnMut() -> Call<T>) -> T {
     loop {
