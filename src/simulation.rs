@@ -35,7 +35,7 @@ pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
 pub struct Servers {
     /// The host of the server, or those of an ensemble's members.
     pub hosts: Vec<String>,
-    /// The tick of an ensemble, at which only a committed write proves that a session is alive.
+    /// The tick of an ensemble.
     pub ensemble_tick: Option<Duration>,
     /// True for a client that does not know our extension of the protocol.
     pub is_plain: bool,
@@ -55,11 +55,14 @@ pub async fn connect(
         network: network.clone(),
         client: client.to_owned(),
         servers: servers.hosts.clone(),
-        ensemble_tick: servers.ensemble_tick,
         is_plain: servers.is_plain,
     });
     let url = format!("lockkeeper://{}", servers.hosts.join(","));
     let root = ZnodePath::root();
+    let options = match servers.ensemble_tick {
+        Some(tick) => options.ensemble_tick(tick),
+        None => options,
+    };
     let served = Served::on_clock(endpoint, &root, url.clone(), clock.clone());
     Client::open(Arc::new(served) as Arc<dyn Connector>, url, options).await
 }

@@ -310,6 +310,7 @@ impl ServedSession {
                 .flatten(),
             longest_pause: server.endpoint.longest_pause(),
             is_plain: server.endpoint.is_plain(),
+            tick: options.ensemble_tick,
             seed: server.endpoint.seed(),
         };
         let clock = server.clock.clone();

@@ -48,6 +48,8 @@ pub(super) struct SessionOptions {
     pub(super) longest_pause: Duration,
     /// True if it asks for no extension of the protocol.
     pub(super) is_plain: bool,
+    /// That of an ensemble.
+    pub(super) tick: Duration,
     /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
     pub(super) seed: u64,
 }
@@ -88,6 +90,9 @@ pub(super) struct Opened {
     pub(super) timeout: Duration,
     /// Time at which the handshake was sent: the session was alive at the server after it.
     pub(super) sent: BootInstant,
+    /// The tick of an ensemble, at which only a committed write proves that the session is alive; `None` of a server that
+    /// has said that it is ours.
+    pub(super) tick: Option<Duration>,
 }
 
 /// Reason for which a session is over.

@@ -42,8 +42,6 @@ pub(crate) struct SimEndpoint {
     pub(crate) client: String,
     /// One, or the members of an ensemble.
     pub(crate) servers: Vec<String>,
-    /// The tick of an ensemble.
-    pub(crate) ensemble_tick: Option<Duration>,
     /// True for a client that does not know our extension of the protocol.
     pub(crate) is_plain: bool,
 }
@@ -75,15 +73,6 @@ impl Endpoint {
             } => *ends_with_process,
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => false,
-        }
-    }
-
-    /// Returns the tick of an ensemble, at which only a committed write proves that a session is alive.
-    pub(super) fn ensemble_tick(&self) -> Option<Duration> {
-        match self {
-            #[cfg(feature = "simulation")]
-            Self::Simulated(endpoint) => endpoint.ensemble_tick,
-            _ => None,
         }
     }
 

@@ -93,10 +93,14 @@ impl Link {
     }
 
     fn opened(&self, opened: Opened) {
-        let Opened { id, timeout, sent } = opened;
+        let Opened {
+            id,
+            timeout,
+            sent,
+            tick,
+        } = opened;
         let Some(status) = self.status() else {
             let clock = self.clock.clone();
-            let tick = self.endpoint.ensemble_tick();
             let status = SessionStatus::new(id, clock, Some(timeout), tick.is_some(), sent);
             let status = status.with_tick(tick.unwrap_or_default());
             let _ = self.status.set(Arc::new(status));
@@ -187,6 +191,7 @@ mod tests {
     fn a_panic_ends_the_session_and_holds_no_reply_back() {
         let options = SessionOptions {
             is_plain: false,
+            tick: Duration::from_secs(2),
             timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(10),
             auth: Vec::new(),

@@ -105,6 +105,7 @@ impl World {
         let now = BootInstant::from_nanos(1_000_000_000);
         let options = SessionOptions {
             is_plain: false,
+            tick: Duration::from_secs(2),
             timeout: Duration::from_secs(12),
             close_timeout: Duration::from_secs(3),
             auth: vec![("digest".into(), Secret::new(&b"u:secret"[..]))],

@@ -97,8 +97,12 @@ impl<T> ClientSession<T> {
             };
             tracing::warn!(session = %id, reason, "the server is spoken to as to a ZooKeeper, with more requests for each lock");
         }
-        self.outputs
-            .push_back(Output::Opened(Opened { id, timeout, sent }));
+        self.outputs.push_back(Output::Opened(Opened {
+            id,
+            timeout,
+            sent,
+            tick: (self.dialect == Dialect::Plain).then_some(self.options.tick),
+        }));
         self.resume(is_first, now);
         Ok(())
     }

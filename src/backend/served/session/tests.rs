@@ -44,6 +44,7 @@ struct Received {
 fn options() -> SessionOptions {
     SessionOptions {
         is_plain: false,
+        tick: Duration::from_secs(2),
         timeout: TIMEOUT,
         close_timeout: TIMEOUT,
         auth: Vec::new(),
