@@ -116,7 +116,10 @@ impl Core {
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
             None => Ok(acl),
-            Some(_) => resolved(acl, &self.sessions.get(session.slot).identities, path),
+            Some(_) => {
+                let identities = &self.sessions.get(session.slot).identities;
+                resolved(acl, identities, &self.tree.work, path)
+            }
         }
     }
 
@@ -213,7 +216,12 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
 
 /// Returns the list as the znode will have it: without repetitions, and with the creator's ids in place of `auth`.
 #[inline(never)]
-pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> Result<Acl> {
+pub(super) fn resolved(
+    acl: Acl,
+    identities: &[Identity],
+    work: &Work,
+    path: &ZnodePath,
+) -> Result<Acl> {
     let Some(entries) = acl.entries() else {
         return Ok(acl);
     };
@@ -245,6 +253,7 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
             });
         }
     }
+    work.add(list.len());
     match &list[..] {
         [] => Err(invalid()),
         [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Ok(Acl::open()),

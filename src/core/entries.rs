@@ -21,7 +21,7 @@ pub(super) struct Entries {
 /// Most entries of a piece. Two pieces beside each other that have half of it together become one.
 const PIECE: usize = 256;
 
-/// As many pieces whose lengths are added up are a unit of work.
+/// As many pieces whose lengths are added up, or which are moved, are a unit of work.
 const PIECES_OF_A_UNIT: usize = 16;
 
 impl Entries {
@@ -31,19 +31,19 @@ impl Entries {
         len: 0,
     };
 
-    pub(super) fn insert(&mut self, key: QueueKey, index: u32) {
+    pub(super) fn insert(&mut self, key: QueueKey, index: u32, work: &Work) {
         self.len += 1;
         match &mut self.first {
-            Some(first) if first.0 < key => self.insert_behind((key, index)),
+            Some(first) if first.0 < key => self.insert_behind((key, index), work),
             first => {
                 if let Some(behind) = first.replace((key, index)) {
-                    self.insert_behind(behind);
+                    self.insert_behind(behind, work);
                 }
             }
         }
     }
 
-    fn insert_behind(&mut self, entry: Entry) {
+    fn insert_behind(&mut self, entry: Entry, work: &Work) {
         if self.rest.is_empty() {
             return self.rest.push(vec![entry]);
         }
@@ -51,17 +51,27 @@ impl Entries {
         let piece = &mut self.rest[at];
         match piece.last() {
             Some(last) if last.0 < entry.0 && piece.len() == PIECE => {
-                self.rest.insert(at + 1, vec![entry]);
+                self.insert_piece(at + 1, vec![entry], work);
             }
             _ => {
                 let place = piece.partition_point(|(key, _)| *key < entry.0);
                 piece.insert(place, entry);
                 if piece.len() > PIECE {
                     let behind = piece.split_off(PIECE / 2);
-                    self.rest.insert(at + 1, behind);
+                    self.insert_piece(at + 1, behind, work);
                 }
             }
         }
+    }
+
+    fn insert_piece(&mut self, at: usize, piece: Vec<Entry>, work: &Work) {
+        work.add((self.rest.len() - at) / PIECES_OF_A_UNIT);
+        self.rest.insert(at, piece);
+    }
+
+    fn remove_piece(&mut self, at: usize, work: &Work) -> Vec<Entry> {
+        work.add((self.rest.len() - at) / PIECES_OF_A_UNIT);
+        self.rest.remove(at)
     }
 
     /// Returns the piece that a key of the rest is in, or would be put into.
@@ -81,7 +91,7 @@ impl Entries {
         (at, piece.binary_search_by_key(&key, |(other, _)| *other))
     }
 
-    pub(super) fn remove(&mut self, key: QueueKey) {
+    pub(super) fn remove(&mut self, key: QueueKey, work: &Work) {
         let (at, place) = match self.first {
             Some((first, _)) if first == key => {
                 self.first = self.rest.first().and_then(|piece| piece.first().copied());
@@ -100,9 +110,9 @@ impl Entries {
         self.rest[at].remove(place);
         let beside = |at: usize| self.rest.get(at).map_or(PIECE, Vec::len);
         if self.rest[at].is_empty() && self.rest.len() > 1 {
-            self.rest.remove(at);
+            self.remove_piece(at, work);
         } else if beside(at) + beside(at + 1) <= PIECE / 2 {
-            let behind = self.rest.remove(at + 1);
+            let behind = self.remove_piece(at + 1, work);
             self.rest[at].extend(behind);
         }
     }
@@ -187,14 +197,15 @@ mod tests {
             steps in proptest::collection::vec((0..3, 0i64..1_500, 0i64..2), 1..6_000)
         ) {
             let (mut index, mut map) = (Entries::NONE, BTreeMap::new());
+            let work = Work::default();
             for (place, (kind, number, creates)) in (2u32..).zip(&steps) {
                 let key = (*number, *creates);
                 if *kind == 0 {
-                    index.remove(key);
+                    index.remove(key, &work);
                     map.remove(&key);
                 } else if let btree_map::Entry::Vacant(vacant) = map.entry(key) {
                     vacant.insert(place);
-                    index.insert(key, place);
+                    index.insert(key, place, &work);
                 }
                 prop_assert_eq!(index.len(), map.len());
                 prop_assert_eq!(index.head(), map.values().next().copied());
@@ -210,12 +221,12 @@ mod tests {
             for (at, key) in (0..1_500).step_by(37).map(|number| (number, 1)).enumerate() {
                 let ahead = map.range(..key).next_back();
                 prop_assert_eq!(index.ahead_of(key), ahead.map(|(key, place)| (*key, *place)));
-                let count = index.count_ahead_of(key, &Work::default());
+                let count = index.count_ahead_of(key, &work);
                 prop_assert_eq!(count, map.range(..key).count(), "{}", at);
             }
             // As a queue is emptied: from the front.
             while let Some((key, _)) = map.pop_first() {
-                index.remove(key);
+                index.remove(key, &work);
                 prop_assert_eq!(index.head(), map.values().next().copied());
             }
             prop_assert!(index.rest.len() <= 1);

@@ -236,7 +236,12 @@ impl<'a> Overlay<'a> {
     fn create(&mut self, create: Create) -> Result<TxnOp> {
         check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, self.options)?;
-        let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
+        let acl = resolved(
+            create.acl.clone(),
+            self.identities,
+            &self.tree.work,
+            &create.path,
+        )?;
         let parent_path = parent_for(&create);
         let mut parent = self.view(parent_path).ok_or_else(|| no_node(parent_path))?;
         self.allow(parent, AclEntry::CREATE, &create.path)?;

@@ -2,6 +2,7 @@
 
 mod acl;
 mod auditing;
+mod bounds;
 mod budget;
 mod ending;
 mod identities;

@@ -325,14 +325,17 @@ impl Tree {
 
     /// Finds a node name by name, from the root down.
     fn walk(&self, path: &str) -> Option<u32> {
-        let (mut at, mut levels) = (ROOT, 0);
+        let (mut at, mut levels) = (Some(ROOT), 0);
         // No child has an empty name, so that `//a` finds nothing.
         for name in path.strip_prefix('/')?.split('/') {
-            at = self.child(at, name)?;
             levels += 1;
+            at = at.and_then(|at| self.child(at, name));
+            if at.is_none() {
+                break;
+            }
         }
         self.work.add(levels / LEVELS_OF_A_UNIT);
-        Some(at)
+        at
     }
 
     /// Finds a child by its name.
@@ -396,6 +399,7 @@ impl Tree {
     #[inline] // so that unused fields are not computed
     pub(super) fn view(&self, index: u32) -> NodeView {
         let node = self.node(index);
+        self.work.add(node.acl.entries().map_or(0, <[_]>::len));
         NodeView {
             node: index,
             is_ephemeral: node.kind == NodeKind::Ephemeral,
@@ -459,9 +463,14 @@ impl Tree {
             family: None,
         }) as u32;
         if !is_found_by_number {
-            let (nodes, hasher) = (&self.nodes, &self.hasher);
+            let (nodes, hasher, work) = (&self.nodes, &self.hasher, &self.work);
             let hash = |index: &u32| hash_of(hasher, &nodes[*index as usize]);
-            self.by_name.insert_unique(hash(&index), index, hash);
+            // Called for each name that is moved as the table grows.
+            let hash_moved = |index: &u32| {
+                work.add(1);
+                hash(index)
+            };
+            self.by_name.insert_unique(hash(&index), index, hash_moved);
         }
         if parent != NIL {
             self.adopt(parent, index, new.creates, at);
@@ -498,7 +507,8 @@ impl Tree {
         let node = self.node(index);
         family.named += u32::from(!node.is_found_by_number);
         if let Some(queue_key) = node.queue_key {
-            family.queue_of(node.is_shared).insert(queue_key, index);
+            let queue = family.queue_of(node.is_shared);
+            queue.insert(queue_key, index, &self.work);
         }
         self.node_mut(parent).family = Some(family);
     }
@@ -691,7 +701,8 @@ impl Tree {
         let node = self.node(index);
         family.named -= u32::from(!node.is_found_by_number);
         if let Some(queue_key) = node.queue_key {
-            family.queue_of(node.is_shared).remove(queue_key);
+            let queue = family.queue_of(node.is_shared);
+            queue.remove(queue_key, &self.work);
         }
         self.node_mut(parent).family = Some(family);
         self.count_below_from(parent, -1);

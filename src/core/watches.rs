@@ -16,6 +16,7 @@ use super::budget::WATCH_BYTES;
 use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{ROOT, Tree, Waiter};
+use super::work::Work;
 use crate::path::ZnodePath;
 use crate::protocol::{LEASES, PERMITS};
 use crate::types::{AclEntry, Zxid};
@@ -297,8 +298,11 @@ impl Watches {
             of_session: Links::NONE,
         }) as u32;
         if !is_local {
-            let slab = &self.slab;
-            let hash_of = |other: &u32| slab[*other as usize].hash;
+            let (slab, work) = (&self.slab, &tree.work);
+            let hash_of = |other: &u32| {
+                work.add(1);
+                slab[*other as usize].hash
+            };
             self.index.insert_unique(hash, index, hash_of);
         }
         match kind {
@@ -463,7 +467,7 @@ impl Watches {
             return;
         }
         if let Some(list) = self.absent.remove(&tree.path(node)) {
-            self.move_spot(list, &WatchLocation::Node(node));
+            self.move_spot(list, &WatchLocation::Node(node), &tree.work);
             tree.node_mut(node).watches = list;
         }
     }
@@ -474,14 +478,15 @@ impl Watches {
         let list = tree.node(node).watches;
         if !list.is_empty() {
             let path = tree.path(node);
-            self.move_spot(list, &WatchLocation::Absent(path.clone()));
+            self.move_spot(list, &WatchLocation::Absent(path.clone()), &tree.work);
             self.absent.insert(path, list);
         }
     }
 
-    fn move_spot(&mut self, list: List, spot: &WatchLocation) {
+    fn move_spot(&mut self, list: List, spot: &WatchLocation, work: &Work) {
         let mut at = list.first;
         while at != NIL {
+            work.add(1);
             let watch = &mut self.slab[at as usize];
             watch.spot = spot.clone();
             at = watch.at_spot.next;
@@ -590,6 +595,7 @@ impl Watches {
         };
         let mut at = tree.node(leases).watches.first;
         while at != NIL {
+            tree.work.add(1);
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;

@@ -405,6 +405,7 @@ impl Core {
             self.watches
                 .settle(&mut self.tree, &mut self.sessions, zxid, effects);
         }
+        self.tree.work.add(effects.fired.len());
         for fired in &mut effects.fired {
             if let (Some(waiter), News::Departure { gone, .. }) =
                 (fired.waiter.take(), &mut fired.news)

@@ -527,3 +527,52 @@ fn a_waiter_that_asks_again_and_again_has_one_watch() {
     let work = store.work(me, [create]);
     assert!(work < 100, "{work} units");
 }
+
+/// Ends all sessions that are overdue. Returns the number of ticks that it took, and the most sessions of one.
+fn end_all(store: &mut Harness) -> (usize, usize) {
+    // At the first deadline their connections are asked for signs of life that they may not have read yet.
+    let (mut ticks, mut most) = (0, 0);
+    while store.core.counts().sessions > 1 {
+        store.now.moment = store.now.moment.after(Duration::from_secs(60));
+        let before = store.core.counts().sessions;
+        store.core.tick(store.now, &mut store.effects);
+        most = most.max(before - store.core.counts().sessions);
+        ticks += 1;
+    }
+    (ticks, most)
+}
+
+#[test]
+fn a_tick_ends_a_part_of_many_idle_sessions() {
+    let mut options = options();
+    options.limits.sessions = 100_000;
+    let mut store = Harness::with(options);
+    store.session();
+    for _ in 0..40_000 {
+        store.opened(Some(Duration::from_secs(10)), false);
+    }
+    let (ticks, most) = end_all(&mut store);
+    assert!(
+        most <= 16_384,
+        "{most} sessions ended in one of {ticks} ticks"
+    );
+}
+
+#[test]
+fn the_end_of_a_session_looks_at_no_events_of_another_session() {
+    const CROWD: usize = 1_000;
+    let mut store = roomy();
+    let me = store.session();
+    for number in 0..CROWD {
+        let other = store.opened(Some(Duration::from_secs(10)), false);
+        let queue = format!("/{number}");
+        store.create(me, &queue, Persistent).unwrap();
+        store.enqueue(other, &queue, "n-", Blockers::All);
+        store.enqueue(me, &queue, "n-", Blockers::All);
+    }
+    let before = store.core.work();
+    end_all(&mut store);
+    let work = store.core.work() - before;
+    assert_eq!(store.fired().len(), CROWD);
+    assert!(work < CROWD as u64 * 20, "{work} units");
+}
