@@ -20,6 +20,8 @@ pub struct Acl(Option<Arc<List>>);
 /// The entries of a list other than the open one, and the cached rights that they give.
 struct List {
     entries: Box<[AclEntry]>,
+    /// Length of their texts.
+    text_bytes: usize,
     rights: Rights,
 }
 
@@ -40,8 +42,11 @@ impl Acl {
 
     /// Creates a list of these entries.
     pub fn new(entries: impl Into<Vec<AclEntry>>) -> Self {
+        let entries: Box<[AclEntry]> = entries.into().into();
+        let texts = entries.iter().map(|it| it.scheme.len() + it.id.len());
         Self(Some(Arc::new(List {
-            entries: entries.into().into(),
+            text_bytes: texts.sum(),
+            entries,
             rights: Rights::default(),
         })))
     }
@@ -49,6 +54,13 @@ impl Acl {
     /// Returns the entries; `None` for the open list.
     pub fn entries(&self) -> Option<&[AclEntry]> {
         self.0.as_ref().map(|list| &*list.entries)
+    }
+
+    /// Returns the number of the entries, and the length of their texts, without a look at each.
+    #[inline]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let size = |list: &Arc<List>| (list.entries.len(), list.text_bytes);
+        self.0.as_ref().map_or((0, 0), size)
     }
 
     /// Finds the rights of these identities; `None` for the open list, which asks for nothing.

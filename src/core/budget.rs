@@ -9,7 +9,6 @@ use super::tree::Node;
 use super::{Core, Effects, Limits, SessionRef};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
-use crate::types::AclEntry;
 
 /// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its entries in tables and
 /// lists, and the allocator's overhead.
@@ -27,14 +26,8 @@ pub(super) fn bytes_of(path_bytes: usize, data_bytes: usize, acl: &Acl) -> usize
 /// Returns the bytes that a list counts for.
 #[inline]
 pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
-    acl.entries().map_or(0, bytes_of_list)
-}
-
-fn bytes_of_list(entries: &[AclEntry]) -> usize {
-    let texts = entries
-        .iter()
-        .map(|entry| ACL_ENTRY_BYTES + entry.scheme.len() + entry.id.len());
-    texts.sum()
+    let (entries, text_bytes) = acl.size();
+    entries * ACL_ENTRY_BYTES + text_bytes
 }
 
 impl Node {

@@ -411,9 +411,8 @@ pub(super) fn set_acl_bytes(path: &ZnodePath, acl: &Acl) -> usize {
 }
 
 fn acl_bytes(acl: &Acl) -> usize {
-    let entries = acl.entries().unwrap_or_default().iter();
-    let entries = entries.map(|entry| 2 + 2 * LENGTH_BYTES + entry.scheme.len() + entry.id.len());
-    LENGTH_BYTES + entries.sum::<usize>()
+    let (entries, text_bytes) = acl.size();
+    LENGTH_BYTES + entries * (2 + 2 * LENGTH_BYTES) + text_bytes
 }
 
 impl NewNode {

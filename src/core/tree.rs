@@ -399,7 +399,6 @@ impl Tree {
     #[inline] // so that unused fields are not computed
     pub(super) fn view(&self, index: u32) -> NodeView {
         let node = self.node(index);
-        self.work.add(node.acl.entries().map_or(0, <[_]>::len));
         NodeView {
             node: index,
             is_ephemeral: node.kind == NodeKind::Ephemeral,
