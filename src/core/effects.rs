@@ -1,6 +1,7 @@
 //! [`Effects`]: the effects of a call to the core beside its reply.
 
 use super::lifecycle::End;
+use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::types::SessionId;
 
@@ -9,6 +10,9 @@ use crate::types::SessionId;
 pub(crate) struct Effects {
     /// Events for watchers; they precede the answer (invariant 3).
     pub(crate) fired: Vec<Fired>,
+    /// The waiters that events of the present transaction may leave without a predecessor, with the places of these
+    /// events; resolved at the end of the transaction.
+    pub(super) waiters: Vec<(usize, Waiter)>,
     /// Sessions that have ended.
     pub(crate) ended: Vec<Ended>,
     /// The watches of these.
@@ -59,7 +63,6 @@ mod tests {
             watch,
             slot,
             news: News::Event(event.clone()),
-            waiter: None,
             is_last: true,
         };
         assert!(Effects::default().is_empty());

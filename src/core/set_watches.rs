@@ -161,7 +161,6 @@ impl Core {
                     zxid: None,
                     predecessor_gone: None,
                 }),
-                waiter: None,
                 is_last: true,
             }),
             None => {

@@ -67,8 +67,6 @@ pub(crate) struct Fired {
     /// The slot of the watcher's session.
     pub(crate) slot: u32,
     pub(crate) news: News,
-    /// The waiter that this may leave without a predecessor; resolved at the end of the transaction.
-    pub(super) waiter: Option<Waiter>,
     /// True if this was the watch's only event.
     pub(crate) is_last: bool,
 }
@@ -717,6 +715,9 @@ impl Watches {
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
         }
+        if let Some(waiter) = waiter {
+            effects.waiters.push((effects.fired.len(), waiter));
+        }
         effects.fired.push(Fired {
             watch: self.key(index),
             slot,
@@ -733,7 +734,6 @@ impl Watches {
                     predecessor_gone: None,
                 }),
             },
-            waiter,
             is_last: kind.is_one_shot(),
         });
         true

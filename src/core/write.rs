@@ -405,11 +405,9 @@ impl Core {
             self.watches
                 .settle(&mut self.tree, &mut self.sessions, zxid, effects);
         }
-        self.tree.work.add(effects.fired.len());
-        for fired in &mut effects.fired {
-            if let (Some(waiter), News::Departure { gone, .. }) =
-                (fired.waiter.take(), &mut fired.news)
-            {
+        self.tree.work.add(effects.waiters.len());
+        for (event, waiter) in effects.waiters.drain(..) {
+            if let News::Departure { gone, .. } = &mut effects.fired[event].news {
                 gone.clear = self.tree.is_clear(waiter);
             }
         }
