@@ -243,6 +243,7 @@ impl Core {
                 // Not even the reaper: the deadlines of the other sessions are past, so the next tick is due at once.
                 return;
             }
+            self.tree.work.add(1);
             match self.sessions.check_deadline(slot, now.moment) {
                 // One with many watches stays due, and loses more of them until the work of the tick is done.
                 Verdict::Expire => self.expire(slot, now, effects),
