@@ -51,6 +51,7 @@ mod replay;
 mod sessions;
 #[cfg(any(test, feature = "server"))]
 mod set_watches;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -148,7 +149,7 @@ impl Core {
     pub(crate) fn new(options: CoreOptions) -> Self {
         Self {
             tree: Tree::new(options.hash_seed),
-            watches: Watches::new(options.hash_seed),
+            watches: Watches::new(),
             sessions: Sessions::new(options.tick, options.hash_seed),
             reaper: Reaper::default(),
             zxid: options.last_zxid,

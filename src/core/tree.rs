@@ -9,7 +9,6 @@ use std::hash::{BuildHasher, Hasher};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use slab::Slab;
 
 use super::Stamp;
@@ -21,6 +20,7 @@ use super::journal::{NewNode, NodeKind};
 use super::known_paths::KnownPaths;
 use super::names::NodeName;
 use super::replay::NodeImage;
+use super::table::Table;
 use super::work::Work;
 use crate::acl::Acl;
 use crate::entry::{NodeKey, ZnodeHandle};
@@ -207,7 +207,7 @@ impl Node {
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
     /// By parent and name; without the entries that are found by their numbers.
-    by_name: HashTable<u32>,
+    by_name: Table<u32>,
     /// Bytes that all nodes count for.
     pub(super) bytes: usize,
     /// The part of these that is access control lists.
@@ -251,7 +251,7 @@ impl Tree {
     pub(super) fn new(hash_seed: u64) -> Self {
         let mut tree = Self {
             nodes: Slab::new(),
-            by_name: HashTable::new(),
+            by_name: Table::new(),
             bytes: 0,
             list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
@@ -469,7 +469,7 @@ impl Tree {
                 work.add(1);
                 hash(index)
             };
-            self.by_name.insert_unique(hash(&index), index, hash_moved);
+            self.by_name.insert(hash(&index), index, hash_moved);
         }
         if parent != NIL {
             self.adopt(parent, index, new.creates, at);
@@ -687,9 +687,7 @@ impl Tree {
         if !self.node(index).is_found_by_number {
             let hash = hash_of(&self.hasher, self.node(index));
             // By its index, so that no name is compared.
-            if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == index) {
-                entry.remove();
-            }
+            self.by_name.remove(hash, |other| *other == index);
         }
         let mut family = self.take_family(parent);
         family

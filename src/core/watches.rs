@@ -7,7 +7,6 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
 use slab::Slab;
 
 use super::Effects;
@@ -15,6 +14,7 @@ use super::acl::has_right;
 use super::budget::WATCH_BYTES;
 use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
+use super::table::Table;
 use super::tree::{ROOT, Tree, Waiter};
 use super::work::Work;
 use crate::path::ZnodePath;
@@ -217,8 +217,9 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 pub(super) struct Watches {
     slab: Slab<Watch>,
     /// Those of sessions of other processes, by session, kind, and path or waiter, each of which has one at most.
-    index: HashTable<u32>,
-    absent: HashMap<ZnodePath, List, FixedState>,
+    index: Table<u32>,
+    /// Those on paths without a znode, by the path.
+    absent: Table<(ZnodePath, List)>,
     /// The bytes that all of them count for.
     pub(super) bytes: usize,
     /// The most bytes of the events that one transaction has for all sessions of other processes.
@@ -234,11 +235,11 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    pub(super) fn new(hash_seed: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             slab: Slab::new(),
-            index: HashTable::new(),
-            absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            index: Table::new(),
+            absent: Table::new(),
             bytes: 0,
             event_bytes: usize::MAX,
             recursive: 0,
@@ -280,7 +281,9 @@ impl Watches {
         }
         let mut list = match node {
             Some(node) => tree.node(node).watches,
-            None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
+            None => self
+                .absent_list(tree, path)
+                .map_or(List::EMPTY, |list| *list),
         };
         self.last_stamp = self.last_stamp.wrapping_add(1);
         let bytes = bytes_of(path, sessions.get(slot).is_local);
@@ -301,7 +304,7 @@ impl Watches {
                 work.add(1);
                 slab[*other as usize].hash
             };
-            self.index.insert_unique(hash, index, hash_of);
+            self.index.insert(hash, index, hash_of);
         }
         match kind {
             // At the front, so that an event below this znode finds them without a look at its other watches.
@@ -312,9 +315,10 @@ impl Watches {
         }
         match node {
             Some(node) => tree.node_mut(node).watches = list,
-            None => {
-                self.absent.insert(path.clone(), list);
-            }
+            None => match self.absent_list(tree, path) {
+                Some(known) => *known = list,
+                None => self.insert_absent(tree, path.clone(), list),
+            },
         }
         let session = sessions.get_mut(slot);
         session
@@ -398,13 +402,12 @@ impl Watches {
             }
             WatchLocation::Spent => {}
             WatchLocation::Absent(path) => {
-                let list = self
-                    .absent
-                    .get_mut(&path)
+                let mut list = self
+                    .take_absent(tree, &path)
                     .expect("an absent path's watch is listed");
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
-                if list.is_empty() {
-                    self.absent.remove(&path);
+                if !list.is_empty() {
+                    self.insert_absent(tree, path, list);
                 }
             }
         }
@@ -420,9 +423,7 @@ impl Watches {
         session.watch_count -= 1;
         if !session.is_local {
             let hash = self.slab[index as usize].hash;
-            if let Ok(entry) = self.index.find_entry(hash, |other| *other == index) {
-                entry.remove();
-            }
+            self.index.remove(hash, |other| *other == index);
         }
         let watch = self.slab.remove(index as usize);
         session.bytes -= watch.bytes as usize;
@@ -461,10 +462,10 @@ impl Watches {
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
         // Before the path is hashed: mostly no missing znode is watched.
-        if self.absent.is_empty() {
+        if self.absent.len() == 0 {
             return;
         }
-        if let Some(list) = self.absent.remove(&tree.path(node)) {
+        if let Some(list) = self.take_absent(tree, &tree.path(node)) {
             self.move_spot(list, &WatchLocation::Node(node), &tree.work);
             tree.node_mut(node).watches = list;
         }
@@ -477,8 +478,30 @@ impl Watches {
         if !list.is_empty() {
             let path = tree.path(node);
             self.move_spot(list, &WatchLocation::Absent(path.clone()), &tree.work);
-            self.absent.insert(path, list);
+            self.insert_absent(tree, path, list);
         }
+    }
+
+    /// Returns the list of the watches on a path without a znode.
+    fn absent_list(&mut self, tree: &Tree, path: &ZnodePath) -> Option<&mut List> {
+        let hash = tree.hash(path.as_str());
+        let found = self.absent.find_mut(hash, |(other, _)| other == path);
+        found.map(|(_, list)| list)
+    }
+
+    fn insert_absent(&mut self, tree: &Tree, path: ZnodePath, list: List) {
+        let hash_of = |(path, _): &(ZnodePath, List)| {
+            tree.work.add(1);
+            tree.hash(path.as_str())
+        };
+        let hash = tree.hash(path.as_str());
+        self.absent.insert(hash, (path, list), hash_of);
+    }
+
+    fn take_absent(&mut self, tree: &Tree, path: &ZnodePath) -> Option<List> {
+        let hash = tree.hash(path.as_str());
+        let taken = self.absent.remove(hash, |(other, _)| other == path);
+        taken.map(|(_, list)| list)
     }
 
     fn move_spot(&mut self, list: List, spot: &WatchLocation, work: &Work) {

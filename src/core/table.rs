@@ -1,0 +1,67 @@
+//! [`Table`]: a hash table in parts, so that no insert into a large one moves more than a part of it.
+
+use hashbrown::HashTable;
+
+/// Number of the parts. A table of four million names grows by moving some thousand of them at a time.
+const PARTS: usize = 1 << 10;
+
+/// Position of the bits of a hash that choose the part. The part itself uses the lowest and the highest ones.
+const PART_SHIFT: u32 = 32;
+
+/// A hash table whose callers hash and compare.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    parts: Box<[HashTable<T>]>,
+    len: usize,
+}
+
+fn part_of(hash: u64) -> usize {
+    (hash >> PART_SHIFT) as usize % PARTS
+}
+
+impl<T> Table<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| HashTable::new()).collect(),
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is_sought: impl FnMut(&T) -> bool) -> Option<&T> {
+        self.parts[part_of(hash)].find(hash, is_sought)
+    }
+
+    pub(super) fn find_mut(
+        &mut self,
+        hash: u64,
+        is_sought: impl FnMut(&T) -> bool,
+    ) -> Option<&mut T> {
+        self.parts[part_of(hash)].find_mut(hash, is_sought)
+    }
+
+    /// Adds a value that is not in the table. `hash_of` is called for each value that is moved as a part grows.
+    #[inline]
+    pub(super) fn insert(&mut self, hash: u64, value: T, hash_of: impl Fn(&T) -> u64) {
+        self.len += 1;
+        self.parts[part_of(hash)].insert_unique(hash, value, hash_of);
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, hash: u64, is_sought: impl FnMut(&T) -> bool) -> Option<T> {
+        let entry = self.parts[part_of(hash)].find_entry(hash, is_sought).ok()?;
+        self.len -= 1;
+        Some(entry.remove().0)
+    }
+
+    /// Reserves space for `more` values.
+    pub(super) fn reserve(&mut self, more: usize, hash_of: impl Fn(&T) -> u64) {
+        for part in &mut self.parts {
+            part.reserve(more / PARTS, &hash_of);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
