@@ -70,6 +70,33 @@ async fn a_client_that_sends_many_requests_gives_way_to_another_after_a_turn() {
 }
 
 #[tokio::test]
+async fn clients_that_send_many_requests_take_turns_with_another_after_each() {
+    const ROOM: usize = 8 << 20;
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut other = session_opened(&server).await;
+    let mut asked = Vec::new();
+    (0..10_000).for_each(|_| put_create(&mut asked, "/x-", 2));
+    let mut flooding = Vec::new();
+    for _ in 0..16 {
+        let mut client = served(&server, ROOM).await;
+        client.0.write_all(&asked).await.unwrap();
+        flooding.push(client);
+    }
+    let znodes = || server.shared.store.counts().znodes;
+    while znodes() < 16 * 100 {
+        tokio::task::yield_now().await;
+    }
+    let mut create = Vec::new();
+    put_create(&mut create, "/y", 0);
+    let before = znodes();
+    other.try_write(&create).unwrap();
+    assert_eq!(answer(&mut other).await[12..16], [0; 4]);
+    let between = znodes() - before;
+    assert!(between <= 4 * 64, "{between} requests come first");
+}
+
+#[tokio::test]
 async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() {
     let set = |to: &mut Vec<u8>| {
         put_request(to, 1, 5, |to| {
