@@ -11,7 +11,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `tree`, `queue` | znodes by parent and name; the index of queue entries, and the requests that it answers |
+//! | `tree`, `table`, `queue` | znodes by parent and name; a hash table that grows in parts; the index of queue entries, and the requests that it answers |
 //! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
 //! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
 //! | `expiry` | the decision about an overdue session, on a store that may be late itself |
