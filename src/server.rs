@@ -267,6 +267,9 @@ struct Shared {
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
     busy_poll: Arc<BusyPoll>,
+    /// A permit for each thread of the runtime. Connections with more requests than one turn takes hold one for each
+    /// further turn, so that any number of them delays the others by one turn.
+    further_turns: Arc<Semaphore>,
     /// `None` if no process is watched. A permit for each open file of a watched process.
     process_watches: Option<Arc<Semaphore>>,
 }
@@ -316,6 +319,7 @@ fn shared_state(
     // From here on the log keeps every change, since other processes may see it.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
+    let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
     let sources = Arc::new(Sources {
         store: store.clone(),
         table: table.clone(),
@@ -333,6 +337,7 @@ fn shared_state(
         unfinished,
         penalties: Penalties::default(),
         busy_poll: Arc::new(BusyPoll::new(options.busy_poll)),
+        further_turns: Arc::new(Semaphore::new(threads)),
         process_watches: options.watch_processes.then(|| {
             Arc::new(Semaphore::new(
                 limits.connections.min(Semaphore::MAX_PERMITS),

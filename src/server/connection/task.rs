@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
 use super::close::CloseReason;
@@ -39,6 +40,7 @@ pub(super) struct ConnectionTask<'a, S> {
     /// completes when the log has it.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
+    next_turn: NextTurn,
     /// True while the answers to requests that have fired events wait for the connections that send those events.
     yields_to_events: bool,
     /// True once the server shuts down: nothing more is read, and the connection ends when all requests are answered.
@@ -78,6 +80,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             messages: VecDeque::new(),
             blocked: None,
             needs_flush: false,
+            next_turn: NextTurn::Free,
             yields_to_events: false,
             is_draining: false,
             is_read_closed: false,
@@ -405,6 +408,10 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be
     /// closed.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
+        let permit = match self.poll_next_turn(context) {
+            Poll::Ready(permit) => permit,
+            Poll::Pending => return None,
+        };
         let mut turn = Turn::new(self.protocol.asks().len());
         loop {
             match self.poll_penalty(context) {
@@ -430,9 +437,32 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             // Requests are left over if their answers have no room, or if they are too much work for one turn. In both
             // cases the other connections go first: no client can stall the rest (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
-                yield_turn(context);
+                drop(permit);
+                let permit = self.shared.further_turns.clone().acquire_owned();
+                let permit = async { permit.await.expect("the semaphore is never closed") };
+                self.next_turn = NextTurn::Queued(Box::pin(permit));
+                let queued = self.poll_next_turn(context);
+                debug_assert!(queued.is_pending());
                 return None;
             }
+        }
+    }
+
+    /// Waits for the next turn. Ready with the permit of a further one.
+    fn poll_next_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
+        match std::mem::replace(&mut self.next_turn, NextTurn::Free) {
+            NextTurn::Free => Poll::Ready(None),
+            NextTurn::Queued(mut permit) => {
+                self.next_turn = match permit.as_mut().poll(context) {
+                    Poll::Ready(permit) => {
+                        yield_turn(context);
+                        NextTurn::Permitted(permit)
+                    }
+                    Poll::Pending => NextTurn::Queued(permit),
+                };
+                Poll::Pending
+            }
+            NextTurn::Permitted(permit) => Poll::Ready(Some(permit)),
         }
     }
 
@@ -474,6 +504,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.guard.record_traffic(&self.protocol.traffic());
         self.guard.set_reading(self.protocol.has_room());
     }
+}
+
+/// Condition of a connection's next turn.
+enum NextTurn {
+    /// It begins as soon as anything can be done.
+    Free,
+    /// The last turn ended before all was done: it waits for a permit, in the order of the ends of turns.
+    Queued(BoxFuture<OwnedSemaphorePermit>),
+    /// It begins after the other tasks that are ready have run.
+    Permitted(OwnedSemaphorePermit),
 }
 
 /// Schedules the task behind all others that are ready, and after the runtime has polled its sockets.
