@@ -43,7 +43,8 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
         turns += 1;
         assert!(turns < 10_000, "{} of {ASKS} are left", asks.len());
     }
-    assert_eq!(done, ASKS);
+    // One of them may be cut, and counts once for each piece.
+    assert!(done >= ASKS, "{done} are done");
     assert!(turns > ASKS / 8, "{ASKS} such requests in {turns} turns");
     let answers = told(&connection);
     assert_eq!(answers.len(), ASKS);
