@@ -76,8 +76,8 @@ impl Core {
     }
 
     /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
-    /// transaction: they show the present state. To be repeated while it returns true: each call sets at most `most`
-    /// watches, and counts them in `asked`.
+    /// transaction: they show the present state. To be repeated while it returns true: each call ends after `most`
+    /// units of work, and counts in `asked` the watches that it has set.
     ///
     /// It reveals no more than `exists` would: the watch of a znode that the session may not read is armed, and never
     /// fires at once (invariant 14).
@@ -108,18 +108,23 @@ impl Core {
             Was::Lasting(WatchKind::Recursive),
         ];
         let mut skipped = asked.done;
-        let mut left = most;
+        let mut set = 0;
+        let before = self.tree.work.total();
         for (was, paths) in kinds.into_iter().zip(lists) {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
-            for path in rest.iter().take(left) {
+            for path in rest {
+                // By the work and not by the number of watches, because one of them may make a table grow.
+                if self.tree.work.total().wrapping_sub(before) >= most as u64 {
+                    break;
+                }
+                self.tree.work.add(1);
                 self.set_watch(session, was, path, asked.since, effects);
+                set += 1;
             }
-            left -= left.min(rest.len());
         }
-        self.tree.work.add(most - left);
-        asked.done += most - left;
-        Ok(most - left < count)
+        asked.done += set;
+        Ok(set < count)
     }
 
     fn set_watch(
