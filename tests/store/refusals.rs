@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Request, Server, ServerOptions,
+    Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Request, Server, ServerOptions,
     Session, Store, StoreOptions, connect, connect_with,
 };
 
@@ -60,6 +60,51 @@ async fn a_limit_of_the_store_is_named() {
             assert!(!refused.is_ambiguous(), "nothing was created");
         },
     )
+    .await;
+}
+
+/// Of which kind the request is, and so which caller has sent it, makes no difference.
+#[tokio::test]
+async fn a_limit_that_an_operation_of_a_multi_reaches_is_named() {
+    const LIMIT: usize = 20;
+    with_both(
+        || StoreOptions::new().max_znodes(LIMIT),
+        async |session| {
+            let create = |number| {
+                Op::Create(Create {
+                    path: path(&format!("/{number}")),
+                    data: "".into(),
+                    mode: CreateMode::Persistent,
+                    acl: Acl::open(),
+                })
+            };
+            let ops: Vec<_> = (0..LIMIT).map(create).collect();
+            let refused = session.multi(ops).await.unwrap_err();
+            let Error::MultiFailed { source, .. } = refused else {
+                panic!("{refused}");
+            };
+            let (what, limit) = ("znodes", LIMIT);
+            assert_eq!(*source, Error::LimitReached { what, limit });
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn one_identity_too_many_is_named() {
+    with_both(StoreOptions::new, async |session| {
+        let mut number = 0;
+        let refused = loop {
+            let proof = session.add_auth("digest", format!("u{number}:secret"));
+            number += 1;
+            match proof.await {
+                Err(error) => break error,
+                Ok(()) => assert!(number < 100),
+            }
+        };
+        let (what, limit) = ("identities of a session", 64);
+        assert_eq!(refused, Error::LimitReached { what, limit });
+    })
     .await;
 }
 
