@@ -113,8 +113,6 @@ pub(super) struct ClientSession<T> {
     phase: Phase,
     /// Operations of this connection's server.
     dialect: Dialect,
-    /// Handshakes in a row that asked for the extension and whose connection the server has closed.
-    closed_extended: u8,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -230,7 +228,6 @@ impl<T> ClientSession<T> {
         Self {
             phase: Phase::Pausing(now),
             dialect: Dialect::default(),
-            closed_extended: 0,
             chroot: Chroot::default(),
             id: SessionId(0),
             password: [0; PASSWORD_BYTES],
@@ -350,7 +347,7 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Handshaking { sent: now, until };
         (self.heard, self.spoken) = (now, now);
         let handshake = ConnectRequest {
-            protocol_version: match self.is_next_plain() {
+            protocol_version: match self.options.is_plain {
                 true => 0,
                 false => EXTENSION,
             },
@@ -377,17 +374,7 @@ impl<T> ClientSession<T> {
     pub(super) fn disconnected(&mut self, now: BootInstant) {
         match self.phase {
             Phase::Over(_) | Phase::Pausing(_) => {}
-            Phase::Connecting(_) => self.pause(now),
-            Phase::Handshaking { until, .. } => {
-                // A server that does not know the version may close the connection instead of an answer. So may one
-                // that is full or ends: the extension is asked for twice, and again after the plain handshake. One
-                // that is slow says nothing about the version.
-                self.closed_extended = match self.is_next_plain() {
-                    true => 0,
-                    false => self.closed_extended + u8::from(now < until),
-                };
-                self.pause(now);
-            }
+            Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
                 self.lose_replies();
@@ -402,11 +389,6 @@ impl<T> ClientSession<T> {
                 }
             }
         }
-    }
-
-    /// Returns true if the next handshake does not ask for the extension.
-    fn is_next_plain(&self) -> bool {
-        self.options.is_plain || self.closed_extended == 2
     }
 
     fn pause(&mut self, now: BootInstant) {

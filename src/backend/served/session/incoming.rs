@@ -83,19 +83,16 @@ impl<T> ClientSession<T> {
         let is_first = self.id.0 == 0;
         (self.id, self.timeout) = (id, timeout);
         (self.phase, self.opened, self.alive) = (Phase::Connected, now, now);
-        let was_asked = !self.is_next_plain();
-        self.closed_extended = 0;
         self.dialect = match response.protocol_version {
             EXTENSION => Dialect::Extended,
             // Any other answer comes of a server that does not know what it was asked for.
             _ => Dialect::Plain,
         };
         if self.dialect == Dialect::Plain && !self.options.is_plain {
-            let reason = match was_asked {
-                true => "it does not know the extension",
-                false => "it has closed two handshakes that asked for the extension",
-            };
-            tracing::warn!(session = %id, reason, "the server is spoken to as to a ZooKeeper, with more requests for each lock");
+            tracing::warn!(
+                session = %id,
+                "the server does not know Lockkeeper's extension: locks take more requests, and refusals have no reasons"
+            );
         }
         self.outputs.push_back(Output::Opened(Opened {
             id,
