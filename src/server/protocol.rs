@@ -81,6 +81,8 @@ enum ResponseShape {
     Store(Shape),
     /// This code, in its turn; the store's reply to the ping in its place is ignored.
     Refusal(Code),
+    /// This error, likewise.
+    Limit(Error),
     /// A header with the code of the store's reply.
     Done,
     /// As `Done`, but `NoWatcher` if no watch was found.
@@ -342,6 +344,8 @@ impl ProtocolState {
         if let Err(error) = answer {
             self.requests.count_refusal(error);
         }
+        let is_extended = self.is_extended;
+        let reason = |error| Refusal::of(error).filter(|_| is_extended);
         let code = match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) if response.record_bytes() > max_bytes => {
@@ -349,13 +353,13 @@ impl ProtocolState {
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
                     // A write was carried out: its client must not take it for refused.
-                    let is_told = self.is_extended && shape.op().is_read();
-                    let refusal = Refusal::of(&refusal).filter(|_| is_told);
+                    let refusal = reason(&refusal).filter(|_| shape.op().is_read());
                     put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
                 Ok(response) => {
-                    put_response(out, xid, zxid, &response);
-                    // Not `Ok` throughout: a multi that has failed has a response, with the results of its parts.
+                    // A multi that has failed has a response, too: the results of its parts, which are codes.
+                    let refusal = shape.failure(answer).and_then(reason);
+                    put_response(out, xid, zxid, &response, refusal);
                     code_of(answer)
                 }
                 Err(code) => {
@@ -364,12 +368,14 @@ impl ProtocolState {
                     {
                         self.too_large = Some(*limit);
                     }
-                    let refusal = answer.as_ref().err().and_then(Refusal::of);
-                    let refusal = refusal.filter(|_| self.is_extended);
+                    let refusal = answer.as_ref().err().and_then(reason);
                     put_refusal(out, xid, zxid.0, code, refusal)
                 }
             },
             ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
+            ResponseShape::Limit(error) => {
+                put_refusal(out, xid, zxid.0, error.into(), reason(error))
+            }
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
                 // An identity that the store did not accept is not proved.
@@ -378,7 +384,8 @@ impl ProtocolState {
                 // for it, the two would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
-                put_code(out, xid, 0, code)
+                let refusal = answer.as_ref().err().and_then(reason);
+                put_refusal(out, xid, 0, code, refusal.filter(|_| proved.is_ok()))
             }
             ResponseShape::Done => put_code(out, xid, zxid.0, code_of(answer)),
             ResponseShape::Watches => {
@@ -400,7 +407,7 @@ impl ProtocolState {
                 if response.record_bytes() > max_bytes {
                     put_code(out, xid, zxid.0, Code::SystemError)
                 } else {
-                    put_response(out, xid, zxid, &response);
+                    put_response(out, xid, zxid, &response, None);
                     Code::Ok
                 }
             }
@@ -555,7 +562,7 @@ impl Admission {
             Proof::Accepted(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
             Proof::Known => (ResponseShape::Identity(Ok(())), Ask::Ping),
             Proof::Refused => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            Proof::LimitReached(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
+            Proof::LimitReached(error) => (ResponseShape::Limit(error), Ask::Ping),
         }
     }
 }
@@ -658,9 +665,19 @@ fn put_refusal(
     code
 }
 
-fn put_response(out: &mut Vec<u8>, xid: i32, zxid: Zxid, response: &Response<'_>) {
+fn put_response(
+    out: &mut Vec<u8>,
+    xid: i32,
+    zxid: Zxid,
+    response: &Response<'_>,
+    refusal: Option<Refusal<'_>>,
+) {
+    use crate::wire::Jute;
     out.reserve(response.record_bytes() + REPLY_HEADER_BYTES);
-    put_frame(out, |to| response.put_with_header(xid, zxid.0, to));
+    put_frame(out, |to| {
+        response.put_with_header(xid, zxid.0, to);
+        refusal.iter().for_each(|refusal| refusal.put(to));
+    });
 }
 
 /// Length of a frame's prefix and a reply's header.

@@ -358,6 +358,18 @@ impl Shape {
         }
     }
 
+    /// Returns the error of the operation for which a multi has failed.
+    pub(crate) fn failure<'a, T>(&self, answer: &'a Result<T, Error>) -> Option<&'a Error> {
+        match answer {
+            Err(Error::MultiFailed { index, source })
+                if self.refused.is_none_or(|(at, _)| at != *index) =>
+            {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+
     fn reply<'a, W: WatchNumber, P>(
         &'a self,
         reply: &'a Reply<W, P>,

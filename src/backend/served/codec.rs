@@ -377,6 +377,14 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
     })
 }
 
+/// Converts the number of an error that a server has sent, and the reason behind it: a ZooKeeper server gives none, and
+/// a later server may give another one.
+pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> Error {
+    let reason = body.next::<wire::Refusal<'_>>().ok();
+    let reason = reason.and_then(|reason| reason.error(about));
+    reason.unwrap_or_else(|| error(number, about))
+}
+
 /// A reply whose record is not the expected one.
 pub(super) fn malformed(what: &str, why: &str) -> Error {
     Error::Protocol(format!("the reply to {what} is malformed: {why}"))
@@ -454,7 +462,9 @@ pub(super) fn read_reply(
         (Request::AddWatch { path, mode }, Response::Watching(_)) => {
             Reply::Watching(arm(Interest::of(*mode), path))
         }
-        (Request::Multi(ops), Response::Multi(results)) => written(ops, results, chroot, session)?,
+        (Request::Multi(ops), Response::Multi(results)) => {
+            written(ops, results, body, chroot, session)?
+        }
         (Request::MultiRead(ops), Response::Multi(results)) if results.len() == ops.len() => {
             let replies = ops.iter().zip(results);
             let replies = replies.map(|(op, result)| read_result(op, result, session));
@@ -466,29 +476,11 @@ pub(super) fn read_reply(
     })
 }
 
-/// Reads the reason that a server gives for its refusal of a request; `None` where it gives none, or a later server
-/// another one.
-pub(super) fn read_refusal(
-    request: &Request,
-    body: &mut Reader<'_>,
-    session: SessionId,
-) -> Option<Error> {
-    let refusal = body.next::<wire::Refusal<'_>>().ok()?;
-    match request {
-        Request::Enqueue(enqueue) => {
-            let path = enqueue.parent.join(&enqueue.name).ok()?;
-            let about = about(request, session);
-            let path = path.as_str();
-            refusal.error(About { path, ..about })
-        }
-        _ => refusal.error(about(request, session)),
-    }
-}
-
 /// Decodes the reply with an error to a request: for some, that error is an answer.
 pub(super) fn read_error(
     request: &Request,
     number: i32,
+    body: &mut Reader<'_>,
     session: SessionId,
     watches: &mut WatchTable,
 ) -> Result<Reply<WatchKey, WatchKey>> {
@@ -506,9 +498,9 @@ pub(super) fn read_error(
             let path = enqueue.parent.join(&enqueue.name)?;
             let about = about(request, session);
             let path = path.as_str();
-            Err(error(number, About { path, ..about }))
+            Err(refused(number, body, About { path, ..about }))
         }
-        _ => Err(error(number, about(request, session))),
+        _ => Err(refused(number, body, about(request, session))),
     }
 }
 
@@ -538,6 +530,7 @@ fn predecessor(
 fn written(
     ops: &[WriteOp],
     results: Vec<MultiResult<'_>>,
+    body: &mut Reader<'_>,
     chroot: &Chroot,
     session: SessionId,
 ) -> Result<Reply<WatchKey, WatchKey>> {
@@ -555,7 +548,7 @@ fn written(
         };
         return Err(Error::MultiFailed {
             index,
-            source: Box::new(error(code, about_op(op, session))),
+            source: Box::new(refused(code, body, about_op(op, session))),
         });
     }
     if results.len() != ops.len() {

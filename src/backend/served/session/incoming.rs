@@ -6,7 +6,7 @@ use super::outgoing::armed_by;
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay};
 use super::{LARGEST_REPLY_BYTES, codec};
 use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
-use crate::backend::served::codec::{CREATE, Dialect, read_error, read_refusal, read_reply};
+use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
 use crate::backend::served::watches::{Idle, WatchKey};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
@@ -115,7 +115,7 @@ impl<T> ClientSession<T> {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING | xid::SET_WATCHES => Ok(()),
-            xid::AUTH => self.handle_proof(header.err),
+            xid::AUTH => self.handle_proof(header.err, body),
             _ => self.handle_reply(&header, body, now),
         }
     }
@@ -176,7 +176,7 @@ impl<T> ClientSession<T> {
         Ok(())
     }
 
-    fn handle_proof(&mut self, err: i32) -> Result<(), &'static str> {
+    fn handle_proof(&mut self, err: i32, body: &mut Reader<'_>) -> Result<(), &'static str> {
         let proof = self.proofs.pop_front();
         let proof = proof.ok_or("a reply to no proof of identity")?;
         if err == Code::AuthFailed.number() {
@@ -203,7 +203,7 @@ impl<T> ClientSession<T> {
                     version: None,
                     session: self.id,
                 };
-                self.reply(caller, Err(codec::error(err, about)));
+                self.reply(caller, Err(codec::refused(err, body, about)));
             }
             Proof::Repeated if err == 0 => {}
             // Without it, requests would be refused that the session has the right to.
@@ -273,11 +273,7 @@ impl<T> ClientSession<T> {
         let (session, watches) = (self.id, &mut self.watches);
         let reply = match err {
             0 => read_reply(request, op, body, &self.chroot, session, watches),
-            err => match self.dialect {
-                Dialect::Extended => read_refusal(request, body, session),
-                Dialect::Plain => None,
-            }
-            .map_or_else(|| read_error(request, err, session, watches), Err),
+            err => read_error(request, err, body, session, watches),
         };
         let reply = reply.and_then(|reply| self.within_limit(request, reply));
         if let Some((watch, path)) = armed_by(request)
