@@ -29,9 +29,11 @@ fn agreed(conn: &mut Conn, version: i32) -> i32 {
     let mut frame = Session::none(Duration::from_secs(30)).handshake();
     frame[4..8].copy_from_slice(&version.to_be_bytes());
     conn.stream.write_all(&frame).unwrap();
-    let mut answer = [0; 4 + 37];
+    let mut length = [0; 4];
+    conn.stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; i32::from_be_bytes(length) as usize];
     conn.stream.read_exact(&mut answer).unwrap();
-    i32::from_be_bytes(answer[4..8].try_into().unwrap())
+    i32::from_be_bytes(answer[..4].try_into().unwrap())
 }
 
 fn extended(server: SocketAddr) -> Conn {

@@ -9,6 +9,7 @@ use lockkeeper_store::{
 };
 
 use crate::common::*;
+use crate::support::Proxy;
 
 /// Runs a test with a session of the store's own process, and one of another process.
 async fn with_both<F: Future<Output = ()>>(
@@ -142,6 +143,42 @@ async fn an_answer_that_is_too_large_for_its_connection_is_named() {
     let refused = session.get_data(&path("/large")).await.unwrap_err();
     let (what, limit) = ("bytes of an answer", 64 << 10);
     assert_eq!(refused, Error::LimitReached { what, limit });
+    server.shutdown().await;
+}
+
+/// Sent, it would close the connection, and a recipe would send it again on the next, without end.
+#[tokio::test]
+async fn a_request_above_the_servers_limit_of_a_frame_is_not_sent() {
+    const LIMIT: usize = 8 << 10;
+    let store = Store::memory();
+    let at = ServerOptions::new().listen((Ipv4Addr::LOCALHOST, 0).into());
+    let server = Server::bind(&store, at.max_frame_bytes(LIMIT)).await;
+    let server = server.unwrap();
+    let proxy = Proxy::to(server.local_addr().unwrap());
+    let url = format!("lockkeeper://{}", proxy.hosts());
+    let client = connect(&url).await.unwrap();
+    let session = client.session().await.unwrap();
+    let data = "x".repeat(LIMIT);
+    let mode = CreateMode::Persistent;
+    let refused = session.create(&path("/a"), data, mode).await.unwrap_err();
+    let Error::TooLarge { what, limit, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(what, "a request");
+    assert!((LIMIT - 100..=LIMIT).contains(&limit), "{limit}");
+    // Watches, which the client brings to its next connection, take several frames.
+    let mut watches = Vec::new();
+    for number in 0..100 {
+        let at = path(&format!("/{number}-{}", "x".repeat(200)));
+        let (_, watch) = session.watch_exists(&at).await.unwrap();
+        watches.push((at, watch));
+    }
+    proxy.break_off();
+    let own = session_at(&store).await;
+    for (at, watch) in watches {
+        own.create(&at, "", mode).await.unwrap();
+        watch.await.unwrap();
+    }
     server.shutdown().await;
 }
 
