@@ -29,7 +29,7 @@ mod tests;
 pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
     ConnectRequest, ConnectResponse, EXTENSION, PASSWORD_BYTES, ProcessStatement, ReplyHeader,
-    RequestHeader, xid,
+    RequestHeader, ServerLimits, xid,
 };
 pub(crate) use self::convert::{
     Shape, WatchNumber, create_mode, departure, event, event_kind, flags, to_store, watch_mode,

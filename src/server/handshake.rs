@@ -26,7 +26,7 @@ use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
 use crate::wire::{
     ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, ProcessStatement,
-    Reader, put_frame,
+    Reader, ServerLimits, put_frame,
 };
 
 /// Outcome of a connection's first frame.
@@ -111,7 +111,14 @@ where
     .await;
     let mut out = Vec::new();
     put_frame(&mut out, |to| match &answer {
-        Ok(connection) => request.response(connection, &connection.password()).put(to),
+        Ok(connection) => {
+            request.response(connection, &connection.password()).put(to);
+            // Behind the last field of the response, which a client of ours has always sent.
+            if request.asks_for_extension && request.read_only.is_some() {
+                let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
+                ServerLimits { frame_bytes }.put(to);
+            }
+        }
         Err(_) => ConnectResponse::refused(request.read_only).put(to),
     });
     match answer {

@@ -72,6 +72,15 @@ records! {
     }
 }
 
+records! {
+    /// Statement of a server about its limits, behind its [`ConnectResponse`] in the same frame. Only a client that has
+    /// asked for the extension gets it, and older ones ignore it.
+    ServerLimits {
+        /// Limit of a client's frames, in bytes without their length. A longer one closes the connection.
+        frame_bytes: i32,
+    }
+}
+
 impl ConnectResponse<'_> {
     /// Returns the refusal of a session.
     pub(crate) fn refused(read_only: Option<bool>) -> Self {

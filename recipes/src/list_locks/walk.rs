@@ -230,9 +230,14 @@ impl<'a> Walk<'a> {
             };
             match call.await {
                 Ok(replies) => self.take_all(reads, replies)?,
-                // The answer was too large for a served store, or the connection broke, perhaps under the answer: so
-                // the next tries are smaller. After a break they wait for the next connection, or fail with the session.
-                Err(error @ (Error::LimitReached { .. } | Error::ConnectionLoss)) => {
+                // The request or its answer was too large for a served store, or the connection broke, perhaps under the
+                // answer: so the next tries are smaller. After a break they wait for the next connection, or fail with
+                // the session.
+                Err(
+                    error @ (Error::LimitReached { .. }
+                    | Error::TooLarge { .. }
+                    | Error::ConnectionLoss),
+                ) => {
                     self.batch = (reads.len() / 2).max(1);
                     if reads.len() == 1 && error != Error::ConnectionLoss {
                         self.refused(reads, &error)?;

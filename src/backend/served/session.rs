@@ -113,6 +113,9 @@ pub(super) struct ClientSession<T> {
     phase: Phase,
     /// Operations of this connection's server.
     dialect: Dialect,
+    /// Limit of a request's frame on this connection, in bytes; `usize::MAX` where the server has not stated it. A longer
+    /// one would close the connection, and its caller might send it again without end.
+    max_request_bytes: usize,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -204,6 +207,10 @@ pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 /// Limit of a frame from the server. A reply may be much larger than any request: a list of children, a multiRead.
 const LARGEST_REPLY_BYTES: usize = 256 << 20;
 
+/// Bytes of a frame that the server would take, and a request may not use: a watch comes back in a setWatches2, which takes
+/// more than the request that has armed it.
+const REARMING_ROOM: usize = 64;
+
 /// Capacity that the output buffer of an idle session keeps.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 
@@ -228,6 +235,7 @@ impl<T> ClientSession<T> {
         Self {
             phase: Phase::Pausing(now),
             dialect: Dialect::default(),
+            max_request_bytes: usize::MAX,
             chroot: Chroot::default(),
             id: SessionId(0),
             password: [0; PASSWORD_BYTES],

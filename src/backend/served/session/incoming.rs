@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::outgoing::armed_by;
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay};
-use super::{LARGEST_REPLY_BYTES, codec};
+use super::{LARGEST_REPLY_BYTES, REARMING_ROOM, codec};
 use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
 use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
 use crate::backend::served::watches::{Idle, WatchKey};
@@ -16,7 +16,7 @@ use crate::types::{SessionId, Zxid};
 use crate::watch::{EventKind, PredecessorGone, WatchedEvent};
 use crate::wire::{
     self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Op, Reader, ReplyHeader,
-    Response, WatcherEvent, event_kind, xid,
+    Response, ServerLimits, WatcherEvent, event_kind, xid,
 };
 
 impl<T> ClientSession<T> {
@@ -88,6 +88,9 @@ impl<T> ClientSession<T> {
             // Any other answer comes of a server that does not know what it was asked for.
             _ => Dialect::Plain,
         };
+        let limits = body.next::<ServerLimits>().ok();
+        let stated = limits.and_then(|it| usize::try_from(it.frame_bytes).ok());
+        self.max_request_bytes = stated.map_or(usize::MAX, |it| it.saturating_sub(REARMING_ROOM));
         if self.dialect == Dialect::Plain && !self.options.is_plain {
             tracing::warn!(
                 session = %id,

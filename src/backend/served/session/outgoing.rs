@@ -10,7 +10,7 @@ use crate::path::ZnodePath;
 use crate::protocol::{Create, Enqueue, Request};
 use crate::size::Scale;
 use crate::types::CreateMode;
-use crate::wire::{self, Op, put_frame, xid};
+use crate::wire::{self, LENGTH_BYTES, Op, put_frame, xid};
 
 impl<T> ClientSession<T> {
     /// Submits a request. It is sent now, or, without a connection, once there is one.
@@ -52,15 +52,20 @@ impl<T> ClientSession<T> {
                 self.send_enqueue(caller, enqueue);
             }
             Request::AddAuth { scheme, secret } => {
+                let start = self.out.len();
                 self.put_proof(&scheme, &secret);
+                if let Err(error) = self.check_length(start) {
+                    return self.reply(caller, Err(error));
+                }
                 self.proofs
                     .push_back(Proof::Requested(caller, scheme, secret));
             }
             request => {
                 let (xid, bytes) = (self.next_xid(), request_bytes(&request));
                 let (chroot, dialect) = (&self.chroot, self.dialect);
+                let start = self.out.len();
                 let put = put_request(&request, xid, chroot, dialect, &mut self.out);
-                let op = match put {
+                let op = match put.and_then(|op| self.check_length(start).map(|()| op)) {
                     Ok(op) => op,
                     Err(error) => return self.reply(caller, Err(error)),
                 };
@@ -71,6 +76,24 @@ impl<T> ClientSession<T> {
                 self.await_reply(xid, op, bytes, what);
             }
         }
+    }
+
+    /// Takes back the frame that was put out from `start` on if it is longer than the server allows.
+    fn check_length(&mut self, start: usize) -> Result<()> {
+        let (actual, limit) = (
+            self.out.len() - start - LENGTH_BYTES,
+            self.max_request_bytes,
+        );
+        if actual <= limit {
+            return Ok(());
+        }
+        self.out.truncate(start);
+        let what = "a request";
+        Err(Error::TooLarge {
+            what,
+            actual,
+            limit,
+        })
     }
 
     /// Sends an enqueue in ZooKeeper's protocol: the create and the list of the queue together, in one round trip.

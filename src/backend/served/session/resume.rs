@@ -6,8 +6,8 @@ use crate::backend::served::watches::Rearming;
 use crate::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};
 
-/// Size of a setWatches2, in bytes, from which on the rest has a frame of its own: well below every server's limit of
-/// a frame. (ZooKeeper's own client cuts at the same size.)
+/// Limit of the paths of one setWatches2, in bytes, unless the server allows less. (ZooKeeper's own client cuts at the same
+/// size.)
 pub(super) const REARMING_BYTES: usize = 128 << 10;
 
 impl<T> ClientSession<T> {
@@ -40,6 +40,7 @@ impl<T> ClientSession<T> {
     }
 
     fn put_rearming(&mut self, rearming: Rearming) {
+        let limit = REARMING_BYTES.min(self.max_request_bytes);
         let mut frame = SetWatches::new(self.last_zxid);
         for (paths, kind) in [
             (&rearming.data, 0),
@@ -49,10 +50,11 @@ impl<T> ClientSession<T> {
             (&rearming.recursive, 4),
         ] {
             for path in paths {
-                frame.add(kind, self.chroot.absolute(path));
-                if frame.bytes >= REARMING_BYTES {
+                let path = self.chroot.absolute(path);
+                if frame.bytes > 0 && frame.bytes + wire::LENGTH_BYTES + path.0.len() > limit {
                     frame.put_and_clear(&mut self.out);
                 }
+                frame.add(kind, path);
             }
         }
         if frame.bytes > 0 {
