@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -20,8 +20,12 @@ use super::writer::{Exclusive, LogStart};
 use crate::error::Error;
 use crate::platform;
 
-/// Pause before a failed attempt is repeated: another program may have freed space.
+/// Pause before another attempt to prepare a segment: another program may have freed space.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Pause after a snapshot that has failed. Each further failure doubles it up to the second of these, because an attempt
+/// writes as much as the store holds.
+const SNAPSHOT_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(640));
 
 /// Interval at which a store that has nothing to write checks that it still has its lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -194,7 +198,23 @@ impl SegmentAllocator {
                     self.changed.notify_all();
                     return;
                 }
-                self.changed.wait_for(&mut state, RETRY_DELAY);
+                self.pause(&mut state, RETRY_DELAY, |state| state.is_closing);
+            }
+        }
+    }
+
+    /// Waits before what has failed is tried again, until the log ends or `is_over`. The other notifications, which each
+    /// seal and each request for room sends, do not shorten the pause.
+    fn pause(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        pause: Duration,
+        is_over: impl Fn(&State) -> bool,
+    ) {
+        let end = Instant::now() + pause;
+        while !self.ends.load(Ordering::Acquire) && !is_over(state) {
+            if self.changed.wait_until(state, end).timed_out() {
+                return;
             }
         }
     }
@@ -245,6 +265,8 @@ impl SegmentAllocator {
         if let Err(error) = platform::lower_thread_priority() {
             tracing::debug!(%error, "snapshot priority not lowered");
         }
+        let (shortest, longest) = SNAPSHOT_DELAYS;
+        let mut delay = shortest;
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
             // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of
@@ -273,13 +295,17 @@ impl SegmentAllocator {
             });
             state = self.state.lock();
             match made {
-                Ok(bytes) => state.snapshot_bytes = bytes,
+                Ok(bytes) => {
+                    state.snapshot_bytes = bytes;
+                    delay = shortest;
+                }
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
                     tracing::warn!(%error, "snapshot not made");
                     // Nothing is lost: the segments stay, and count again for the next attempt.
                     state.sealed_bytes += sealed;
-                    self.changed.wait_for(&mut state, 10 * RETRY_DELAY);
+                    self.pause(&mut state, delay, |_| false);
+                    delay = (2 * delay).min(longest);
                 }
             }
         }
