@@ -51,7 +51,7 @@ pub(crate) struct Warden {
 /// Level of the log: the command's own lines, and no second line for what is on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
-/// Pause before the next attempt, while the store cannot be reached.
+/// Pause before the next attempt to lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reason for which a term of office ended.
@@ -92,10 +92,8 @@ impl Warden {
             };
             let leadership = match leadership {
                 Ok(leadership) => leadership,
-                // In the next session it is a candidate again.
-                Err(LockError::Store(Error::SessionExpired { .. })) => continue,
                 Err(error) if may_pass(&error) => {
-                    tracing::warn!(target: "lockkeeper_warden", %error, "the store cannot be reached: still trying");
+                    tracing::warn!(target: "lockkeeper_warden", %error, "not a candidate any more: trying again");
                     tokio::select! {
                         () = tokio::time::sleep(PAUSE) => continue,
                         _ = signals.next() => return Ok(()),
@@ -201,13 +199,14 @@ impl Warden {
     }
 }
 
-/// Returns true if the store may be reached again.
+/// Returns true if another attempt to lead may succeed.
 fn may_pass(error: &LockError) -> bool {
-    use Error::{ConnectFailed, ConnectionLoss};
-    // An entry is deleted by an operator.
+    use Error::{ConnectFailed, ConnectionLoss, SessionExpired};
+    // In the next session it is a candidate again. An entry is deleted by an operator.
     matches!(
         error,
-        LockError::Store(ConnectFailed { .. } | ConnectionLoss) | LockError::EntryDeleted { .. }
+        LockError::Store(ConnectFailed { .. } | ConnectionLoss | SessionExpired { .. })
+            | LockError::EntryDeleted { .. }
     )
 }
 
