@@ -67,5 +67,6 @@ mod team;
 mod token;
 mod traced;
 mod types;
+mod untaken;
 mod wakes;
 mod warden;
