@@ -74,7 +74,9 @@ impl Mutex {
     /// other tasks run, because each call consumes a unit of [tokio's budget](tokio::task::coop), as tokio's locks do.
     /// Under another runtime such a loop should yield now and then.
     ///
-    /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position.
+    /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position. A wait that is kept must be polled,
+    /// because it blocks those behind it once it is granted. If it is not polled for a second then, that is logged as a
+    /// warning.
     ///
     /// # Errors
     /// [`LockError::Store`] with the session's end or a refusal, [`LockError::EntryDeleted`],

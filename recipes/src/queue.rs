@@ -13,6 +13,7 @@ mod local;
 mod order;
 mod self_deadlock;
 mod sleep;
+mod untaken;
 mod wait;
 
 use lockkeeper_store::{Session, Watcher, ZnodePath};

@@ -106,6 +106,13 @@ pub struct TickPlace {
     place: Place,
 }
 
+impl TickPlace {
+    /// Returns true once the tick has come.
+    pub fn has_passed(&self) -> bool {
+        self.place.count != self.clock.0.ticks.lock().count
+    }
+}
+
 impl Drop for TickPlace {
     fn drop(&mut self) {
         self.clock.leave_ticks(self.place);

@@ -5,7 +5,7 @@
 //! [`Waiter`](super::Waiter): behind an entry of another recipe or library, after a turn that did not leave the way clear,
 //! at the end of the session, and when it has waited long for its own session.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use lockkeeper_store::{
@@ -14,6 +14,7 @@ use lockkeeper_store::{
 
 use super::cleanup::remove;
 use super::grant::HeldEntry;
+use super::untaken::{Contender, attended};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
@@ -72,9 +73,18 @@ impl LocalEntry {
         }
         // Tasks of one client may wait for themselves, which a `Waiter` warns of; a reader also behind another's writer.
         let may_be_own = turn.is_own() && kind != Kind::Candidate || kind == Kind::Read;
+        let (session, entry) = (&waiting.session, &waiting.entry);
+        let contender = || Contender {
+            session: session.clone(),
+            queue: entry.queue.path().clone(),
+            name: entry.name,
+            // Whose metadata has no label.
+            data: EntryData::Default { queued_at_ms: 0 },
+        };
+        let turn = attended(Pin::new(turn), contender);
         let gone = match may_be_own {
             false => turn.await,
-            true => match select(pin!(turn), waiting.session.clock().next_tick()).await {
+            true => match select(turn, session.clock().next_tick()).await {
                 Either::Left(gone) => gone,
                 Either::Right(_) => return false,
             },

@@ -26,6 +26,7 @@ use super::grant::Grant;
 use super::list::{ListedQueue, Own};
 use super::self_deadlock;
 use super::sleep::{WakeReason, sleep};
+use super::untaken::{Contender, attended};
 use super::{Blocker, Queue, Source, Step};
 use crate::deadline::Progress;
 use crate::error::{LockError, Result};
@@ -177,7 +178,19 @@ impl<'a> Waiter<'a> {
     }
 
     async fn wait(&mut self) -> Result<bool> {
-        let turn = self.turn().await;
+        let Queue {
+            session,
+            path,
+            kind,
+        } = self.queue;
+        let (name, data) = (kind.entry_name(self.id), &self.options.data);
+        let contender = || Contender {
+            session: session.clone(),
+            queue: path.clone(),
+            name,
+            data: data.clone(),
+        };
+        let turn = attended(pin!(self.turn()), contender).await;
         self.has_failed = turn.is_err();
         turn
     }

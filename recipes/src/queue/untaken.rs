@@ -1,0 +1,187 @@
+//! [`attended`]: a warning for a wait that was granted and is not polled.
+//!
+//! A wait that a task keeps without polling it, as a `select!` over `&mut lock()` does between its turns, does not take its
+//! lock when its turn comes, and blocks every contender behind it. The wait itself cannot notice that: its waker does.
+
+use std::future::poll_fn;
+use std::mem::take;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use lockkeeper_store::{EntryName, Error, Session, TickPlace, ZnodePath, spawn_detached};
+use parking_lot::Mutex;
+
+use super::contenders::in_order;
+use super::order::holding;
+use crate::metadata::EntryData;
+use crate::reporter::label;
+
+/// Ticks of the clock, a quarter of a second each, that pass between the wake and the warning: a second at least.
+const TICKS: u8 = 5;
+
+/// Entries at the head of a queue that are read to find the holders: there can be any number of readers.
+const MAX_HEAD: usize = 64;
+
+/// A contender, as the warning names it.
+pub(super) struct Contender {
+    pub(super) session: Session,
+    pub(super) queue: ZnodePath,
+    pub(super) name: EntryName,
+    pub(super) data: EntryData,
+}
+
+/// Runs `wait`, and warns once if its contender holds the lock and the wait was not polled for a second after it was woken.
+///
+/// The first poll uses the caller's waker, so that a lock which is free costs nothing more.
+pub(super) async fn attended<T>(
+    mut wait: Pin<&mut impl Future<Output = T>>,
+    contender: impl FnOnce() -> Contender,
+) -> T {
+    let mut contender = Some(contender);
+    let mut attention = None;
+    poll_fn(|context| {
+        if let Some(contender) = contender.take() {
+            if let Poll::Ready(output) = wait.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+            attention = Some(Attention::of(contender()));
+        }
+        let Attention { shared, waker } = attention.as_ref().expect("set by the first poll");
+        shared.note_poll(context.waker());
+        wait.as_mut().poll(&mut Context::from_waker(waker))
+    })
+    .await
+}
+
+/// The waker of one wait. Dropping it ends the watch over the wait.
+struct Attention {
+    shared: Arc<Shared>,
+    waker: Waker,
+}
+
+struct Shared {
+    contender: Contender,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Waker of the task; `None` once it was woken.
+    task: Option<Waker>,
+    /// Set from a wake until the next poll.
+    unpolled: Option<Unpolled>,
+    /// True once the warning was given, or the wait is over: a waker may outlive it.
+    is_done: bool,
+}
+
+struct Unpolled {
+    /// Ticks since the last wake that was not one.
+    ticks: u8,
+    /// Place at the next tick; `None` once the wait is overdue, until another wake.
+    next: Option<TickPlace>,
+}
+
+impl Attention {
+    fn of(contender: Contender) -> Self {
+        let shared = Arc::new(Shared {
+            contender,
+            state: Mutex::default(),
+        });
+        let waker = shared.clone().into();
+        Self { shared, waker }
+    }
+}
+
+impl Drop for Attention {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.is_done = true;
+        let former = (state.task.take(), state.unpolled.take());
+        drop(state);
+        drop(former);
+    }
+}
+
+impl Shared {
+    /// Notes that the task polls the wait with this waker.
+    fn note_poll(&self, task: &Waker) {
+        // Cloned and dropped outside the lock: a waker is the user's code.
+        let task = Some(task.clone());
+        let mut state = self.state.lock();
+        let former = (
+            std::mem::replace(&mut state.task, task),
+            state.unpolled.take(),
+        );
+        drop(state);
+        drop(former);
+    }
+
+    /// Returns true, once, if the wait has not been polled since it was woken last.
+    fn is_first_to_warn(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.ticks >= TICKS);
+        is_unpolled && !std::mem::replace(&mut state.is_done, true)
+    }
+
+    /// Warns if the contender holds the lock. An error ends the attempt: the wait itself will meet it, too.
+    async fn warn_if_granted(self: Arc<Self>) -> Result<(), Error> {
+        let Contender {
+            session,
+            queue,
+            name,
+            data,
+        } = &self.contender;
+        let (names, _) = session.get_queue(queue, MAX_HEAD).await?;
+        let own = name.to_string();
+        let mut holders = holding(in_order(session, queue, &names)?).into_iter();
+        let Some(entry) = holders.find(|holder| holder.name().starts_with(&own)) else {
+            return Ok(());
+        };
+        // A wait that was polled since then has taken the lock.
+        if !self.is_first_to_warn() {
+            return Ok(());
+        }
+        tracing::warn!(
+            path = %queue,
+            label = label(data),
+            %entry,
+            session = %session.id(),
+            "a lock was granted to a wait that is not polled: all others wait for it"
+        );
+        Ok(())
+    }
+}
+
+/// Called by the store when something has happened to the wait, and by the clock's ticks from then on until the wait is
+/// polled.
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        let task = take(&mut state.task);
+        if state.is_done {
+            drop(state);
+            return task.into_iter().for_each(Waker::wake);
+        }
+        let former = state.unpolled.take();
+        let ticks = match &former {
+            Some(Unpolled {
+                ticks,
+                next: Some(next),
+            }) if next.has_passed() => ticks + 1,
+            // Each event may be the grant.
+            _ => 0,
+        };
+        let is_overdue = ticks >= TICKS;
+        let clock = self.contender.session.clock();
+        let next = (!is_overdue).then(|| clock.wake_at_next_tick(self.clone().into()));
+        state.unpolled = Some(Unpolled { ticks, next });
+        drop(state);
+        task.into_iter().for_each(Waker::wake);
+        if is_overdue {
+            spawn_detached(async move {
+                let _ = self.warn_if_granted().await;
+            });
+        }
+    }
+}
