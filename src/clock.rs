@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 #[cfg(any(feature = "client", feature = "zookeeper"))]
 use crate::future::select;
+use crate::types::HumanDuration;
 use crate::wake::wake;
 use crate::{fork, platform};
 
@@ -436,7 +437,7 @@ impl fmt::Display for Deadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.remaining() {
             Duration::ZERO => f.write_str("passed"),
-            left => write!(f, "in {left:.1?}"),
+            left => write!(f, "in {:.1}", HumanDuration(left)),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result, TargetError};
 use crate::fork;
 use crate::session::Session;
 use crate::target::{Target, TargetKind};
+use crate::types::HumanDuration;
 
 /// Connects to the store at a URL, with the default options.
 ///
@@ -322,7 +323,7 @@ impl Drop for Inner {
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);
-            tracing::warn!(%session, ?limit, "clean-ups not written in time");
+            tracing::warn!(%session, limit = %HumanDuration(limit), "clean-ups not written in time");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::tls::TlsError;
-use crate::types::SessionId;
+use crate::types::{HumanDuration, SessionId};
 
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The path breaks ZooKeeper's rules; nothing was sent.
-    #[error("invalid path {path:?}: {reason}")]
+    #[error("invalid path \"{path}\": {reason}", path = .path.escape_debug())]
     InvalidPath {
         /// The path as it was given.
         path: String,
@@ -129,8 +129,9 @@ pub enum Error {
     },
     /// No server answered in time at any of the addresses.
     #[error(
-        "no server gave a session at {url} within {timeout:?}: {reason}{}",
-        start_a_server(url, hosts)
+        "no server gave a session at {url} within {timeout}: {reason}{}",
+        start_a_server(url, hosts),
+        timeout = HumanDuration(*.timeout)
     )]
     ConnectFailed {
         /// The URL that the client was given.
@@ -328,7 +329,9 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]"
+        "unknown scheme \"{scheme}\" in \"{url}\": expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]",
+        scheme = .scheme.escape_debug(),
+        url = .url.escape_debug()
     )]
     UnknownScheme {
         /// The whole URL.
@@ -337,7 +340,11 @@ pub enum TargetError {
         scheme: String,
     },
     /// The scheme is known, and this build leaves it out.
-    #[error("{url:?} needs the feature {feature:?}, which this build leaves out")]
+    #[error(
+        "\"{url}\" needs the feature \"{feature}\", which this build leaves out",
+        url = .url.escape_debug(),
+        feature = .feature.escape_debug()
+    )]
     FeatureMissing {
         /// The whole URL.
         url: String,
@@ -346,14 +353,19 @@ pub enum TargetError {
     },
     /// A host is missing.
     #[error(
-        "no host in {url:?}: expected lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]"
+        "no host in \"{url}\": expected lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]",
+        url = .url.escape_debug()
     )]
     NoHost {
         /// The whole URL.
         url: String,
     },
     /// A port is not a number between 1 and 65535.
-    #[error("bad port {port:?} in {url:?}: expected a number from 1 to 65535")]
+    #[error(
+        "bad port \"{port}\" in \"{url}\": expected a number from 1 to 65535",
+        port = .port.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadPort {
         /// The whole URL.
         url: String,
@@ -361,7 +373,11 @@ pub enum TargetError {
         port: String,
     },
     /// A host is malformed.
-    #[error("bad host {host:?} in {url:?}: {reason}")]
+    #[error(
+        "bad host \"{host}\" in \"{url}\": {reason}",
+        host = .host.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadHost {
         /// The whole URL.
         url: String,
@@ -371,7 +387,11 @@ pub enum TargetError {
         reason: &'static str,
     },
     /// The path of a Unix socket cannot be used.
-    #[error("bad socket {path:?} in {url:?}: {reason}")]
+    #[error(
+        "bad socket \"{path}\" in \"{url}\": {reason}",
+        path = .path.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadSocket {
         /// The whole URL.
         url: String,
@@ -381,7 +401,11 @@ pub enum TargetError {
         reason: &'static str,
     },
     /// An option behind the `?` is unknown, or given twice.
-    #[error("bad option {option:?} in {url:?}: {reason}")]
+    #[error(
+        "bad option \"{option}\" in \"{url}\": {reason}",
+        option = .option.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadOption {
         /// The whole URL.
         url: String,
@@ -391,7 +415,11 @@ pub enum TargetError {
         reason: &'static str,
     },
     /// The path after the hosts is no znode path.
-    #[error("bad chroot {path:?} in {url:?}: {reason}")]
+    #[error(
+        "bad chroot \"{path}\" in \"{url}\": {reason}",
+        path = .path.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadChroot {
         /// The whole URL.
         url: String,
@@ -401,7 +429,7 @@ pub enum TargetError {
         reason: &'static str,
     },
     /// The folder cannot be meant.
-    #[error("bad folder in {url:?}: {reason}")]
+    #[error("bad folder in \"{url}\": {reason}", url = .url.escape_debug())]
     BadFile {
         /// The URL as it was given.
         url: String,
@@ -409,7 +437,11 @@ pub enum TargetError {
         reason: &'static str,
     },
     /// A name after `memory:` is malformed.
-    #[error("bad store name {name:?} in {url:?}: letters, digits, `-`, `_` and `.` only")]
+    #[error(
+        "bad store name \"{name}\" in \"{url}\": letters, digits, `-`, `_` and `.` only",
+        name = .name.escape_debug(),
+        url = .url.escape_debug()
+    )]
     BadName {
         /// The whole URL.
         url: String,

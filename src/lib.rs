@@ -108,7 +108,7 @@ pub use session::{Call, Heartbeat, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
 pub use tls::{ClientTls, TlsError};
-pub use types::{AclEntry, CreateMode, SessionId, SessionState, Stat, Zxid};
+pub use types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};
 pub use wake::{wake, wake_all};
 pub use watch::{
     DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,

@@ -6,6 +6,17 @@ use std::time::Duration;
 /// Longest timeout of a session, 24.8 days: ZooKeeper's protocol states it in milliseconds, as a signed 32-bit number.
 pub(crate) const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
+/// A duration in messages and logs: `1.5s`.
+#[derive(Clone, Copy, Debug)]
+pub struct HumanDuration(pub Duration);
+
+impl fmt::Display for HumanDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Of a duration this form is made for people, and it takes the precision from `f`.
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
 /// The number of a transaction. Within one store it only grows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);

@@ -43,6 +43,7 @@ use self::connector::LocalConnector;
 pub(crate) use self::detach::detach;
 use self::folder::Folder;
 use crate::exit::Failure;
+use crate::locks::table::duration;
 
 /// The user's own store.
 #[derive(Clone, Debug)]
@@ -107,9 +108,10 @@ impl LocalStore {
             Error::ConnectFailed {
                 timeout, reason, ..
             } => Failure::Unreachable(format!(
-                "the server of {} does not answer within {timeout:?}: {reason}; see {}, or end it with `lockkeeper local \
+                "the server of {} does not answer within {}: {reason}; see {}, or end it with `lockkeeper local \
                  --stop`",
                 self.folder.path().display(),
+                duration(timeout),
                 self.folder.log().display()
             )),
             error => error.into(),
@@ -143,8 +145,9 @@ impl LocalStore {
             false => String::new(),
         };
         format!(
-            "the server of {} does not listen within {timeout:?}: see {}{hint}",
+            "the server of {} does not listen within {}: see {}{hint}",
             self.folder.path().display(),
+            duration(timeout),
             self.folder.log().display()
         )
     }

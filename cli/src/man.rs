@@ -36,7 +36,12 @@ impl Arguments {
             return Ok(command);
         };
         let found = command.find_subcommand(name).cloned();
-        found.ok_or_else(|| format!("there is no subcommand {name:?}"))
+        found.ok_or_else(|| {
+            format!(
+                "there is no subcommand \"{name}\"",
+                name = name.escape_debug()
+            )
+        })
     }
 }
 

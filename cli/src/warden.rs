@@ -238,7 +238,7 @@ fn shown(report: &WardenReport) -> String {
             format!("unwatched {}: {error}", escaped(path.as_str()))
         }
         WardenReport::Missed { count } => format!("missed {count} reports: stdout was too slow"),
-        other => escaped(&format!("{other:?}")),
+        _ => "a report that this version does not know".into(),
     }
 }
 
@@ -262,7 +262,7 @@ fn object(report: &WardenReport) -> Value {
             object.insert("event".into(), "missed".into());
             object.insert("count".into(), (*count).into());
         }
-        other => drop(object.insert("event".into(), format!("{other:?}").into())),
+        _ => drop(object.insert("event".into(), "unknown".into())),
     }
     object.into()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_store::{Error, ZnodePath};
+use lockkeeper_store::{Error, HumanDuration, ZnodePath};
 
 /// The result of an operation on a lock.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
@@ -14,8 +14,9 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 pub enum LockError {
     /// The lock was not granted in time, or the store did not answer a try. Nothing of it is left in the queue.
     #[error(
-        "{path} was not granted within {after:?}: {}",
-        .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead"))
+        "{path} was not granted within {after}: {}",
+        .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
+        after = HumanDuration(*.after)
     )]
     Timeout {
         /// The lock.
@@ -37,7 +38,10 @@ pub enum LockError {
         limit: usize,
     },
     /// The path is in use by another kind of recipe.
-    #[error("{path} is no {expected}: it holds {found:?}, which belongs to {kind}")]
+    #[error(
+        "{path} is no {expected}: it holds \"{found}\", which belongs to {kind}",
+        found = .found.escape_debug()
+    )]
     WrongKind {
         /// The path.
         path: ZnodePath,
@@ -75,7 +79,10 @@ pub enum LockError {
         path: ZnodePath,
     },
     /// The znode of a semaphore's number of permits holds something else.
-    #[error("{path} holds {found:?}, which is no number of permits")]
+    #[error(
+        "{path} holds \"{found}\", which is no number of permits",
+        found = .found.escape_debug()
+    )]
     InvalidPermitsData {
         /// The znode.
         path: ZnodePath,
@@ -117,8 +124,9 @@ pub enum LockError {
     /// A field of the metadata that no reader would understand ([`LockOptions::field`](crate::LockOptions::field)). Nothing
     /// was sent.
     #[error(
-        "the field {name:?} of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
-         is nested too deeply"
+        "the field \"{name}\" of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
+         is nested too deeply",
+        name = .name.escape_debug()
     )]
     InvalidField {
         /// The field's name.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockkeeper_store::{Deadline, DeleteReason, ZnodePath};
+use lockkeeper_store::{Deadline, DeleteReason, HumanDuration, ZnodePath};
 
 use crate::error::LostReason;
 use crate::stream::{Lossy, LossySender, lossy, named_stream};
@@ -130,7 +130,8 @@ impl fmt::Display for LockEvent {
             } => {
                 write!(
                     f,
-                    "acquired after {waited:.1?}: {previous}, token {fencing_token}"
+                    "acquired after {waited:.1}: {previous}, token {fencing_token}",
+                    waited = HumanDuration(*waited)
                 )
             }
             Self::Upgraded { fencing_token } => {
@@ -140,7 +141,11 @@ impl fmt::Display for LockEvent {
             Self::Suspended { held_until: None } => f.write_str("suspended"),
             Self::Suspended {
                 held_until: Some(deadline),
-            } => write!(f, "suspended, held for {:.1?} more", deadline.remaining()),
+            } => write!(
+                f,
+                "suspended, held for {:.1} more",
+                HumanDuration(deadline.remaining())
+            ),
             Self::Resumed => f.write_str("resumed"),
             Self::RevocationRequested { by: Some(by) } => write!(f, "asked for by {by}"),
             Self::RevocationRequested { by: None } => f.write_str("asked for"),

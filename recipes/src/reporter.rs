@@ -1,8 +1,8 @@
 //! [`Reporter`]: what a contender tells of itself: its [events](crate::lock_events), its spans and events of `tracing`, and
 //! its metrics.
 
-use lockkeeper_store::{Session, ZnodePath};
-use tracing::field::{Empty, debug, display};
+use lockkeeper_store::{HumanDuration, Session, ZnodePath};
+use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug, debug_span};
 
 use crate::events::{EventSink, LockEvent};
@@ -120,7 +120,7 @@ impl Outlets {
                 previous,
             } => {
                 parent.record("token", display(token));
-                debug!(target: TARGET, parent: parent, %token, ?waited, %previous, "acquired");
+                debug!(target: TARGET, parent: parent, %token, waited = %HumanDuration(*waited), %previous, "acquired");
             }
             LockEvent::Upgraded {
                 fencing_token: token,
@@ -134,7 +134,9 @@ impl Outlets {
                 debug!(target: TARGET, parent: parent, "downgraded");
             }
             LockEvent::Suspended { held_until } => {
-                let held_for = held_until.as_ref().map(|until| debug(until.remaining()));
+                let held_for = held_until
+                    .as_ref()
+                    .map(|until| display(HumanDuration(until.remaining())));
                 debug!(target: TARGET, parent: parent, held_for, "suspended");
             }
             LockEvent::Resumed => debug!(target: TARGET, parent: parent, "resumed"),

@@ -12,6 +12,7 @@ use futures_core::Stream;
 use super::SessionStatus;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::types::HumanDuration;
 
 /// First pause before a refused step is repeated; each later one is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -105,7 +106,7 @@ impl Cleanup {
             return Err(error);
         }
         if std::mem::replace(&mut self.warned, true) {
-            tracing::debug!(%session, %path, %error, ?pause, "clean-up repeated");
+            tracing::debug!(%session, %path, %error, pause = %HumanDuration(pause), "clean-up repeated");
         } else {
             tracing::warn!(%session, %path, %error, "clean-up refused: it will be repeated");
         }

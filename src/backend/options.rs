@@ -7,7 +7,7 @@ use super::DEFAULT_TICK;
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::tls::ClientTls;
-use crate::types::MAX_SESSION_TIMEOUT;
+use crate::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 
 /// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
 ///
@@ -198,7 +198,10 @@ impl ConnectOptions {
         for (what, length) in session.into_iter().chain(others) {
             if !(SHORTEST_TIMEOUT..=MAX_SESSION_TIMEOUT).contains(&length) {
                 return Err(Error::BadArguments(format!(
-                    "the {what} of {length:?}: expected {SHORTEST_TIMEOUT:?} to {MAX_SESSION_TIMEOUT:?}"
+                    "the {what} of {length}: expected {} to {}",
+                    HumanDuration(SHORTEST_TIMEOUT),
+                    HumanDuration(MAX_SESSION_TIMEOUT),
+                    length = HumanDuration(length)
                 )));
             }
         }
@@ -209,8 +212,9 @@ impl ConnectOptions {
         match self.entry_patterns.iter().find(is_unfit) {
             None => Ok(()),
             Some(pattern) => Err(Error::BadArguments(format!(
-                "the entry pattern {pattern:?}: expected the part of a name before its number, without `/` and \
-                 without a digit at its end"
+                "the entry pattern \"{pattern}\": expected the part of a name before its number, without `/` and \
+                 without a digit at its end",
+                pattern = pattern.escape_debug()
             ))),
         }
     }

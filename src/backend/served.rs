@@ -191,7 +191,7 @@ impl Opening {
         };
         let exists = match retried(link, exists).await? {
             Reply::Exists { stat, .. } => stat.is_some(),
-            reply => return unexpected("exists", reply),
+            _ => return unexpected("exists"),
         };
         if !exists {
             if !self.options.create_chroot {
@@ -257,7 +257,7 @@ impl Opening {
             };
             match retried(link, read).await {
                 Ok(Reply::Data { data, stat, .. }) => return Ok(store_id::text(&data, stat.czxid)),
-                Ok(reply) => return unexpected("getData", reply),
+                Ok(_) => return unexpected("getData"),
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -405,7 +405,8 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(
-            "the entry name {name:?} ends with a digit, where its number must start"
+            "the entry name \"{name}\" ends with a digit, where its number must start",
+            name = name.escape_debug()
         )));
     }
     if is_unusual(name) {

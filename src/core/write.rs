@@ -467,7 +467,8 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
             }
             if ttl < Duration::from_millis(1) || ttl > MAX_TTL {
                 return Err(Error::BadArguments(format!(
-                    "a time to live of {ttl:?}: expected 1 ms to {} ms",
+                    "a time to live of {} ms: expected 1 ms to {} ms",
+                    ttl.as_millis(),
                     MAX_TTL.as_millis()
                 )));
             }

@@ -396,7 +396,7 @@ impl Connection {
         };
         let Some(noted) = &self.changes else { return };
         let identities = core.identities(self.session).iter();
-        let identities: Vec<_> = identities.map(|identity| format!("{identity:?}")).collect();
+        let identities: Vec<_> = identities.map(ToString::to_string).collect();
         noted
             .lock()
             .extend(changes.into_iter().map(|change| AuditedChange {

@@ -210,11 +210,7 @@ impl Store {
                     id: session.id,
                     timeout: session.timeout,
                     is_local: session.is_local,
-                    identities: session
-                        .identities
-                        .iter()
-                        .map(|it| format!("{it:?}"))
-                        .collect(),
+                    identities: session.identities.iter().map(ToString::to_string).collect(),
                     watches: session.watches,
                     ephemerals: 0,
                 });

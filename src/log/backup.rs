@@ -336,9 +336,9 @@ pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     };
     let entry = entry.map_err(|error| failed(dir.to_owned(), "cannot be listed", &error))?;
     Err(Error::BadArguments(format!(
-        "{} is not empty (it holds {:?}): give a new or an empty directory",
+        "{} is not empty (it holds {}): give a new or an empty directory",
         dir.display(),
-        entry.file_name()
+        entry.file_name().display()
     )))
 }
 

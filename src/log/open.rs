@@ -248,7 +248,11 @@ fn check_empty(disk: &dyn Disk) -> Result<()> {
     if let Some(name) = names.iter().find(foreign) {
         return Err(Error::NotAStore {
             path: disk.path(""),
-            reason: format!("it holds {name:?}, and no file {}", identity::NAME),
+            reason: format!(
+                "it holds \"{name}\", and no file {}",
+                identity::NAME,
+                name = name.escape_debug()
+            ),
         });
     }
     Ok(())

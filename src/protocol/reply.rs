@@ -226,8 +226,8 @@ pub enum ReadReply {
 ///
 /// # Errors
 /// Always [`Error::Protocol`].
-pub(crate) fn unexpected<T>(request: &'static str, reply: Reply) -> Result<T> {
+pub(crate) fn unexpected<T>(request: &'static str) -> Result<T> {
     Err(Error::Protocol(format!(
-        "{request} was answered with {reply:?}"
+        "{request} was answered with the reply to another kind of request"
     )))
 }

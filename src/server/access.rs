@@ -117,9 +117,8 @@ impl WordClients {
                 .map(|network| WordClient::Network(Arc::new(network)))
                 .ok_or_else(|| {
                     Error::BadArguments(format!(
-                        "{network:?} is no client: expected an address or a network, as 10.0.0.0/8, unix for the Unix \
-                         socket, or * for all"
-                    ))
+                        "\"{network}\" is no client: expected an address or a network, as 10.0.0.0/8, unix for the Unix \
+                         socket, or * for all", network = network.escape_debug()))
                 }),
         }
         };

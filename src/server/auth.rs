@@ -108,11 +108,7 @@ impl Admission {
 
     /// Returns the proved identities as they may be shown, as `digest:jane`.
     pub(super) fn shown(&self) -> Vec<String> {
-        let shown = self
-            .identities
-            .iter()
-            .map(|identity| format!("{identity:?}"));
-        shown.collect()
+        self.identities.iter().map(ToString::to_string).collect()
     }
 
     /// Returns true if the client may send any request.

@@ -43,7 +43,7 @@ impl Session {
         });
         self.call(request, |reply| match reply {
             Reply::Created { path, stat } => Ok((path, stat)),
-            reply => unexpected("create", reply),
+            _ => unexpected("create"),
         })
     }
 
@@ -107,7 +107,7 @@ impl Session {
             Request::Exists { path, watch: false },
             |reply| match reply {
                 Reply::Exists { stat, .. } => Ok(stat),
-                reply => unexpected("exists", reply),
+                _ => unexpected("exists"),
             },
         )
     }
@@ -121,7 +121,7 @@ impl Session {
                 stat,
                 watcher: Some(watcher),
             } => Ok((stat, watcher)),
-            reply => unexpected("exists with a watch", reply),
+            _ => unexpected("exists with a watch"),
         })
     }
 
@@ -135,7 +135,7 @@ impl Session {
             Request::GetData { path, watch: false },
             |reply| match reply {
                 Reply::Data { data, stat, .. } => Ok((data, stat)),
-                reply => unexpected("getData", reply),
+                _ => unexpected("getData"),
             },
         )
     }
@@ -152,7 +152,7 @@ impl Session {
                     stat,
                     watcher: Some(watcher),
                 } => Ok((data, stat, watcher)),
-                reply => unexpected("getData with a watch", reply),
+                _ => unexpected("getData with a watch"),
             },
         )
     }
@@ -174,7 +174,7 @@ impl Session {
         };
         self.call(request, |reply| match reply {
             Reply::Stat(stat) => Ok(stat),
-            reply => unexpected("setData", reply),
+            _ => unexpected("setData"),
         })
     }
 
@@ -188,7 +188,7 @@ impl Session {
             Request::GetChildren { path, watch: false },
             |reply| match reply {
                 Reply::Children { names, stat, .. } => Ok((names, stat)),
-                reply => unexpected("getChildren", reply),
+                _ => unexpected("getChildren"),
             },
         )
     }
@@ -205,7 +205,7 @@ impl Session {
                     stat,
                     watcher: Some(watcher),
                 } => Ok((names, stat, watcher)),
-                reply => unexpected("getChildren with a watch", reply),
+                _ => unexpected("getChildren with a watch"),
             },
         )
     }
@@ -219,7 +219,7 @@ impl Session {
         let request = Request::Multi(vec![Op::Check { path, version }]);
         self.call(request, |reply| match reply {
             Reply::Multi(_) => Ok(()),
-            reply => unexpected("check", reply),
+            _ => unexpected("check"),
         })
     }
 
@@ -230,7 +230,7 @@ impl Session {
     pub fn multi(&self, ops: impl Into<Vec<Op>>) -> Call<Vec<OpReply>> {
         self.call(Request::Multi(ops.into()), |reply| match reply {
             Reply::Multi(replies) => Ok(replies),
-            reply => unexpected("multi", reply),
+            _ => unexpected("multi"),
         })
     }
 
@@ -238,7 +238,7 @@ impl Session {
     pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
         self.call(Request::MultiRead(ops.into()), |reply| match reply {
             Reply::MultiRead(replies) => Ok(replies),
-            reply => unexpected("multiRead", reply),
+            _ => unexpected("multiRead"),
         })
     }
 
@@ -255,7 +255,7 @@ impl Session {
         let prefix = prefix.clone();
         self.call(Request::GetEphemerals { prefix }, |reply| match reply {
             Reply::Paths(paths) => Ok(paths),
-            reply => unexpected("getEphemerals", reply),
+            _ => unexpected("getEphemerals"),
         })
     }
 
@@ -269,7 +269,7 @@ impl Session {
             Request::GetAllChildrenNumber { path },
             |reply| match reply {
                 Reply::Count(count) => Ok(count),
-                reply => unexpected("getAllChildrenNumber", reply),
+                _ => unexpected("getAllChildrenNumber"),
             },
         )
     }
@@ -279,7 +279,7 @@ impl Session {
         let path = path.clone();
         self.call(Request::AddWatch { path, mode }, |reply| match reply {
             Reply::Watching(watcher) => Ok(watcher),
-            reply => unexpected("addWatch", reply),
+            _ => unexpected("addWatch"),
         })
     }
 
@@ -293,7 +293,7 @@ impl Session {
         let path = path.clone();
         self.call(Request::GetAcl { path }, |reply| match reply {
             Reply::Acl { acl, stat } => Ok((acl, stat)),
-            reply => unexpected("getACL", reply),
+            _ => unexpected("getACL"),
         })
     }
 
@@ -326,7 +326,7 @@ impl Session {
         let request = Request::SetAcl { path, acl, version };
         self.call(request, |reply| match reply {
             Reply::Stat(stat) => Ok(stat),
-            reply => unexpected("setACL", reply),
+            _ => unexpected("setACL"),
         })
     }
 
@@ -350,7 +350,7 @@ impl Session {
     pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Predecessor)> {
         self.call(Request::Enqueue(enqueue), |reply| match reply {
             Reply::Enqueued { path, czxid, ahead } => Ok((path, czxid, ahead)),
-            reply => unexpected("enqueue", reply),
+            _ => unexpected("enqueue"),
         })
     }
 
@@ -394,7 +394,7 @@ impl Session {
     pub fn get_predecessor(&self, look: GetPredecessor) -> Call<Predecessor> {
         self.call(Request::GetPredecessor(look), |reply| match reply {
             Reply::Predecessor(ahead) => Ok(ahead),
-            reply => unexpected("lookAhead", reply),
+            _ => unexpected("lookAhead"),
         })
     }
 
@@ -407,7 +407,7 @@ impl Session {
         let parent = parent.clone();
         self.call(Request::GetQueue { parent, limit }, |reply| match reply {
             Reply::Queue { names, sorted } => Ok((names, sorted)),
-            reply => unexpected("getQueue", reply),
+            _ => unexpected("getQueue"),
         })
     }
 
@@ -424,7 +424,7 @@ impl Session {
 pub(super) fn done(reply: Reply) -> Result<()> {
     match reply {
         Reply::Done => Ok(()),
-        reply => unexpected("a request with an empty reply", reply),
+        _ => unexpected("a request with an empty reply"),
     }
 }
 

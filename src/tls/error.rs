@@ -69,7 +69,8 @@ pub enum TlsError {
     },
     /// The host is neither a name nor an address that a certificate could name.
     #[error(
-        "no certificate can be made out to the host {host:?}: expected a DNS name or an IP address"
+        "no certificate can be made out to the host \"{host}\": expected a DNS name or an IP address",
+        host = .host.escape_debug()
     )]
     BadHost {
         /// The host.

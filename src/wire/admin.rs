@@ -175,7 +175,10 @@ impl Whitelist {
 
 fn unknown(name: &str) -> String {
     let words = Word::ALL.map(Word::letters).join(", ");
-    format!("no four-letter word is called {name:?}: expected some of {words}, or *")
+    format!(
+        "no four-letter word is called \"{name}\": expected some of {words}, or *",
+        name = name.escape_debug()
+    )
 }
 
 /// Appends a line to a text.

@@ -23,6 +23,13 @@ macro_rules! codes {
             /// All codes.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
+            /// Returns the code's name.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
             /// Returns the code of a number.
             pub(crate) fn of(number: i32) -> Option<Self> {
                 Some(match number {
@@ -115,8 +122,8 @@ impl Code {
             Self::AuthFailed | Self::SessionClosedRequireSaslAuth => Error::AuthFailed,
             Self::SessionMoved => Error::SessionMoved { session },
             Self::SystemError => Error::Protocol(format!(
-                "{about} was answered with SystemError ({}): a limit of the server, a full disk, or a fault, which \
-                 its log tells",
+                "{about} was answered with SystemError ({}): a limit of the server, a full disk, or a fault; see \
+                 its log",
                 self.number()
             )),
             // No znode is known of which it would be true.
@@ -143,7 +150,8 @@ impl Code {
 
     fn unexpected(self, about: About<'_>) -> Error {
         Error::Protocol(format!(
-            "{about} was answered with {self:?} ({})",
+            "{about} was answered with {} ({})",
+            self.name(),
             self.number()
         ))
     }

@@ -30,6 +30,14 @@ macro_rules! ops {
                 })
             }
 
+            /// Returns the operation's name.
+            #[cfg(feature = "metrics")]
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
             /// Returns the letters by which `cons` shows the operation.
             pub(crate) fn letters(self) -> &'static str {
                 match self {

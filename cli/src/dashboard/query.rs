@@ -86,7 +86,10 @@ fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, String>
 }
 
 fn unknown(name: &str) -> String {
-    format!("there is no parameter {name:?}")
+    format!(
+        "there is no parameter \"{name}\"",
+        name = name.escape_debug()
+    )
 }
 
 /// Returns the names and values of a query.
@@ -97,7 +100,8 @@ fn parameters(query: Option<&str>) -> Result<Vec<(Cow<'_, str>, String)>, String
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = value.replace('+', " ");
         let value = percent_decode_str(&value).decode_utf8();
-        let value = value.map_err(|_| format!("{name:?} is not UTF-8"))?;
+        let value =
+            value.map_err(|_| format!("\"{name}\" is not UTF-8", name = name.escape_debug()))?;
         Ok((Cow::Borrowed(name), value.into_owned()))
     });
     pairs.collect()

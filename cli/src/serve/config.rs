@@ -186,7 +186,10 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
         let argument = command.get_arguments().find(|it| name_of(it) == name);
         let argument = argument.filter(|_| !FLAGS_ALONE.contains(&name));
         let argument = argument.ok_or_else(|| {
-            format!("{place}: there is no option {name:?}: see `lockkeeper serve --help`")
+            format!(
+                "{place}: there is no option \"{name}\": see `lockkeeper serve --help`",
+                name = name.escape_debug()
+            )
         })?;
         let told = |why| format!("{place}: {name}: {why}");
         let one = flag_values(argument, value.get_ref()).map_err(told)?;

@@ -357,7 +357,10 @@ impl Shared {
 
     async fn word(&self, word: String) -> Result<Value, String> {
         let monitor = self.monitor.clone();
-        let unknown = format!("{word:?} is no four-letter word");
+        let unknown = format!(
+            "\"{word}\" is no four-letter word",
+            word = word.escape_debug()
+        );
         let text = tokio::task::spawn_blocking(move || monitor.four_letter_word(&word));
         let text = text.await.ok().flatten().ok_or(unknown)?;
         Ok(json!({ "text": text }))
@@ -386,8 +389,12 @@ fn parsed(text: &str) -> Result<SessionId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let id = u64::from_str_radix(digits, 16).ok();
     let id = id.filter(|_| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_hexdigit()));
-    id.map(|id| SessionId(id.cast_signed()))
-        .ok_or_else(|| format!("{text:?} is no session: expected its id, as 0x1a2b3c"))
+    id.map(|id| SessionId(id.cast_signed())).ok_or_else(|| {
+        format!(
+            "\"{text}\" is no session: expected its id, as 0x1a2b3c",
+            text = text.escape_debug()
+        )
+    })
 }
 
 fn session_json(of: &SessionInfo) -> Value {

@@ -22,7 +22,8 @@ pub(crate) fn level(text: &str) -> Result<String, String> {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
         if level.parse::<LevelFilter>().is_err() || level.is_empty() {
             return Err(format!(
-                "{level:?} is not a log level: expected off, error, warn, info, debug or trace"
+                "\"{level}\" is not a log level: expected off, error, warn, info, debug or trace",
+                level = level.escape_debug()
             ));
         }
     }

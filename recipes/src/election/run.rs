@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{BootInstant, Client, Error};
+use lockkeeper_store::{BootInstant, Client, Error, HumanDuration};
 
 use super::{Election, Leadership};
 use crate::error::{LockError, Result};
@@ -239,7 +239,7 @@ impl Backoff {
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
-            tracing::info!(%error, ?pause, "an attempt has failed, and is repeated");
+            tracing::info!(%error, pause = %HumanDuration(pause), "an attempt has failed, and is repeated");
             clock.sleep(pause).await;
         }
         self.failures = self.failures.saturating_add(1);

@@ -353,9 +353,9 @@ impl Znodes {
 fn unexpected(answer: Option<&ReadReply>) -> LockError {
     match answer {
         Some(ReadReply::Failed(error)) => error.clone().into(),
-        answer => Error::Protocol(format!(
-            "a look at a semaphore was answered with {answer:?}"
-        ))
+        _ => Error::Protocol(
+            "a semaphore was read, and a result is missing or of another kind".to_owned(),
+        )
         .into(),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockkeeper_store::{Error, ZnodePath};
+use lockkeeper_store::{Error, HumanDuration, ZnodePath};
 
 use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
@@ -97,12 +97,12 @@ impl fmt::Display for Overdue {
         let label = metadata.and_then(|metadata| metadata.label.as_deref());
         write!(
             f,
-            "{} is held by {} for {:.1?}, {}, by {:.1?}",
+            "{} is held by {} for {:.1}, {}, by {:.1}",
             self.path,
             label.unwrap_or(self.entry.path.name()),
-            self.seen_for,
+            HumanDuration(self.seen_for),
             self.level,
-            self.over_by
+            HumanDuration(self.over_by)
         )
     }
 }

@@ -68,7 +68,12 @@ impl Chroot {
     /// [`Error::Protocol`], and never [`Error::InvalidPath`], which would say that nothing was sent.
     pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
         let relative = self.relative(path).and_then(|path| path.parse().ok());
-        relative.ok_or_else(|| Error::Protocol(format!("unexpected path {path:?} in a reply")))
+        relative.ok_or_else(|| {
+            Error::Protocol(format!(
+                "unexpected path \"{path}\" in a reply",
+                path = path.escape_debug()
+            ))
+        })
     }
 }
 
@@ -385,6 +390,9 @@ pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> E
     reason.unwrap_or_else(|| error(number, about))
 }
 
+/// Reason of a [malformed] reply that can be read, and is not the reply to the request.
+pub(super) const OTHER_KIND: &str = "its record is of another kind";
+
 /// A reply whose record is not the expected one.
 pub(super) fn malformed(what: &str, why: &str) -> Error {
     Error::Protocol(format!("the reply to {what} is malformed: {why}"))
@@ -472,7 +480,7 @@ pub(super) fn read_reply(
         }
         (Request::Delete { .. } | Request::Withdraw { .. } | Request::Close, Response::Empty)
         | (Request::Sync { .. }, Response::Synced(_)) => Reply::Done,
-        (_, other) => return Err(malformed(what, &format!("{other:?}"))),
+        _ => return Err(malformed(what, OTHER_KIND)),
     })
 }
 
@@ -573,7 +581,7 @@ fn write_result(result: MultiResult<'_>, chroot: &Chroot) -> Result<OpReply> {
         MultiResult::Deleted => OpReply::Deleted,
         MultiResult::Set(stat) => OpReply::Set(stat),
         MultiResult::Checked => OpReply::Checked,
-        other => return Err(malformed("multi", &format!("{other:?}"))),
+        _ => return Err(malformed("multi", OTHER_KIND)),
     })
 }
 
@@ -594,7 +602,7 @@ fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Resu
             };
             ReadReply::Failed(error(number, about))
         }
-        other => return Err(malformed("multiRead", &format!("{other:?}"))),
+        _ => return Err(malformed("multiRead", OTHER_KIND)),
     })
 }
 

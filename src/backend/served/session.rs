@@ -26,7 +26,7 @@ use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Predecessor, Reply, Request};
-use crate::types::{SessionId, Zxid};
+use crate::types::{HumanDuration, SessionId, Zxid};
 use crate::watch::WatchedEvent;
 use crate::wire::{
     self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, ProcessStatement, put_frame,
@@ -523,7 +523,7 @@ impl<T> ClientSession<T> {
             }
             Phase::Connected if self.silent_at() <= now => {
                 let (session, limit) = (self.id, now.since(self.heard));
-                tracing::info!(%session, ?limit, "connection closed: the server is silent");
+                tracing::info!(%session, limit = %HumanDuration(limit), "connection closed: the server is silent");
                 self.outputs.push_back(Output::Disconnect);
                 self.disconnected(now);
             }

@@ -271,10 +271,10 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
             path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },
-        other => {
-            return Err(Error::Protocol(format!(
-                "a multi was answered with {other:?}"
-            )));
+        _ => {
+            return Err(Error::Protocol(
+                "a multi was answered with a result of an unknown kind".to_owned(),
+            ));
         }
     })
 }
@@ -299,9 +299,9 @@ pub(super) fn read_reply(
         },
         zk::MultiReadResult::Children { children } => ReadReply::Children(children),
         zk::MultiReadResult::Error { err } => ReadReply::Failed(about_read(op, session).error(err)),
-        other => ReadReply::Failed(Error::Protocol(format!(
-            "a multi-read was answered with {other:?}"
-        ))),
+        _ => ReadReply::Failed(Error::Protocol(
+            "a multi-read was answered with a result of an unknown kind".to_owned(),
+        )),
     }
 }
 

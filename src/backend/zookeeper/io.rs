@@ -16,6 +16,7 @@ use crate::backend::Flushed;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::future::BoxFuture;
+use crate::types::HumanDuration;
 
 thread_local! {
     /// True on the thread of the connections.
@@ -87,7 +88,7 @@ pub(super) fn flush(limit: Duration) -> Flushed {
         Err(RecvTimeoutError::Timeout) => {
             // Kept: once this barrier is passed, the thread has made progress, and drops wait again.
             *OVERDUE.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
-            tracing::warn!(?limit, "requests not written in time");
+            tracing::warn!(limit = %HumanDuration(limit), "requests not written in time");
             Flushed::TimedOut
         }
         _ => Flushed::Written,

@@ -21,7 +21,7 @@ use crate::backend::{Backend, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStat
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::protocol::{Reply, Request, Response};
-use crate::types::{SessionId, SessionState};
+use crate::types::{HumanDuration, SessionId, SessionState};
 
 /// Limit of requests of one session in flight: the crate queues them without a limit of its own.
 const MAX_IN_FLIGHT: usize = 100_000;
@@ -193,7 +193,7 @@ impl Drop for ZooKeeperSession {
             && client_dropped.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
         {
             let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
-            tracing::warn!(%session, ?limit, "closeSession not written in time");
+            tracing::warn!(%session, limit = %HumanDuration(limit), "closeSession not written in time");
             return;
         }
         io::flush(FLUSH_LIMIT);

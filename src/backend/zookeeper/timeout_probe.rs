@@ -18,6 +18,7 @@ use super::io::{blocking, spawn};
 use super::session::Link;
 use super::tls::Tls;
 use crate::clock::BootInstant;
+use crate::types::HumanDuration;
 
 /// Probe of the servers of one URL.
 #[derive(Clone)]
@@ -122,7 +123,7 @@ impl TimeoutProbe {
             }
         };
         if timeout != known.timeout {
-            tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
+            tracing::info!(session = %status.id(), timeout = %HumanDuration(timeout), "session timeout renegotiated");
         }
         (known.connection, known.timeout) = (connection, timeout);
         // This runs on the thread that publishes states: the connection has not changed since it was compared.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::log::inspect::{Inspection, SegmentState};
 use crate::path::ZnodePath;
+use crate::types::HumanDuration;
 
 /// The most sessions that are told one by one.
 const MAX_SESSIONS: usize = 20;
@@ -54,7 +55,11 @@ impl Inspection {
         writeln!(f, "last zxid   {}{closed}", self.zxid)?;
         writeln!(f, "epoch       {:#x}", self.epoch)?;
         if self.longest_timeout > Duration::ZERO {
-            writeln!(f, "timeouts    up to {:?}", self.longest_timeout)?;
+            writeln!(
+                f,
+                "timeouts    up to {}",
+                HumanDuration(self.longest_timeout)
+            )?;
         }
         writeln!(f, "on disk     {}", Bytes(self.bytes))
     }
@@ -88,7 +93,11 @@ impl Inspection {
             }
         }
         for name in &self.unknown_files {
-            writeln!(f, "unknown     {name:?}, no file of a store's")?;
+            writeln!(
+                f,
+                "unknown     \"{}\", no file of a store's",
+                name.escape_debug()
+            )?;
         }
         Ok(())
     }
@@ -102,9 +111,9 @@ impl Inspection {
         }
         writeln!(f, "sessions    {}", self.sessions.len())?;
         for session in self.sessions.iter().take(MAX_SESSIONS) {
-            let timeout = session
-                .timeout
-                .map_or("no timeout".to_owned(), |timeout| format!("{timeout:?}"));
+            let timeout = session.timeout.map_or("no timeout".to_owned(), |timeout| {
+                HumanDuration(timeout).to_string()
+            });
             let local = if session.is_local {
                 "  of the process"
             } else {

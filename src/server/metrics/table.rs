@@ -154,7 +154,7 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
         read: |of| {
             let known = Op::ALL
                 .iter()
-                .map(|op| (snake_case(&format!("{op:?}")), of.requests.of(Some(*op))));
+                .map(|op| (snake_case(op.name()), of.requests.of(Some(*op))));
             let unknown = [("unknown".to_owned(), of.requests.of(None))];
             named(known.chain(unknown))
         },
@@ -166,7 +166,7 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
         labels: &["code"],
         read: |of| {
             let errors = Code::ALL.iter().filter(|code| **code != Code::Ok);
-            named(errors.map(|code| (snake_case(&format!("{code:?}")), of.requests.with(*code))))
+            named(errors.map(|code| (snake_case(code.name()), of.requests.with(*code))))
         },
     },
     Metric {

@@ -12,6 +12,7 @@ use crate::backend::served::socket::Socket;
 use crate::backend::served::stream::Stream;
 use crate::clock::BootInstant;
 use crate::fork;
+use crate::types::HumanDuration;
 
 /// Bytes that are not written, for a call that would wait for them.
 enum Unwritten {
@@ -47,7 +48,7 @@ impl Link {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() || !is_writable(&socket, left) {
                 self.inner.lock().is_stuck = true;
-                tracing::warn!(?limit, "requests not written in time");
+                tracing::warn!(limit = %HumanDuration(limit), "requests not written in time");
                 return Flushed::TimedOut;
             }
         }

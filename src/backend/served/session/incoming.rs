@@ -15,8 +15,8 @@ use crate::protocol::{Create, Predecessor, Reply, Request};
 use crate::types::{SessionId, Zxid};
 use crate::watch::{EventKind, PredecessorGone, WatchedEvent};
 use crate::wire::{
-    self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Op, Reader, ReplyHeader,
-    Response, ServerLimits, WatcherEvent, event_kind, xid,
+    self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Malformed, Op, Reader,
+    ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, xid,
 };
 
 impl<T> ClientSession<T> {
@@ -353,7 +353,8 @@ impl<T> ClientSession<T> {
                 }
                 Ok((path, stat.czxid))
             }
-            other => Err(codec::malformed(CREATE, &format!("{other:?}"))),
+            Ok(_) => Err(codec::malformed(CREATE, codec::OTHER_KIND)),
+            Err(Malformed(why)) => Err(codec::malformed(CREATE, why)),
         }
     }
 }
