@@ -214,16 +214,19 @@ fn the_options_of_a_file_are_served() {
     assert!(dir.exists());
 }
 
-/// Returns the limit of open files of a server that is started under these limits, and its end.
-fn open_files(limits: &str) -> (u64, Ended) {
+/// Returns the command `serve` under these limits, with a store in memory.
+fn serve_under(limits: &str) -> Command {
     let mut command = Command::new("sh");
     let script = format!(r#"{limits}; exec "$0" "$@""#);
     command.args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper"), "serve"]);
-    command.args([
-        "--listen=127.0.0.1:0",
-        "--data=memory",
-        "--max-connections=200",
-    ]);
+    command.args(["--listen=127.0.0.1:0", "--data=memory"]);
+    command
+}
+
+/// Returns the limit of open files of a server that is started under these limits, and its end.
+fn open_files(limits: &str) -> (u64, Ended) {
+    let mut command = serve_under(limits);
+    command.arg("--max-connections=200");
     let server = Server::start(&mut command);
     let status = fs::read_to_string(format!("/proc/{}/limits", server.pid().as_raw_nonzero()));
     let status = status.unwrap();
@@ -245,6 +248,27 @@ fn as_many_files_may_be_open_as_connections_need() {
     assert_eq!(files, 150);
     assert!(ended.log.contains("LimitNOFILE"), "{ended:?}");
     ended_well(&ended);
+}
+
+/// A watched process of a Unix socket's client takes a file of its own.
+#[test]
+fn by_default_there_are_as_many_connections_as_files_allow() {
+    let folder = Folder::new();
+    let socket = format!("--listen=unix:{}", folder.at("socket").display());
+    for (options, connections) in [(&[][..], "872"), (&[socket.as_str()], "436")] {
+        let limited = || {
+            let mut command = serve_under("ulimit -n 1000");
+            command.args(options);
+            command
+        };
+        let checked = limited().arg("--check-config").output().unwrap();
+        let checked = String::from_utf8(checked.stdout).unwrap();
+        let expected = format!("; {connections} connections\n");
+        assert!(checked.contains(&expected), "{checked}");
+        let ended = Server::start(&mut limited()).end(Signal::TERM);
+        assert!(!ended.log.contains("LimitNOFILE"), "{ended:?}");
+        ended_well(&ended);
+    }
 }
 
 /// The system refuses each connection at once, as long as no other ends.
