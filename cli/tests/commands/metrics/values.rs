@@ -84,6 +84,30 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
     ended_well(&server.end(Signal::TERM));
 }
 
+/// Percentiles need buckets. A request whose answer was refused is one like any other.
+#[test]
+fn every_request_is_in_the_histogram_of_durations() {
+    let server = Server::start(&mut serve_metrics("memory"));
+    let at = metrics_of(&server);
+    block_on(async {
+        let client = server.connect().await;
+        create(&client, "/a", CreateMode::Persistent).await.unwrap();
+        let again = create(&client, "/a", CreateMode::Persistent).await;
+        again.unwrap_err();
+    });
+    let page = request(&at, "GET", "/metrics").body;
+    let samples = Samples::of(&page);
+    let of_requests = |line: &&str| line.starts_with("lockkeeper_requests_total{");
+    let requests = page.lines().filter(of_requests);
+    let requests = requests.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap());
+    let name = "lockkeeper_request_duration_seconds";
+    let up_to = |bound: &str| samples.at(&format!("{name}_bucket{{le=\"{bound}\"}}"));
+    assert!(up_to("0.0001") <= up_to("0.01") && up_to("0.01") <= up_to("10"));
+    assert_eq!(up_to("+Inf"), samples.at(&format!("{name}_count")));
+    assert_eq!(up_to("+Inf"), requests.sum::<f64>());
+    assert!(samples.at(&format!("{name}_sum")) > 0.0);
+}
+
 #[test]
 fn a_failed_multi_is_an_error_with_its_code() {
     let server = Server::start(&mut serve_metrics("memory"));
