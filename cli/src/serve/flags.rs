@@ -148,9 +148,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Operators")]
     pub(crate) watch_files: bool,
 
-    /// Limit of connections, or fewer where --max-memory is small
-    #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
-    pub(crate) max_connections: usize,
+    /// Limit of connections, or fewer where --max-memory is small [default: 16384, or as many as the hard limit of open
+    /// files allows]
+    #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
+    pub(crate) max_connections: Option<usize>,
     /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,

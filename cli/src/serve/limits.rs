@@ -6,6 +6,24 @@ use tracing::warn;
 /// Open files beside connections: the log, its snapshots, the runtime's own, and some to spare.
 const OTHER_FILES: u64 = 128;
 
+/// Largest default of `--max-connections`.
+const DEFAULT_CONNECTIONS: usize = 16_384;
+
+/// Returns the default of `--max-connections` where each connection has `of_each` files, and pages have `of_pages`: as many
+/// as the hard limit of open files allows.
+pub(crate) fn default_connections(of_each: usize, of_pages: usize) -> usize {
+    // `None` means unlimited.
+    let Some(limit) = getrlimit(Resource::Nofile).maximum else {
+        return DEFAULT_CONNECTIONS;
+    };
+    // A limit so low that the other files would take most of it leaves half to the connections: they seldom need all.
+    let for_clients = limit
+        .saturating_sub(OTHER_FILES + of_pages as u64)
+        .max(limit / 2);
+    let connections = usize::try_from(for_clients).map_or(usize::MAX, |files| files / of_each);
+    connections.clamp(1, DEFAULT_CONNECTIONS)
+}
+
 /// Raises the limit to what connections with so many files need, as far as the system allows.
 pub(crate) fn raise_open_files(of_connections: usize) {
     let needed = of_connections as u64 + OTHER_FILES;

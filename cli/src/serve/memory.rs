@@ -73,7 +73,7 @@ impl Memory {
         let outgoing = (rest / 16).max(2 * client);
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
-        let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
+        let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections());
         // Events exist twice while they are handed out, and a growing buffer is up to twice its content. An eighth is left
         // for fragmentation of the allocator.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;

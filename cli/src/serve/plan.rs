@@ -13,6 +13,7 @@ use super::backups::{self, BackupPlan};
 use super::config::{Config, Setting};
 use super::dashboard::DashboardPlan;
 use super::flags::{DurabilityClass, Flags};
+use super::limits;
 use super::memory::Memory;
 use crate::dashboard::MAX_VIEWERS;
 use crate::http::MAX_CONNECTIONS;
@@ -68,7 +69,7 @@ impl Plan {
             store: store(flags, &memory)?,
             server: server(flags, &memory, tls.as_ref())?,
             tls,
-            open_files: open_files(flags, &memory),
+            open_files: memory.connections * flags.files_of_client() + flags.files_of_pages(),
             threads: threads(flags),
             open_timeout: flags.open_timeout,
             idle_exit: flags.idle_exit,
@@ -86,17 +87,24 @@ impl Plan {
     }
 }
 
-/// Returns the number of files that connections may have open.
-fn open_files(flags: &Flags, memory: &Memory) -> usize {
-    let of_clients = match flags.unix_socket().is_some() && flags.watch_processes {
-        // A connection's socket, and the handle to its process.
-        true => 2 * memory.connections,
-        false => memory.connections,
-    };
-    let pages =
-        usize::from(flags.metrics_listen.is_some()) + usize::from(flags.dashboard.is_some());
-    let viewers = flags.dashboard.map_or(0, |_| MAX_VIEWERS);
-    of_clients + pages * MAX_CONNECTIONS + viewers
+impl Flags {
+    /// Returns the limit of connections.
+    pub(super) fn max_connections(&self) -> usize {
+        let default = || limits::default_connections(self.files_of_client(), self.files_of_pages());
+        self.max_connections.unwrap_or_else(default)
+    }
+
+    /// Returns the number of files that a client may have open: its connection, and the handle to its process.
+    fn files_of_client(&self) -> usize {
+        1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
+    }
+
+    /// Returns the number of files that browsers and readers of the metrics may have open.
+    fn files_of_pages(&self) -> usize {
+        let pages =
+            usize::from(self.metrics_listen.is_some()) + usize::from(self.dashboard.is_some());
+        pages * MAX_CONNECTIONS + self.dashboard.map_or(0, |_| MAX_VIEWERS)
+    }
 }
 
 fn check_data(data: &Data) -> Result<(), String> {

@@ -49,7 +49,7 @@ fn without_options_this_machine_alone_is_served_from_a_folder() {
         r#"durability = "fsync" # default"#,
         "allow-ttl = false # default",
         r#"four-letter-words = "srvr" # default"#,
-        "max-connections = 16384 # default",
+        "max-in-flight = 1024 # default",
     ] {
         let option = expected.split(' ').next().unwrap();
         assert_eq!(line(&said, option), expected);

@@ -274,11 +274,8 @@ fn by_default_there_are_as_many_connections_as_files_allow() {
 /// The system refuses each connection at once, as long as no other ends.
 #[test]
 fn a_lack_of_open_files_is_logged_now_and_then() {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"ulimit -n 40; exec "$0" "$@""#]);
-    command.args([env!("CARGO_BIN_EXE_lockkeeper"), "serve"]);
-    command.args(["--listen=127.0.0.1:0", "--data=memory"]);
-    let server = Server::start(&mut command);
+    let mut command = serve_under("ulimit -n 40");
+    let server = Server::start(command.arg("--max-connections=60"));
     let connect = |_| std::net::TcpStream::connect(server.address()).unwrap();
     let connections: Vec<_> = (0..60).map(connect).collect();
     server.logs("accept failed");
