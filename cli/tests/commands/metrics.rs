@@ -22,10 +22,10 @@ fn serve_metrics(data: &str) -> Command {
     command
 }
 
-/// Returns the address of a server's metrics, as its line on stdout ends with it.
+/// Returns the address of a server's metrics, as its line on stdout has it.
 fn metrics_of(server: &Server) -> String {
-    let (_, address) = server.ready.rsplit_once(" metrics ").unwrap();
-    address.to_owned()
+    let (_, rest) = server.ready.rsplit_once(" metrics ").unwrap();
+    rest.split(' ').next().unwrap().to_owned()
 }
 
 #[test]

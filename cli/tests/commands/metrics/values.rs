@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
+use lockkeeper::Mutex;
 use lockkeeper_store::{Client, ConnectOptions, CreateMode, Error, Op, connect_with};
 use rustix::process::Signal;
 
@@ -106,6 +107,49 @@ fn every_request_is_in_the_histogram_of_durations() {
     assert_eq!(up_to("+Inf"), samples.at(&format!("{name}_count")));
     assert_eq!(up_to("+Inf"), requests.sum::<f64>());
     assert!(samples.at(&format!("{name}_sum")) > 0.0);
+}
+
+/// Reads the metrics until a sample has a value.
+pub(super) fn until(at: &str, name: &str, value: f64) -> Samples {
+    for _ in 0..1_000 {
+        let samples = Samples::read(at);
+        if samples.get(name) == Some(value) {
+            return samples;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{name} is not {value}: {:#?}", Samples::read(at));
+}
+
+#[test]
+fn a_server_with_a_dashboard_counts_holders_waiters_and_hand_overs() {
+    let server = Server::start(serve_metrics("memory").arg("--dashboard=127.0.0.1:0"));
+    let at = metrics_of(&server);
+    let oldest = "lockkeeper_server_oldest_hold_seconds";
+    let free = until(&at, "lockkeeper_server_locks_held", 0.0);
+    assert_eq!(free.at(oldest), 0.0);
+    block_on(async {
+        let client = server.connect().await;
+        // On another thread, so that the waiter can go on.
+        let until = async |name: &'static str| {
+            let at = at.clone();
+            let read = tokio::task::spawn_blocking(move || until(&at, name, 1.0));
+            read.await.unwrap()
+        };
+        let mutex = |name: &str| Mutex::new(&client, format!("/locks/{name}")).unwrap();
+        let (one, _other) = (mutex("one"), mutex("other").lock().await.unwrap());
+        let guard = one.lock().await.unwrap();
+        let waiter = tokio::spawn(async move { one.lock().await });
+        let held = until("lockkeeper_server_lock_waiters").await;
+        assert_eq!(held.at("lockkeeper_server_locks_held"), 2.0);
+        assert_eq!(held.at("lockkeeper_server_lock_hand_overs_total"), 0.0);
+        assert!(held.at(oldest) > 0.0);
+        guard.release().await.unwrap();
+        let _next = waiter.await.unwrap().unwrap();
+        let passed = until("lockkeeper_server_lock_hand_overs_total").await;
+        assert_eq!(passed.at("lockkeeper_server_locks_held"), 2.0);
+        assert_eq!(passed.at("lockkeeper_server_lock_waiters"), 0.0);
+    });
 }
 
 #[test]
