@@ -3,6 +3,27 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Bounds from 100 µs, the time of a fast disk with a cache of its own, to 10 s, that of one that fails.
+#[cfg(any(feature = "file", feature = "server"))]
+pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
 /// Histogram of durations, with `N` buckets below a last one without a bound.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {

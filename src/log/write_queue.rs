@@ -19,7 +19,7 @@ use super::segment::{Header, Sizes};
 use super::segment_allocator::SegmentRoom;
 use crate::core::Txn;
 use crate::error::{Error, Result};
-use crate::histogram::{Distribution, Histogram};
+use crate::histogram::{Distribution, Histogram, LATENCY_BOUNDS_NS};
 use crate::types::Zxid;
 
 /// Transactions waiting for the log writer, in batches.
@@ -480,7 +480,7 @@ impl Queue {
 /// Counters of the log. The writer alone counts; any thread reads.
 #[derive(Debug)]
 pub(crate) struct LogCounters {
-    syncs: Histogram<{ SYNC_BOUNDS_NS.len() }>,
+    syncs: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
     longest_sync_ns: AtomicU64,
     batches: AtomicU64,
     bytes: AtomicU64,
@@ -505,30 +505,10 @@ pub(crate) struct LogStats {
     pub(crate) is_full: bool,
 }
 
-/// Bounds of the durations of syncs: 100 µs, a fast disk with a cache of its own, to 10 s, one that fails.
-const SYNC_BOUNDS_NS: [u64; 16] = [
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-];
-
 impl LogCounters {
     fn new() -> Self {
         Self {
-            syncs: Histogram::new(&SYNC_BOUNDS_NS),
+            syncs: Histogram::new(&LATENCY_BOUNDS_NS),
             longest_sync_ns: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -412,12 +412,8 @@ impl ProtocolState {
                 }
             }
         };
-        self.requests.count(pending.op, code);
-        self.count(&pending, zxid, now);
-    }
-
-    fn count(&mut self, pending: &PendingResponse, zxid: Zxid, now: BootInstant) {
         let took = now.since(pending.since);
+        self.requests.count(pending.op, code, took);
         self.delta.answered += 1;
         self.delta.latency.add(1, took);
         self.delta.last = Some(LastResponse {

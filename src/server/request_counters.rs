@@ -1,17 +1,23 @@
-//! [`RequestCounters`]: the requests of all connections, by operation and by the code of their answers.
+//! [`RequestCounters`]: the requests of all connections, by operation, by the code of their answers and by duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::error::Error;
+#[cfg(feature = "metrics")]
+use crate::histogram::Distribution;
+use crate::histogram::{Histogram, LATENCY_BOUNDS_NS};
 use crate::wire::Code;
 #[cfg(any(test, feature = "metrics"))]
 use crate::wire::Op;
 
-/// Requests that were answered since the server started. A counter costs one atomic operation, and no lock.
+/// Requests that were answered since the server started. A counter costs one atomic operation, a duration two, and no lock.
 #[derive(Debug)]
 pub(super) struct RequestCounters {
     by_op: [AtomicU64; OPS],
     by_code: [AtomicU64; CODES],
+    /// Times from the arrival of a request to its answer.
+    durations: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
     /// Refused at a limit of the store's.
     over_limit: AtomicU64,
     /// Refused since the disk is full.
@@ -48,6 +54,7 @@ impl Default for RequestCounters {
         Self {
             by_op: std::array::from_fn(|_| AtomicU64::new(0)),
             by_code: std::array::from_fn(|_| AtomicU64::new(0)),
+            durations: Histogram::new(&LATENCY_BOUNDS_NS),
             over_limit: AtomicU64::new(0),
             disk_full: AtomicU64::new(0),
         }
@@ -55,9 +62,10 @@ impl Default for RequestCounters {
 }
 
 impl RequestCounters {
-    /// Counts a request with the code of its answer.
-    pub(super) fn count(&self, op: i32, code: Code) {
+    /// Counts a request with the code of its answer and the time that it took.
+    pub(super) fn count(&self, op: i32, code: Code, took: Duration) {
         self.by_op[slot_of(op)].fetch_add(1, Ordering::Relaxed);
+        self.durations.add(took);
         if code != Code::Ok {
             self.by_code[code_slot(code)].fetch_add(1, Ordering::Relaxed);
         }
@@ -87,6 +95,10 @@ impl RequestCounters {
     /// Returns the number of requests that were answered with this code, which is not `Ok`.
     pub(super) fn with(&self, code: Code) -> u64 {
         self.by_code[code_slot(code)].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn durations(&self) -> Distribution {
+        self.durations.read()
     }
 
     pub(super) fn over_limit(&self) -> u64 {

@@ -1,7 +1,6 @@
 //! [`Metric`]: name, help and reading of one metric, and its form in Prometheus' data model.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use prometheus::core::Desc;
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
@@ -27,8 +26,6 @@ pub(super) struct Sample {
 enum Value {
     Number(f64),
     Histogram(Distribution),
-    /// Count and sum of durations.
-    Summary(u64, Duration),
 }
 
 /// Returns a sample without a label.
@@ -51,14 +48,6 @@ pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
         value: Value::Histogram(distribution.clone()),
     };
     distribution.map(sample).into_iter().collect()
-}
-
-/// Returns the sample of a number of durations and their sum.
-pub(super) fn summary(count: u64, sum: Duration) -> Vec<Sample> {
-    vec![Sample {
-        labels: Vec::new(),
-        value: Value::Summary(count, sum),
-    }]
 }
 
 /// Returns a sample for each value of the labels.
@@ -128,12 +117,6 @@ impl<T> Metric<T> {
                 metric.set_gauge(gauge);
             }
             (Value::Histogram(distribution), _) => metric.set_histogram(of(&distribution)),
-            (Value::Summary(count, sum), _) => {
-                let mut summary = proto::Summary::default();
-                summary.set_sample_count(count);
-                summary.set_sample_sum(sum.as_secs_f64());
-                metric.set_summary(summary);
-            }
         }
         metric
     }

@@ -1,11 +1,11 @@
 //! The table of a server's metrics. docs/operating.md has the same, and a test compares the two.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
-use prometheus::proto::MetricType::{COUNTER, GAUGE, HISTOGRAM, SUMMARY};
+use prometheus::proto::MetricType::{COUNTER, GAUGE, HISTOGRAM};
 
 use super::Readings;
-use super::family::{Metric, each, histogram, named, one, summary, whole};
+use super::family::{Metric, each, histogram, named, one, whole};
 use crate::server::connection_table::Count;
 use crate::wire::{Code, Op};
 
@@ -191,12 +191,9 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
     Metric {
         name: "lockkeeper_request_duration_seconds",
         help: "Time from the arrival of a request to its answer.",
-        kind: SUMMARY,
+        kind: HISTOGRAM,
         labels: &[],
-        read: |of| {
-            let latency = of.stats.traffic.latency;
-            summary(latency.count, Duration::from_nanos(latency.total_ns))
-        },
+        read: |of| histogram(Some(&of.requests.durations())),
     },
     Metric {
         name: "lockkeeper_received_bytes_total",
