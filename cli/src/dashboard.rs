@@ -6,6 +6,7 @@
 mod access;
 mod board;
 mod handovers;
+mod metrics;
 mod pages;
 mod query;
 mod revoke;
@@ -14,13 +15,16 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use lockkeeper::{Client, LockPrefix};
+use prometheus::Registry;
 
+use self::metrics::LockMetrics;
 use self::pages::DashboardPages;
 use self::shared::Shared;
 use crate::exit::Failure;
@@ -82,7 +86,8 @@ impl Dashboard {
         let store = client.target().to_owned();
         let shown = self.prefix.as_deref().unwrap_or("/");
         let feed = Feed::new(Some(self.target.clone()), client, prefix);
-        let _http = serve(port, feed, access, store, shown, MAX_BYTES).map_err(Failure::Other)?;
+        let shared = Arc::new(Shared::new(feed, MAX_BYTES));
+        let _http = serve(port, shared, access, store, shown).map_err(Failure::Other)?;
         crate::print(&format!("lockkeeper dashboard {url}\n"))?;
         signals.next().await;
         Ok(())
@@ -128,21 +133,21 @@ impl Dashboard {
 /// If the system gives no thread.
 fn serve(
     port: HttpPort,
-    feed: Feed,
+    shared: Arc<Shared>,
     access: Access,
     store: String,
     prefix: &str,
-    max_bytes: usize,
 ) -> Result<HttpServer, String> {
     port.serve(DashboardPages {
-        shared: Arc::new(Shared::new(feed, max_bytes)),
+        shared,
         access,
         store,
         prefix: prefix.to_owned(),
     })
 }
 
-/// Serves the dashboard of a store of this process, all of its locks that a client without an identity may read.
+/// Serves the dashboard of a store of this process, all of its locks that a client without an identity may read. Figures
+/// of them are added to the registry.
 ///
 /// # Errors
 /// If the system gives no thread.
@@ -152,8 +157,13 @@ pub(crate) fn serve_own(
     access: Access,
     store: String,
     max_bytes: usize,
-) -> Result<HttpServer, String> {
+    registry: Option<&Registry>,
+) -> Result<HttpServer, Box<dyn Error>> {
     let prefix: LockPrefix = lockkeeper::ZnodePath::root().into();
     let feed = Feed::new(None, client, prefix);
-    serve(port, feed, access, store, "/", max_bytes)
+    let shared = Arc::new(Shared::new(feed, max_bytes));
+    if let Some(registry) = registry {
+        LockMetrics::register(&shared, registry)?;
+    }
+    Ok(serve(port, shared, access, store, "/")?)
 }

@@ -288,10 +288,8 @@ impl Life<'_> {
         // function: a session would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
-            (
-                backups,
-                start_dashboard(self.plan, dashboard, store, server).await,
-            )
+            let dashboard = start_dashboard(self.plan, dashboard, store, server, self.metrics);
+            (backups, dashboard.await)
         };
         let (mut starting, mut started) = (Box::pin(starting), None);
         // It came before there was a server; the files may have been read before it.
@@ -380,10 +378,13 @@ async fn start_dashboard(
     port: Option<HttpPort>,
     store: &Store,
     server: &Server,
+    metrics: Option<&Metrics>,
 ) -> Option<HttpServer> {
     let (plan, port) = plan.dashboard.as_ref().zip(port)?;
+    let registry = metrics.map(|metrics| &metrics.registry);
     let failed = |error: Box<dyn Error>| error!(%error, "the dashboard is not served");
-    plan.serve(port, store, server).await.map_err(failed).ok()
+    let served = plan.serve(port, store, server, registry).await;
+    served.map_err(failed).ok()
 }
 
 /// Waits for the end of a server that nobody uses, where `--idle-exit` asks for one. Returns the reason.

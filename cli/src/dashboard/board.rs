@@ -66,6 +66,17 @@ pub(super) struct Window {
     is_complete: bool,
 }
 
+/// Figures of all locks that fit into the board.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) held: usize,
+    pub(super) waiters: usize,
+    /// Since the board was made.
+    pub(super) hand_overs: u64,
+    /// Time since the oldest holder joined its queue; 0 without a holder.
+    pub(super) oldest_hold_ms: u64,
+}
+
 /// State of the connection to the store, in the words of the interface.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoreState {
@@ -87,6 +98,8 @@ pub(super) struct Board {
     max_bytes: usize,
     /// False once there was a lock that did not fit.
     is_complete: bool,
+    /// True once all locks have been read.
+    was_read: bool,
     pub(super) handovers: Handovers,
     store: StoreState,
     /// Moment of the last answer of the store.
@@ -103,6 +116,7 @@ impl Board {
             bytes: 0,
             max_bytes,
             is_complete: true,
+            was_read: false,
             handovers: Handovers::new(now_ms),
             store: StoreState::new("reading", None),
             heard: now,
@@ -143,6 +157,7 @@ impl Board {
                 waiters: 0,
                 bytes: 0,
                 is_complete: true,
+                was_read: true,
                 handovers: std::mem::replace(&mut self.handovers, Handovers::new(now_ms)),
                 store: self.store.clone(),
                 ..*self
@@ -254,6 +269,22 @@ impl Board {
             rows: rows.into_iter().cloned().collect(),
             is_complete: self.is_complete,
         }
+    }
+
+    /// Returns figures of all locks; `None` before they have been read.
+    pub(super) fn figures(&self, now_ms: i64) -> Option<Figures> {
+        if !self.was_read {
+            return None;
+        }
+        // A lock without a holder is ordered last, by the largest number.
+        let oldest = self.orders[Sort::Held.index()].first();
+        let since = oldest.map_or(i64::MAX, |(since, _)| *since);
+        Some(Figures {
+            held: self.held,
+            waiters: self.waiters,
+            hand_overs: self.handovers.total(),
+            oldest_hold_ms: now_ms.saturating_sub(since).try_into().unwrap_or(0),
+        })
     }
 
     /// Returns the number of locks with an overdue holder: their rank is the time from which on they are.

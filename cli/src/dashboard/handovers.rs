@@ -15,6 +15,8 @@ pub(super) struct Handovers {
     /// The second under way, since the Unix epoch, and its hand-overs so far.
     second: i64,
     count: u32,
+    /// All of them.
+    total: u64,
 }
 
 impl Handovers {
@@ -23,14 +25,21 @@ impl Handovers {
             counts: VecDeque::from([0; SECONDS]),
             second: now_ms.div_euclid(1_000),
             count: 0,
+            total: 0,
         }
     }
 
     /// Counts hand-overs that were seen now.
     pub(super) fn add(&mut self, now_ms: i64, count: usize) {
         self.advance(now_ms);
+        self.total = self.total.saturating_add(count as u64);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.count = self.count.saturating_add(count);
+    }
+
+    /// Returns the number of all hand-overs that were seen.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Completes the seconds before this time. A clock that was set back begins anew at its time.

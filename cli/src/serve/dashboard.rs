@@ -6,6 +6,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use lockkeeper_store::{Server, Store};
+use prometheus::Registry;
 use tracing::{info, warn};
 
 use super::flags::Flags;
@@ -94,7 +95,7 @@ impl DashboardPlan {
         Ok(port)
     }
 
-    /// Serves the locks of a store on the port, until the result is dropped.
+    /// Serves the locks of a store on the port, until the result is dropped, and adds figures of them to the registry.
     ///
     /// # Errors
     /// The store gives no session, or the system no thread.
@@ -103,6 +104,7 @@ impl DashboardPlan {
         port: HttpPort,
         store: &Store,
         server: &Server,
+        registry: Option<&Registry>,
     ) -> Result<HttpServer, Box<dyn Error>> {
         let client = store.connect().await?;
         let name = match (server.local_addr(), server.unix_path(), server.tls_addr()) {
@@ -112,6 +114,6 @@ impl DashboardPlan {
             (None, None, None) => client.target().to_owned(),
         };
         let access = self.access.clone();
-        Ok(serve_own(port, client, access, name, self.max_bytes)?)
+        serve_own(port, client, access, name, self.max_bytes, registry)
     }
 }

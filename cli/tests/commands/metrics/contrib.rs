@@ -20,8 +20,9 @@ fn pages() -> String {
     let folder = Folder::new();
     let data = folder.at("data");
     let mut command = serve_metrics(data.to_str().unwrap());
-    command.arg("--backup-every=1h").arg("--backup-dir");
-    let server = Server::start(command.arg(&folder.0));
+    command.args(["--dashboard=127.0.0.1:0", "--backup-every=1h"]);
+    let server = Server::start(command.arg("--backup-dir").arg(&folder.0));
+    values::until(&metrics_of(&server), "lockkeeper_server_locks_held", 0.0);
     let url = format!("lockkeeper://{}", server.address());
     // The first snapshot is made after much writing; its metric needs a file of that name.
     std::fs::write(data.join("snapshot-0000000000000001"), "").unwrap();
