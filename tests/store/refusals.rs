@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Request, Server, ServerOptions,
-    Session, Store, StoreOptions, connect, connect_with,
+    AccessOptions, Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Request, Server,
+    ServerOptions, Session, SessionState, Store, StoreOptions, connect, connect_with,
 };
 
 use crate::common::*;
@@ -271,4 +271,48 @@ async fn use_once(of_store: StoreOptions, of_server: ServerOptions) -> Result<()
     let own = store.connect().await?.session().await?;
     own.exists(&path("/")).await?;
     used
+}
+
+/// The first user's password is `secret`.
+#[tokio::test]
+async fn a_user_who_is_added_again_in_time_has_its_session_back() {
+    let users = |user| AccessOptions::new().user(user).unwrap();
+    let (orders, other) = (
+        "orders:08sob9dMDb87qFrxEU6Yzq8j3HU=",
+        "other:08sob9dMDb87qFrxEU6Yzq8j3HU=",
+    );
+    let options = ServerOptions::new().listen((Ipv4Addr::LOCALHOST, 0).into());
+    let store = Store::memory();
+    let server = Server::bind(&store, options.require_auth(true)).await;
+    let server = server.unwrap();
+    server.reload_access(users(orders));
+    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
+    let client = connect_with(
+        &url,
+        ConnectOptions::new()
+            .session_timeout(Duration::from_secs(60))
+            .auth("digest", "orders:secret"),
+    );
+    let session = client.await.unwrap().session().await.unwrap();
+    let lock = path("/lock");
+    let creating = session.create(&lock, "", CreateMode::Ephemeral);
+    creating.await.unwrap();
+
+    let mut states = session.states();
+    server.reload_access(users(other));
+    let refused = loop {
+        match session.exists(&lock).await {
+            Err(error) if error != Error::ConnectionLoss => break error,
+            _ => {}
+        }
+    };
+    assert_eq!(refused, Error::AuthFailed);
+    assert_eq!(session.state(), SessionState::Suspended);
+
+    server.reload_access(users(orders));
+    while states.next().await != Some(SessionState::Reconnected) {
+        assert!(!session.state().is_final());
+    }
+    let stat = session.exists(&lock).await.unwrap();
+    assert_eq!(stat.unwrap().ephemeral_owner, session.id());
 }

@@ -1,4 +1,5 @@
-//! A server that is killed again and again, and started again at once: it listens for moments.
+//! A server that is killed again and again, and started again at once: it listens for moments. A server that refuses
+//! the client's user on each connection.
 
 use super::*;
 use crate::backend::served::Endpoint;
@@ -77,4 +78,44 @@ fn a_server_of_this_machine_that_is_killed_again_and_again_costs_no_session() {
             "seed {seed}: {outage:?}"
         );
     }
+}
+
+#[test]
+fn a_session_whose_user_is_refused_for_good_is_given_up_after_its_timeout() {
+    let mut world = World::of(SessionOptions {
+        auth: vec![("digest".to_owned(), Secret::new("a:b"))],
+        ..options()
+    });
+    world.connect();
+    world.welcome(ID, TIMEOUT);
+    world.answer(xid::AUTH, &Response::Empty);
+    world.outputs();
+    world.session.disconnected(world.now);
+    let lost = world.now;
+    world.outputs();
+    let mut attempts = 0;
+    let last = loop {
+        world.wait_for_timeout();
+        match world.outputs().pop() {
+            Some(Output::Connect) => {}
+            Some(last) => break last,
+            None => continue,
+        }
+        world.session.connected(world.now);
+        world.sent_frames();
+        world.welcome(ID, TIMEOUT);
+        world.submit(attempts, exists("/a", false));
+        world.refuse(xid::AUTH, Code::AuthFailed);
+        assert_eq!(
+            kinds(&world.outputs()),
+            [
+                "disconnect".to_owned(),
+                format!("{attempts} {}", Error::AuthFailed)
+            ]
+        );
+        attempts += 1;
+    };
+    assert!(matches!(last, Output::Ended(End::Expired)));
+    assert_eq!(world.now.since(lost), TIMEOUT * GIVE_UP_TENTHS / 10);
+    assert!(attempts <= 40, "{attempts} attempts without a pause");
 }
