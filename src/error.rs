@@ -71,7 +71,11 @@ pub enum Error {
         /// The znode that was to have it.
         path: String,
     },
-    /// The credentials were refused; the session is over.
+    /// The credentials were refused, so the request changed nothing.
+    ///
+    /// The session is over if they were new to the store. It lives on if the store had accepted them before, and has
+    /// changed its users since: the client goes on connecting for as long as the session may live, since the user may
+    /// be added again.
     #[error("authentication failed")]
     AuthFailed,
     /// The request, or its transaction, is larger than a limit. It changed nothing.
@@ -293,7 +297,7 @@ impl Error {
         matches!(self, Self::ConnectionLoss | Self::Protocol(_))
     }
 
-    /// Returns true if the session is over, for this process at least.
+    /// Returns true if the session is over, for this process at least, or the store refuses its user.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,

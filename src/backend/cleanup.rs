@@ -99,7 +99,7 @@ impl Cleanup {
     /// `error`, if no repetition can help.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let (session, path, pause) = (self.status.id(), &self.path, self.pause);
-        if !is_passing(&error) {
+        if !is_passing(&error) || self.status.state().is_final() {
             if !error.is_session_end() {
                 tracing::warn!(%session, %path, %error, "clean-up given up");
             }
@@ -128,9 +128,14 @@ impl Cleanup {
 }
 
 /// Returns true for an error after which the same step may succeed. A missing znode is the aim of a clean-up, and a
-/// missing permission does not come back by waiting; the session's end removes the znode.
+/// missing permission does not come back by waiting; the session's end removes the znode. A user that is refused may be
+/// added again while the session lives.
 fn is_passing(error: &Error) -> bool {
-    !error.is_session_end() && !matches!(error, Error::NoNode { .. } | Error::NoAuth { .. })
+    match error {
+        Error::AuthFailed => true,
+        Error::NoNode { .. } | Error::NoAuth { .. } => false,
+        error => !error.is_session_end(),
+    }
 }
 
 impl Drop for Cleanup {

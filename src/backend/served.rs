@@ -238,7 +238,7 @@ impl Opening {
         match self.read_or_create_id(link).await {
             Ok(id) => Ok(Some(id)),
             // A server that admits nobody without a proof refuses this, too; the proof may still come.
-            Err(error) if link.is_over() => Err(error),
+            Err(error) if link.is_over() || link.is_refused() => Err(error),
             Err(error) => {
                 tracing::warn!(host = %self.server.host, %error, "no store id: fencing tokens are not bound to this store");
                 Ok(None)
@@ -273,11 +273,9 @@ impl Opening {
 async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
     loop {
         match link.submit(request.clone()).await {
+            // The session itself says no more than its end.
+            Err(_) if link.is_refused() => return Err(Error::AuthFailed),
             Err(Error::ConnectionLoss) => {}
-            // The first reply after a proof that was refused; the session says no more than its end.
-            Err(error) if error.is_session_end() && link.is_refused() => {
-                return Err(Error::AuthFailed);
-            }
             reply => return reply,
         }
     }

@@ -380,6 +380,14 @@ pub(crate) mod over_a_wire {
         count(&parties, &RECONNECTED, "after the removal of its user").await;
         waiting.await.unwrap().unwrap_err();
         assert!(!held.is_held());
+        // Each tries until its own session is over.
+        let mut states = session.states();
+        while !session.state().is_final() {
+            states.next().await;
+        }
+        for party in &parties {
+            party.take_counts();
+        }
         count(&parties, &QUIET, "long after the removal").await;
 
         a_refused_client_gives_up(&place, auth).await;

@@ -217,7 +217,7 @@ impl Link {
         self.inner.lock().session.is_over()
     }
 
-    /// Returns true if the session has ended because the server has refused a proof of identity.
+    /// Returns true if the server has refused a proof of identity, and has not accepted it since.
     pub(super) fn is_refused(&self) -> bool {
         self.inner.lock().session.is_refused()
     }

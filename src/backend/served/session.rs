@@ -102,7 +102,7 @@ pub(super) enum End {
     Expired,
     /// The client has closed it.
     Closed,
-    /// The server has refused a proof of identity.
+    /// The server has refused a proof of identity that it had not accepted before.
     AuthFailed,
 }
 
@@ -148,6 +148,11 @@ pub(super) struct ClientSession<T> {
     spoken: BootInstant,
     /// Time at which the session was last opened or resumed.
     opened: BootInstant,
+    /// Terms of this connection, until the server has accepted the identities of the former one again. Until then the
+    /// connection proves nothing: the session is not reported as reconnected, and its lease is not extended.
+    returning: Option<Opened>,
+    /// True from a refused proof of identity until the session is reconnected.
+    is_refused: bool,
     /// Number of attempts to connect since a connection lasted.
     attempts: u32,
     outputs: VecDeque<Output<T>>,
@@ -257,6 +262,8 @@ impl<T> ClientSession<T> {
             alive: now,
             spoken: now,
             opened: now,
+            returning: None,
+            is_refused: false,
             attempts: 0,
             outputs: VecDeque::new(),
         }
@@ -287,9 +294,9 @@ impl<T> ClientSession<T> {
         self.id.0 != 0
     }
 
-    /// Returns true if the server has refused a proof of identity.
+    /// Returns true if the server has refused a proof of identity, and has not accepted it since.
     pub(super) fn is_refused(&self) -> bool {
-        self.phase == Phase::Over(End::AuthFailed)
+        self.is_refused
     }
 
     /// Sends a closeSession without knowing it: the session then finds itself expired.
@@ -385,7 +392,7 @@ impl<T> ClientSession<T> {
             Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
-                self.lose_replies();
+                self.fail_replies(&Error::ConnectionLoss);
                 // A server that admits the session and then closes the connection must not be asked without a pause.
                 if now.since(self.opened) >= self.options.longest_pause {
                     self.attempts = 0;
@@ -427,16 +434,17 @@ impl<T> ClientSession<T> {
         self.frames = Frames::new(LARGEST_REPLY_BYTES);
         self.out.clear();
         self.sent = 0;
+        self.returning = None;
     }
 
-    /// Fails the requests under way: each of them may have been carried out.
-    fn lose_replies(&mut self) {
+    /// Fails the requests under way. After [`Error::ConnectionLoss`] each of them may have been carried out.
+    fn fail_replies(&mut self, error: &Error) {
         for UnderWay { what, bytes, .. } in std::mem::take(&mut self.under_way) {
             self.held_bytes -= bytes;
             match what {
-                Awaited::Reply(caller, _) => self.reply(caller, Err(Error::ConnectionLoss)),
+                Awaited::Reply(caller, _) => self.reply(caller, Err(error.clone())),
                 Awaited::Listing(caller, created) => {
-                    let created = created.unwrap_or(Err(Error::ConnectionLoss));
+                    let created = created.unwrap_or_else(|| Err(error.clone()));
                     let reply = created.map(|(path, czxid)| Reply::Enqueued {
                         path,
                         czxid,
@@ -450,7 +458,7 @@ impl<T> ClientSession<T> {
         }
         for proof in std::mem::take(&mut self.proofs) {
             if let Proof::Requested(caller, ..) = proof {
-                self.reply(caller, Err(Error::ConnectionLoss));
+                self.reply(caller, Err(error.clone()));
             }
         }
     }
@@ -467,7 +475,7 @@ impl<T> ClientSession<T> {
         self.reset_connection();
         self.phase = Phase::Over(end);
         self.outputs.push_back(Output::Ended(end));
-        self.lose_replies();
+        self.fail_replies(&Error::ConnectionLoss);
         self.end_queue(Self::end_error);
     }
 
@@ -555,7 +563,7 @@ impl<T> ClientSession<T> {
         if !matches!(self.phase, Phase::Pausing(_)) {
             self.outputs.push_back(Output::Disconnect);
         }
-        self.lose_replies();
+        self.fail_replies(&Error::ConnectionLoss);
         self.end_queue(|_| Error::ConnectionLoss);
         self.end(End::Closed);
     }

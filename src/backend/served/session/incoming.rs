@@ -44,7 +44,9 @@ impl<T> ClientSession<T> {
                 return;
             }
         }
-        self.alive = now;
+        if self.returning.is_none() {
+            self.alive = now;
+        }
         self.frames = frames;
     }
 
@@ -82,7 +84,7 @@ impl<T> ClientSession<T> {
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let is_first = self.id.0 == 0;
         (self.id, self.timeout) = (id, timeout);
-        (self.phase, self.opened, self.alive) = (Phase::Connected, now, now);
+        (self.phase, self.opened) = (Phase::Connected, now);
         self.dialect = match response.protocol_version {
             EXTENSION => Dialect::Extended,
             // Any other answer comes of a server that does not know what it was asked for.
@@ -97,12 +99,18 @@ impl<T> ClientSession<T> {
                 "the server does not know Lockkeeper's extension: locks take more requests, and refusals have no reasons"
             );
         }
-        self.outputs.push_back(Output::Opened(Opened {
+        let opened = Opened {
             id,
             timeout,
             sent,
             tick: (self.dialect == Dialect::Plain).then_some(self.options.tick),
-        }));
+        };
+        if is_first || self.options.auth.is_empty() {
+            self.alive = now;
+            self.outputs.push_back(Output::Opened(opened));
+        } else {
+            self.returning = Some(opened);
+        }
         self.resume(is_first, now);
         Ok(())
     }
@@ -118,7 +126,7 @@ impl<T> ClientSession<T> {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING | xid::SET_WATCHES => Ok(()),
-            xid::AUTH => self.handle_proof(header.err, body),
+            xid::AUTH => self.handle_proof(header.err, body, now),
             _ => self.handle_reply(&header, body, now),
         }
     }
@@ -179,15 +187,16 @@ impl<T> ClientSession<T> {
         Ok(())
     }
 
-    fn handle_proof(&mut self, err: i32, body: &mut Reader<'_>) -> Result<(), &'static str> {
+    fn handle_proof(
+        &mut self,
+        err: i32,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
         let proof = self.proofs.pop_front();
         let proof = proof.ok_or("a reply to no proof of identity")?;
         if err == Code::AuthFailed.number() {
-            self.outputs.push_back(Output::Disconnect);
-            self.end(End::AuthFailed);
-            if let Proof::Requested(caller, ..) = proof {
-                self.reply(caller, Err(Error::AuthFailed));
-            }
+            self.handle_refused_proof(proof, now);
             return Ok(());
         }
         match proof {
@@ -208,11 +217,44 @@ impl<T> ClientSession<T> {
                 };
                 self.reply(caller, Err(codec::refused(err, body, about)));
             }
-            Proof::Repeated if err == 0 => {}
+            Proof::Repeated if err == 0 => {
+                let is_last = !self.proofs.iter().any(|it| matches!(it, Proof::Repeated));
+                if is_last && let Some(opened) = self.returning.take() {
+                    self.is_refused = false;
+                    self.outputs.push_back(Output::Opened(opened));
+                }
+            }
             // Without it, requests would be refused that the session has the right to.
             Proof::Repeated => return Err("an identity that was proved before is refused"),
         }
         Ok(())
+    }
+
+    /// Ends the connection, and the session, unless the server had accepted the identity before: then the session
+    /// lives on there, and the user may be added again until the session is given up.
+    fn handle_refused_proof(&mut self, proof: Proof<T>, now: BootInstant) {
+        self.outputs.push_back(Output::Disconnect);
+        let was_refused = std::mem::replace(&mut self.is_refused, true);
+        match proof {
+            Proof::Repeated if self.returning.is_some() => {
+                if !was_refused {
+                    let session = self.id;
+                    tracing::warn!(%session, "identity refused that was accepted before: still trying until the session is over");
+                }
+                // Not lost: the server carries out nothing that it has received behind a refused proof.
+                self.fail_replies(&Error::AuthFailed);
+                match self.close_by {
+                    Some(_) => self.end(End::Closed),
+                    None => self.pause(now),
+                }
+            }
+            proof => {
+                self.end(End::AuthFailed);
+                if let Proof::Requested(caller, ..) = proof {
+                    self.reply(caller, Err(Error::AuthFailed));
+                }
+            }
+        }
     }
 
     fn handle_reply(
