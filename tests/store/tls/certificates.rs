@@ -2,9 +2,9 @@
 
 use lockkeeper_store::{ClientTls, TlsOptions};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 
 /// Signs certificates.
@@ -65,11 +65,27 @@ impl Authority {
         usage: ExtendedKeyUsagePurpose,
     ) -> Signed {
         let mut params = CertificateParams::new(hosts).unwrap();
-        params.distinguished_name.remove(DnType::CommonName);
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, "Example");
-        params.distinguished_name.push(DnType::CommonName, name);
+        let mut subject = DistinguishedName::new();
+        subject.push(DnType::OrganizationName, "Example");
+        subject.push(DnType::CommonName, name);
+        params.distinguished_name = subject;
+        self.sign_with(params, when, usage)
+    }
+
+    /// Signs a certificate without a subject for a client of these names.
+    pub(crate) fn client_without_subject(&self, names: Vec<SanType>) -> Signed {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names;
+        self.sign_with(params, When::Now, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign_with(
+        &self,
+        mut params: CertificateParams,
+        when: When,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Signed {
         params.extended_key_usages = vec![usage];
         let (from, until) = match when {
             When::Now => (2000, 3000),

@@ -13,6 +13,8 @@ use lockkeeper_store::{
     ServerError, ServerOptions, Session, Store, TlsError, TlsOptions, connect_with,
 };
 
+use rcgen::SanType;
+
 use self::certificates::{ADDRESS, Authority, Signed, When};
 use crate::common::*;
 use crate::support::{TempFolder, within_reason};
@@ -71,7 +73,11 @@ impl World {
 
     /// Opens a session for the client `CN=name,O=Example`.
     async fn session_of(&self, name: &str) -> Session {
-        let certificate = self.authority.client(name, When::Now);
+        self.session_with(&self.authority.client(name, When::Now))
+            .await
+    }
+
+    async fn session_with(&self, certificate: &Signed) -> Session {
         let tls = certificate.shown(self.authority.believed());
         let client = self.client(ConnectOptions::new(), tls).await;
         client.session().await.unwrap()
@@ -171,6 +177,53 @@ async fn a_certificate_identifies_its_holder() {
     let (acl, _) = bob.get_acl(&own).await.unwrap();
     assert_eq!(acl, x509("bob"));
     assert_eq!(alice.get_data(&own).await.map(drop), no_auth("/own"));
+}
+
+#[tokio::test]
+async fn certificates_without_a_subject_are_not_one_identity() {
+    let world = World::guarded().await;
+    let uri = |uri: &str| SanType::URI(uri.try_into().unwrap());
+    let dns = || SanType::DnsName("b.example".try_into().unwrap());
+    let mut sessions = Vec::new();
+    for names in [
+        vec![uri("spiffe://example/a"), dns()],
+        vec![dns()],
+        vec![uri("spiffe://example/a"), uri("spiffe://example/b")],
+        vec![],
+    ] {
+        let certificate = world.authority.client_without_subject(names);
+        sessions.push(world.session_with(&certificate).await);
+    }
+    for (own, id) in ["URI:spiffe://example/a", "DNS:b.example"]
+        .into_iter()
+        .enumerate()
+    {
+        let node = path(&format!("/{own}"));
+        make(&sessions[own], node.as_str()).await;
+        let only_own = Acl::new([AclEntry {
+            permissions: AclEntry::ALL,
+            scheme: "x509".into(),
+            id: id.into(),
+        }]);
+        let creators = sessions[own].set_acl(&node, Acl::creator_all(), None);
+        creators.await.unwrap();
+        assert_eq!(sessions[own].get_acl(&node).await.unwrap().0, only_own);
+        sessions[own].set_acl(&node, only_own, None).await.unwrap();
+        for (other, session) in sessions.iter().enumerate() {
+            let read = session.get_data(&node).await.map(drop);
+            match own == other {
+                true => read.unwrap(),
+                false => assert_eq!(read, no_auth(node.as_str()), "{other}"),
+            }
+        }
+    }
+    for nobody in &sessions[2..] {
+        let create = nobody.set_acl(&path("/"), Acl::creator_all(), None).await;
+        assert_eq!(
+            create.map(drop),
+            Err(Error::InvalidAcl { path: "/".into() })
+        );
+    }
 }
 
 #[tokio::test]
