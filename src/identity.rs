@@ -108,7 +108,7 @@ impl Identity {
         }
     }
 
-    /// Returns the identity in a certificate's subject.
+    /// Returns the identity in a certificate's subject, or in the name that stands for it.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
         Self {
@@ -307,7 +307,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
         // As Java splits, which drops empty parts at the end.
         DIGEST => entry.id.trim_end_matches(':').matches(':').count() == 1,
         IP => Network::parse(&entry.id).is_some(),
-        X509 => is_distinguished_name(&entry.id),
+        X509 => is_distinguished_name(&entry.id) || is_alternative_name(&entry.id),
         UID => is_uid(&entry.id),
         _ => is_anyone(entry),
     }
@@ -346,6 +346,12 @@ fn is_distinguished_name(name: &str) -> bool {
         named.is_some_and(|name| !name.is_empty() && !name.contains('"'))
     };
     !is_escaped && !is_quoted && parts.iter().all(is_attribute)
+}
+
+/// Returns true for the form of the name that stands for a certificate's missing subject. No subject begins like it.
+fn is_alternative_name(id: &str) -> bool {
+    let name = id.strip_prefix("URI:").or_else(|| id.strip_prefix("DNS:"));
+    name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
 /// Some addresses: `ADDRESS[/BITS]`.
@@ -431,6 +437,8 @@ mod tests {
             ("ip", "::1"),
             ("ip", "fe80::/10"),
             ("x509", "CN=client,O=a\\, b,C=\"x, y\""),
+            ("x509", "URI:spiffe://example/a"),
+            ("x509", "DNS:a.example"),
             ("uid", "0"),
             ("uid", "1000"),
         ];
@@ -452,6 +460,8 @@ mod tests {
             ("x509", "client"),
             ("x509", "CN=a,b"),
             ("x509", "CN=\"a"),
+            ("x509", "URI:"),
+            ("x509", "DNS:a b"),
             ("uid", ""),
             ("uid", "root"),
             ("uid", "01"),

@@ -23,7 +23,7 @@ use super::listener::listen;
 use super::transport::unless_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
-use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
+use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject};
 
 /// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.
 ///
@@ -33,7 +33,10 @@ use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
 /// A client's certificate proves an identity of the scheme `x509`, whose id is the subject's name by RFC 2253:
 /// `CN=alice,OU=Locks,O=Example`. An attribute without a keyword in RFC 2253 is shown by number and in hex
 /// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as ZooKeeper shows it: access control lists made for
-/// ZooKeeper stay valid.
+/// ZooKeeper stay valid. The id of a certificate without a subject is its URI (`URI:spiffe://example/a`) if it has
+/// exactly one, otherwise its DNS name (`DNS:a.example`) if it has exactly one; any other proves no identity.
+///
+/// The authority is not a part of the identity: a name means the same client, whichever authority has signed it.
 ///
 /// ```no_run
 /// # async fn serve(store: &lockkeeper_store::Store) -> Result<(), Box<dyn std::error::Error>> {
@@ -390,7 +393,8 @@ async fn close_after_alert(mut stream: TcpStream) {
     }
 }
 
-/// Returns the identity of the client's certificate, which has been verified already.
+/// Returns the identity of the client's certificate, which has been verified already; `None` if there is no certificate,
+/// or one without a name: an empty identity would be shared by all of those.
 fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection
@@ -399,12 +403,18 @@ fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
     else {
         return Ok(None);
     };
-    let Some(id) = subject(certificate) else {
+    let Some(mut id) = subject(certificate) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the name of the certificate's holder cannot be read",
         ));
     };
+    if id.is_empty() {
+        let Some(name) = alternative_name(certificate) else {
+            return Ok(None);
+        };
+        id = name;
+    }
     let identity = Identity::x509(&id);
     let within_limit = identity.check_size();
     within_limit.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

@@ -1,19 +1,29 @@
-//! The parts of a certificate that the store reads itself: its subject, and its time of validity.
+//! The parts of a certificate that the store reads itself: its subject, its alternative names, and its time of validity.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::der::{Reader, SEQUENCE};
+use super::der::{OBJECT_IDENTIFIER, Reader, SEQUENCE};
 use super::name;
 
 const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+const BOOLEAN: u8 = 0x01;
+const EXTENSIONS: u8 = 0xa3;
+/// Object identifier of the extension `subjectAltName`, 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// Alternative names that identify a client, with their words in an id; the first that a certificate has exactly once
+/// counts.
+const ALTERNATIVE_NAMES: [(u8, &str); 2] = [(0x86, "URI"), (0x82, "DNS")];
 
 /// The relevant part of a certificate (RFC 5280, section 4.1).
 pub(super) struct Certificate<'a> {
     subject: &'a [u8],
     validity: &'a [u8],
+    /// The content of `subjectAltName`, empty without one.
+    alternative_names: &'a [u8],
 }
 
 impl<'a> Certificate<'a> {
@@ -33,6 +43,7 @@ impl<'a> Certificate<'a> {
         Some(Self {
             validity: signed.expect(SEQUENCE)?,
             subject: signed.expect(SEQUENCE)?,
+            alternative_names: alternative_names(signed).unwrap_or_default(),
         })
     }
 
@@ -41,10 +52,44 @@ impl<'a> Certificate<'a> {
         name::text(self.subject)
     }
 
+    /// Returns the URI or DNS name that stands for a missing subject, as `URI:spiffe://example/a`; `None` if there is
+    /// not exactly one.
+    pub(super) fn alternative_name(&self) -> Option<String> {
+        ALTERNATIVE_NAMES.iter().find_map(|(tag, word)| {
+            let mut all = Reader::new(self.alternative_names);
+            let values = std::iter::from_fn(|| all.next());
+            let mut names = values.filter(|value| value.tag == *tag);
+            let (name, None) = (names.next()?, names.next()) else {
+                return None;
+            };
+            let name = std::str::from_utf8(name.content).ok()?;
+            let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+            is_plain.then(|| format!("{word}:{name}"))
+        })
+    }
+
     /// Returns the time of validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         let mut reader = Reader::new(self.validity);
         Some((time(&mut reader)?, time(&mut reader)?))
+    }
+}
+
+/// Returns the content of `subjectAltName`, from what follows the subject.
+fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
+    // The public key, and two numbers that are out of use.
+    let extensions = std::iter::from_fn(|| signed.next()).find(|value| value.tag == EXTENSIONS)?;
+    let mut extensions = Reader::new(Reader::new(extensions.content).expect(SEQUENCE)?);
+    loop {
+        let mut extension = Reader::new(extensions.expect(SEQUENCE)?);
+        if extension.expect(OBJECT_IDENTIFIER)? == SUBJECT_ALT_NAME {
+            let mut value = extension.next()?;
+            // True for an extension that is critical.
+            if value.tag == BOOLEAN {
+                value = extension.next()?;
+            }
+            return Reader::new(value.content).expect(SEQUENCE);
+        }
     }
 }
 
