@@ -3,8 +3,7 @@
 //! A wait that a task keeps without polling it, as a `select!` over `&mut lock()` does between its turns, does not take its
 //! lock when its turn comes, and blocks every contender behind it. The wait itself cannot notice that: its waker does.
 
-use std::future::poll_fn;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -34,24 +33,54 @@ pub(super) struct Contender {
 /// Runs `wait`, and warns once if its contender holds the lock and the wait was not polled for a second after it was woken.
 ///
 /// The first poll uses the caller's waker, so that a lock which is free costs nothing more.
-pub(super) async fn attended<T>(
-    mut wait: Pin<&mut impl Future<Output = T>>,
-    contender: impl FnOnce() -> Contender,
-) -> T {
-    let mut contender = Some(contender);
-    let mut attention = None;
-    poll_fn(|context| {
-        if let Some(contender) = contender.take() {
+pub(super) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
+where
+    W: Future,
+    C: FnOnce() -> Contender + Unpin,
+{
+    let state = Attendance::Unpolled(contender);
+    Attended { wait, state }
+}
+
+/// The future of [`attended`]. No `async fn`, which would hold each of its arguments twice.
+pub(super) struct Attended<'a, W, C> {
+    wait: Pin<&'a mut W>,
+    state: Attendance<C>,
+}
+
+enum Attendance<C> {
+    Unpolled(C),
+    Waiting(Attention),
+    Done,
+}
+
+impl<W, C> Future for Attended<'_, W, C>
+where
+    W: Future,
+    C: FnOnce() -> Contender + Unpin,
+{
+    type Output = W::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<W::Output> {
+        let Self { wait, state } = &mut *self;
+        if let Attendance::Unpolled(_) = state {
             if let Poll::Ready(output) = wait.as_mut().poll(context) {
                 return Poll::Ready(output);
             }
-            attention = Some(Attention::of(contender()));
+            if let Attendance::Unpolled(contender) = replace(state, Attendance::Done) {
+                *state = Attendance::Waiting(Attention::of(contender()));
+            }
         }
-        let Attention { shared, waker } = attention.as_ref().expect("set by the first poll");
+        let Attendance::Waiting(Attention { shared, waker }) = state else {
+            unreachable!("it is polled again after its end");
+        };
         shared.note_poll(context.waker());
-        wait.as_mut().poll(&mut Context::from_waker(waker))
-    })
-    .await
+        let polled = wait.as_mut().poll(&mut Context::from_waker(waker));
+        if polled.is_ready() {
+            *state = Attendance::Done;
+        }
+        polled
+    }
 }
 
 /// The waker of one wait. Dropping it ends the watch over the wait.
@@ -109,10 +138,7 @@ impl Shared {
         // Cloned and dropped outside the lock: a waker is the user's code.
         let task = Some(task.clone());
         let mut state = self.state.lock();
-        let former = (
-            std::mem::replace(&mut state.task, task),
-            state.unpolled.take(),
-        );
+        let former = (replace(&mut state.task, task), state.unpolled.take());
         drop(state);
         drop(former);
     }
@@ -121,7 +147,7 @@ impl Shared {
     fn is_first_to_warn(&self) -> bool {
         let mut state = self.state.lock();
         let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.ticks >= TICKS);
-        is_unpolled && !std::mem::replace(&mut state.is_done, true)
+        is_unpolled && !replace(&mut state.is_done, true)
     }
 
     /// Warns if the contender holds the lock. An error ends the attempt: the wait itself will meet it, too.

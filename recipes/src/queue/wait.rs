@@ -178,18 +178,7 @@ impl<'a> Waiter<'a> {
     }
 
     async fn wait(&mut self) -> Result<bool> {
-        let Queue {
-            session,
-            path,
-            kind,
-        } = self.queue;
-        let (name, data) = (kind.entry_name(self.id), &self.options.data);
-        let contender = || Contender {
-            session: session.clone(),
-            queue: path.clone(),
-            name,
-            data: data.clone(),
-        };
+        let contender = contender(self.queue, self.id, &self.options.data);
         let turn = attended(pin!(self.turn()), contender).await;
         self.has_failed = turn.is_err();
         turn
@@ -603,6 +592,15 @@ impl Drop for Waiter<'_> {
         // In this order: when the event is read, the entry's clean-up has been started.
         self.claim.abandon();
         self.reporter.abandoned(self.outcome());
+    }
+}
+
+fn contender(queue: Queue<'_>, id: EntryId, data: &EntryData) -> impl FnOnce() -> Contender {
+    move || Contender {
+        session: queue.session.clone(),
+        queue: queue.path.clone(),
+        name: queue.kind.entry_name(id),
+        data: data.clone(),
     }
 }
 
