@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds from 100 µs, the time of a fast disk with a cache of its own, to 10 s, that of one that fails.
+/// Bounds of request and sync times: from 100 µs, a disk with its own cache, to 10 s, a disk that fails.
 #[cfg(any(feature = "file", feature = "server"))]
 pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
     100_000,

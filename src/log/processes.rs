@@ -25,7 +25,7 @@ pub(super) const UNFINISHED: &str = "PROCESSES.new";
 /// Sessions, each with its process.
 pub(crate) type Known = Vec<(SessionId, LocalProcess)>;
 
-/// Lines of sessions that are over or have moved, beyond which the file is written anew.
+/// Obsolete lines, of sessions that are over or have moved, beyond which the file is rewritten.
 const MAX_STALE: usize = 1024;
 
 pub(crate) struct ProcessFile {
@@ -40,7 +40,7 @@ enum FileState {
     Open {
         file: Box<dyn DiskFile>,
         bytes: u64,
-        /// Number of lines at which the file is written anew.
+        /// Number of lines from which the file is rewritten.
         most: usize,
         lines: usize,
     },
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_many_changes_is_written_anew() {
+    fn a_file_with_many_changes_is_rewritten() {
         let folder = TempFolder::new();
         let (mut file, _) = opened(&folder, 1);
         for session in 0..100_000 {

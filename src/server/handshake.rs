@@ -113,7 +113,7 @@ where
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => {
             request.response(connection, &connection.password()).put(to);
-            // Behind the last field of the response, which a client of ours has always sent.
+            // They follow the last field of the response, which only a client that sent its own `readOnly` gets.
             if request.asks_for_extension && request.read_only.is_some() {
                 let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
                 ServerLimits { frame_bytes }.put(to);

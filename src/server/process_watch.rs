@@ -91,7 +91,7 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if it is the one that the client states.
     ///
     /// # Errors
-    /// The reason for which the session's timeout alone counts; or that the process has exited.
+    /// The reason why the process is not watched, so that only the timeout counts; or that it has exited.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,

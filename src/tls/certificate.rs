@@ -52,8 +52,8 @@ impl<'a> Certificate<'a> {
         name::text(self.subject)
     }
 
-    /// Returns the URI or DNS name that stands for a missing subject, as `URI:spiffe://example/a`; `None` if there is
-    /// not exactly one.
+    /// Returns the URI or DNS name that replaces a missing subject, as `URI:spiffe://example/a`; `None` unless there
+    /// is exactly one.
     pub(super) fn alternative_name(&self) -> Option<String> {
         ALTERNATIVE_NAMES.iter().find_map(|(tag, word)| {
             let mut all = Reader::new(self.alternative_names);

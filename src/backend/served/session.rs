@@ -48,7 +48,7 @@ pub(super) struct SessionOptions {
     pub(super) longest_pause: Duration,
     /// True if it asks for no extension of the protocol.
     pub(super) is_plain: bool,
-    /// That of an ensemble.
+    /// The tick of an ensemble, for a server that does not say that it is ours.
     pub(super) tick: Duration,
     /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
     pub(super) seed: u64,

@@ -508,11 +508,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 /// Condition of a connection's next turn.
 enum NextTurn {
-    /// It begins as soon as anything can be done.
+    /// It can start at any time.
     Free,
     /// The last turn ended before all was done: it waits for a permit, in the order of the ends of turns.
     Queued(BoxFuture<OwnedSemaphorePermit>),
-    /// It begins after the other tasks that are ready have run.
+    /// It starts after the other tasks that are ready have run.
     Permitted(OwnedSemaphorePermit),
 }
 
