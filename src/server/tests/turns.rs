@@ -96,6 +96,35 @@ async fn clients_that_send_many_requests_take_turns_with_another_after_each() {
     assert!(between <= 4 * 64, "{between} requests come first");
 }
 
+/// A client that waits for each answer must not wait for twice the time of its request, so the turns of the others are
+/// short while there is one.
+#[tokio::test]
+async fn turns_are_short_while_a_client_sends_single_requests() {
+    const ROOM: usize = 8 << 20;
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut single = session_opened(&server).await;
+    let (mut flooding, _serving) = served(&server, ROOM).await;
+    let mut asked = Vec::new();
+    (0..20_000).for_each(|_| put_create(&mut asked, "/x-", 2));
+    flooding.write_all(&asked).await.unwrap();
+    let znodes = || server.shared.store.counts().znodes;
+    let mut between = Vec::new();
+    for count in 0..10 {
+        while znodes() < 500 * (count + 1) {
+            tokio::task::yield_now().await;
+        }
+        let mut create = Vec::new();
+        put_create(&mut create, "/y-", 2);
+        let before = znodes();
+        single.try_write(&create).unwrap();
+        assert_eq!(answer(&mut single).await[12..16], [0; 4]);
+        between.push(znodes() - before);
+    }
+    let most = between[1..].iter().max();
+    assert!(most <= Some(&24), "{between:?} requests come first");
+}
+
 #[tokio::test]
 async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() {
     let set = |to: &mut Vec<u8>| {
