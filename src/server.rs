@@ -75,6 +75,7 @@ use self::options::Limits;
 pub use self::options::ServerOptions;
 use self::peer::PeerAddress;
 use self::process_watch::{NotWatched, ProcessWatch};
+use self::protocol::TurnLength;
 pub use self::readiness::{NotReady, ServerMonitor};
 pub use self::sessions::{KickOutcome, SessionInfo};
 use self::stats::Sources;
@@ -270,6 +271,7 @@ struct Shared {
     /// A permit for each thread of the runtime. Connections with more requests than one turn takes hold one for each
     /// further turn, so that any number of them delays the others by one turn.
     further_turns: Arc<Semaphore>,
+    turn_length: TurnLength,
     /// `None` if no process is watched. A permit for each open file of a watched process.
     process_watches: Option<Arc<Semaphore>>,
 }
@@ -337,6 +339,7 @@ fn shared_state(
         unfinished,
         penalties: Penalties::default(),
         busy_poll: Arc::new(BusyPoll::new(options.busy_poll)),
+        turn_length: TurnLength::default(),
         further_turns: Arc::new(Semaphore::new(threads)),
         process_watches: options.watch_processes.then(|| {
             Arc::new(Semaphore::new(

@@ -162,15 +162,22 @@ impl Entries {
         Some(nearest.unwrap_or(first))
     }
 
-    /// Returns the number of entries ahead of a key. It adds up the lengths of the pieces before.
+    /// Returns the number of entries ahead of a key. It adds up the lengths of the pieces on the shorter side.
     pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
         if self.first.is_none_or(|(first, _)| first >= key) {
             return 0;
         }
         let (at, place) = self.place_of(key);
         let (Ok(place) | Err(place)) = place;
-        work.add(at / PIECES_OF_A_UNIT);
-        1 + self.rest[..at].iter().map(Vec::len).sum::<usize>() + place
+        let sum = |pieces: &[Vec<Entry>]| {
+            work.add(pieces.len() / PIECES_OF_A_UNIT);
+            pieces.iter().map(Vec::len).sum::<usize>()
+        };
+        let pieces_ahead = match at <= self.rest.len() / 2 {
+            true => 1 + sum(&self.rest[..at]),
+            false => self.len - sum(&self.rest[at..]),
+        };
+        pieces_ahead + place
     }
 
     /// Returns all entries, first to last.

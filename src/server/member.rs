@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::auth::Admission;
-use super::protocol::{Agreed, ProtocolState, ProtocolViolation, Turn};
+use super::protocol::{Agreed, ProtocolState, ProtocolViolation, TurnLength};
 use super::request_counters::RequestCounters;
 use super::{Limits, ServerOptions};
 use crate::clock::BootInstant;
@@ -47,7 +47,9 @@ impl MemberProtocol {
     pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<Ask>> {
         let mut asked = VecDeque::new();
         loop {
-            let parsed = self.0.parse_requests(now, &mut Turn::new(0));
+            let parsed = self
+                .0
+                .parse_requests(now, &mut TurnLength::default().start(0));
             asked.append(self.0.asks());
             match parsed {
                 Err(ProtocolViolation::Length | ProtocolViolation::Frame) => return None,

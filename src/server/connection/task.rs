@@ -412,7 +412,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             Poll::Ready(permit) => permit,
             Poll::Pending => return None,
         };
-        let mut turn = Turn::new(self.protocol.asks().len());
+        let mut turn = self.shared.turn_length.start(self.protocol.asks().len());
         loop {
             match self.poll_penalty(context) {
                 Poll::Ready(Ok(())) => {}
@@ -429,6 +429,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 // A penalty that has just begun must be polled once, or nothing would wake the task at its end.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
+                    self.shared.turn_length.served_all(&turn);
                     self.report_silence();
                     return None;
                 }
@@ -438,6 +439,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             // cases the other connections go first: no client can stall the rest (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
+                self.shared.turn_length.spend();
                 let permit = self.shared.further_turns.clone().acquire_owned();
                 let permit = async { permit.await.expect("the semaphore is never closed") };
                 self.next_turn = NextTurn::Queued(Box::pin(permit));

@@ -52,7 +52,7 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     for xid in 0..answers {
         protocol.receive(&get_data(xid));
         protocol
-            .parse_requests(BootInstant::default(), &mut Turn::new(0))
+            .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
             .unwrap();
         assert_eq!(protocol.asks().drain(..).count(), 1);
         let data = Reply::Data {
@@ -96,7 +96,7 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     while taken < 1_000 {
         assert!(!protocol.has_room(), "{taken} of 1,000 are taken up");
         protocol
-            .parse_requests(BootInstant::default(), &mut Turn::new(0))
+            .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
             .unwrap();
         let asked = protocol.asks().drain(..).count();
         assert!(asked > 0);
@@ -115,7 +115,7 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     protocol.receive(&auth(&"n".repeat(10_000)));
     protocol.receive(&get_data(1));
     protocol
-        .parse_requests(BootInstant::default(), &mut Turn::new(0))
+        .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
         .unwrap();
     let asked: Vec<_> = protocol.asks().drain(..).collect();
     assert!(
@@ -138,7 +138,7 @@ fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     let mut protocol = protocol();
     protocol.receive(&auth("jane"));
     protocol
-        .parse_requests(BootInstant::default(), &mut Turn::new(0))
+        .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
         .unwrap();
     let asked: Vec<_> = protocol.asks().drain(..).collect();
     assert!(matches!(asked[..], [Ask::Identify(_)]), "{asked:?}");
@@ -155,7 +155,7 @@ fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     assert_eq!(protocol.outgoing()[16..20], code);
     protocol.receive(&get_data(1));
     protocol
-        .parse_requests(BootInstant::default(), &mut Turn::new(0))
+        .parse_requests(BootInstant::default(), &mut TurnLength::default().start(0))
         .unwrap();
     assert!(protocol.asks().is_empty());
     let unsent = protocol.outgoing().len();
@@ -172,7 +172,10 @@ fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
         let mut protocol = protocol_with(is_extended);
         protocol.receive(&frame);
         protocol
-            .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+            .parse_requests(
+                BootInstant::from_nanos(0),
+                &mut TurnLength::default().start(0),
+            )
             .ok();
         let asked = protocol.asks().pop_front().unwrap();
         assert_eq!(matches!(asked, Ask::ForgetWatch(1)), is_extended);
@@ -200,7 +203,10 @@ fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
         let mut protocol = protocol_with(is_extended);
         protocol.receive(&get_data(1));
         protocol
-            .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+            .parse_requests(
+                BootInstant::from_nanos(0),
+                &mut TurnLength::default().start(0),
+            )
             .unwrap();
         protocol.asks().clear();
         let (what, limit) = ("watches of a session", 3);
@@ -235,7 +241,10 @@ fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
     let mut protocol = protocol_with(true);
     protocol.receive(&frame);
     protocol
-        .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+        .parse_requests(
+            BootInstant::from_nanos(0),
+            &mut TurnLength::default().start(0),
+        )
         .unwrap();
     let asked = protocol.asks().pop_front();
     assert!(matches!(asked, Some(Ask::Request(_))), "{asked:?}");
