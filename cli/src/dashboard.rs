@@ -15,7 +15,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use self::pages::DashboardPages;
 use self::shared::Shared;
 use crate::exit::Failure;
 use crate::http::token::Token;
-use crate::http::{HttpPort, HttpServer};
+use crate::http::{Background, HttpPort, HttpServer};
 use crate::live::Feed;
 use crate::locks::names::lock_prefix;
 use crate::serve::{logs, signals::Signals};
@@ -146,24 +145,48 @@ fn serve(
     })
 }
 
-/// Serves the dashboard of a store of this process, all of its locks that a client without an identity may read. Figures
-/// of them are added to the registry.
-///
-/// # Errors
-/// If the system gives no thread.
-pub(crate) fn serve_own(
-    port: HttpPort,
-    client: Client,
-    access: Access,
-    store: String,
-    max_bytes: usize,
-    registry: Option<&Registry>,
-) -> Result<HttpServer, Box<dyn Error>> {
-    let prefix: LockPrefix = lockkeeper::ZnodePath::root().into();
-    let feed = Feed::new(None, client, prefix);
-    let shared = Arc::new(Shared::new(feed, max_bytes));
-    if let Some(registry) = registry {
-        LockMetrics::register(&shared, registry)?;
+/// The locks of a store of this process: all that a client without an identity may read.
+pub(crate) struct OwnLocks(Arc<Shared>);
+
+impl OwnLocks {
+    /// Reads nothing yet. Figures of the locks are added to the registry.
+    ///
+    /// # Errors
+    /// The registry has them already.
+    pub(crate) fn new(
+        client: Client,
+        max_bytes: usize,
+        registry: Option<&Registry>,
+    ) -> prometheus::Result<Self> {
+        let prefix: LockPrefix = lockkeeper::ZnodePath::root().into();
+        let feed = Feed::new(None, client, prefix);
+        let shared = Arc::new(Shared::new(feed, max_bytes));
+        if let Some(registry) = registry {
+            LockMetrics::register(&shared, registry)?;
+        }
+        Ok(Self(shared))
     }
-    Ok(serve(port, shared, access, store, "/")?)
+
+    /// Serves the dashboard of the locks.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(crate) fn serve(
+        self,
+        port: HttpPort,
+        access: Access,
+        store: String,
+    ) -> Result<Background, String> {
+        Ok(serve(port, self.0, access, store, "/")?.into_thread())
+    }
+
+    /// Follows the locks for the metrics, without a page.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub(crate) fn follow(self) -> std::io::Result<Background> {
+        Background::start("lockkeeper-locks", move || async move {
+            self.0.run().await;
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! [`HttpServer`]: pages of a command over HTTP, on a thread of its own: metrics and health, or the dashboard.
 //!
-//! The thread shares nothing with the tasks that serve the store but the locks that a reading takes for a moment: no
+//! The [`Background`] thread shares nothing with the tasks that serve the store but the locks that a reading takes for a moment: no
 //! client of this port, however hostile, keeps the store from its work.
 
 mod body;
@@ -53,9 +53,44 @@ pub(crate) struct HttpPort {
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     address: SocketAddr,
+    thread: Background,
+}
+
+/// A thread with a runtime of its own. Dropping it ends the thread.
+#[derive(Debug)]
+pub(crate) struct Background {
     /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Runs the future that `work` returns until it is done or the thread ends.
+    ///
+    /// # Errors
+    /// If the system gives no thread, or no further file.
+    pub(crate) fn start<F: Future>(
+        name: &str,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    _ = work() => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
 }
 
 impl HttpPort {
@@ -87,30 +122,17 @@ impl HttpPort {
     pub(crate) fn serve<P: Pages>(self, pages: P) -> Result<HttpServer, String> {
         let Self { address, listener } = self;
         let told = |error: io::Error| format!("cannot serve {address}: {error}");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(told)?;
-        let (stop, stopped) = oneshot::channel();
-        let serve = move || {
+        let serve = move || async move {
             let pages = Arc::new(pages);
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped => {}
-                    () = pages.run() => {}
-                    Err(error) = accept(listener, pages.clone()) => {
-                        tracing::error!(%error, "{} not served any more", P::NAME);
-                    }
+            tokio::select! {
+                () = pages.run() => {}
+                Err(error) = accept(listener, pages.clone()) => {
+                    tracing::error!(%error, "{} not served any more", P::NAME);
                 }
-            });
+            }
         };
-        let thread = std::thread::Builder::new().name("lockkeeper-http".into());
-        let thread = thread.spawn(serve).map_err(told)?;
-        Ok(HttpServer {
-            address,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let thread = Background::start("lockkeeper-http", serve).map_err(told)?;
+        Ok(HttpServer { address, thread })
     }
 }
 
@@ -118,9 +140,13 @@ impl HttpServer {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
+
+    pub(crate) fn into_thread(self) -> Background {
+        self.thread
+    }
 }
 
-impl Drop for HttpServer {
+impl Drop for Background {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -49,7 +49,8 @@ use self::health::ServerHealth;
 use self::plan::Plan;
 use self::reload::Reloader;
 use self::signals::{Action, Signals};
-use crate::http::{HttpPort, HttpServer, MetricsPages};
+use crate::dashboard::OwnLocks;
+use crate::http::{Background, HttpPort, HttpServer, MetricsPages};
 use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
@@ -288,8 +289,8 @@ impl Life<'_> {
         // function: a session would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
-            let dashboard = start_dashboard(self.plan, dashboard, store, server, self.metrics);
-            (backups, dashboard.await)
+            let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
+            (backups, locks.await)
         };
         let (mut starting, mut started) = (Box::pin(starting), None);
         // It came before there was a server; the files may have been read before it.
@@ -306,7 +307,7 @@ impl Life<'_> {
                 failure = store.failed() => return Err(failure.into()),
                 reason = &mut unused => break reason,
                 both = &mut starting, if started.is_none() => started = Some(both),
-                // The last session is the dashboard's own, and a drain waits for all.
+                // The last session is the server's own, and a drain waits for all.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }
@@ -372,19 +373,28 @@ async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) ->
     start.await.map_err(failed).ok()
 }
 
-/// Serves the dashboard, where it is asked for. A failure is logged: the locks do not depend on it.
-async fn start_dashboard(
+/// Follows the locks for the metrics, and for the dashboard where it is asked for. A failure is logged: the locks do not
+/// depend on it.
+async fn follow_locks(
     plan: &Plan,
     port: Option<HttpPort>,
     store: &Store,
     server: &Server,
     metrics: Option<&Metrics>,
-) -> Option<HttpServer> {
-    let (plan, port) = plan.dashboard.as_ref().zip(port)?;
-    let registry = metrics.map(|metrics| &metrics.registry);
-    let failed = |error: Box<dyn Error>| error!(%error, "the dashboard is not served");
-    let served = plan.serve(port, store, server, registry).await;
-    served.map_err(failed).ok()
+) -> Option<Background> {
+    let max_bytes = plan.memory.locks?;
+    let start = async {
+        let client = store.connect().await?;
+        let registry = metrics.map(|metrics| &metrics.registry);
+        let locks = OwnLocks::new(client.clone(), max_bytes, registry)?;
+        match plan.dashboard.as_ref().zip(port) {
+            Some((plan, port)) => Ok(plan.serve(port, locks, &client, server)?),
+            None => Ok(locks.follow()?),
+        }
+    };
+    let failed =
+        |error: Box<dyn Error>| error!(%error, "the locks are neither counted nor shown on the dashboard");
+    start.await.map_err(failed).ok()
 }
 
 /// Waits for the end of a server that nobody uses, where `--idle-exit` asks for one. Returns the reason.

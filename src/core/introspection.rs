@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     /// Watches of all kinds.
     pub(crate) watches: usize,
     pub(crate) sessions: usize,
+    /// Sessions of other processes.
+    pub(crate) remote_sessions: usize,
     /// Bytes of all paths and data.
     pub(crate) data_bytes: usize,
     /// Bytes of all znodes, as they count towards the limit.
@@ -59,6 +61,7 @@ impl Core {
             ephemerals: self.sessions.ephemerals,
             watches: self.watches.len(),
             sessions: self.sessions.counted(),
+            remote_sessions: self.sessions.remote,
             data_bytes: znode_bytes.saturating_sub(znodes * ZNODE_BYTES + self.tree.list_bytes),
             znode_bytes,
             watch_bytes: self.watches.bytes,

@@ -1,4 +1,4 @@
-//! [`LockMetrics`]: figures of all locks that a dashboard knows, without a label for each. docs/operating.md has their
+//! [`LockMetrics`]: figures of all locks that a server follows, without a label for each. docs/operating.md has their
 //! table.
 //!
 //! A reading takes the kept figures of the board, whose memory has a limit. It does not touch the store.
@@ -13,7 +13,7 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// Not kept alive: the dashboard may end before the server.
+    /// Not kept alive: a drain ends the client that follows the locks before the server.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,
@@ -36,7 +36,7 @@ impl LockMetrics {
             )?,
             hand_overs: IntCounter::new(
                 "lockkeeper_server_lock_hand_overs_total",
-                "Hand-overs to the next holder that the dashboard has seen: of several between two of its readings, one.",
+                "Hand-overs to the next holder that were seen: of several between two readings of a lock, one.",
             )?,
             oldest_hold: Gauge::new(
                 "lockkeeper_server_oldest_hold_seconds",

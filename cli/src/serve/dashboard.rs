@@ -2,24 +2,21 @@
 //!
 //! It is a client in the server's process that has proved no identity, so it sees, and revokes, what everybody may.
 
-use std::error::Error;
 use std::net::SocketAddr;
 
-use lockkeeper_store::{Server, Store};
-use prometheus::Registry;
+use lockkeeper_store::{Client, Server};
 use tracing::{info, warn};
 
 use super::flags::Flags;
-use crate::dashboard::{Access, serve_own};
+use crate::dashboard::{Access, OwnLocks};
 use crate::http::token::Token;
-use crate::http::{HttpPort, HttpServer};
+use crate::http::{Background, HttpPort};
 
 /// Everything that is needed to serve the dashboard.
 #[derive(Clone, Debug)]
 pub(crate) struct DashboardPlan {
     pub(crate) address: SocketAddr,
     access: Access,
-    max_bytes: usize,
 }
 
 impl DashboardPlan {
@@ -27,7 +24,7 @@ impl DashboardPlan {
     ///
     /// # Errors
     /// A sentence for the operator.
-    pub(super) fn of(flags: &Flags, max_bytes: usize) -> Result<Option<Self>, String> {
+    pub(super) fn of(flags: &Flags) -> Result<Option<Self>, String> {
         let Some(address) = flags.dashboard else {
             let given = [
                 ("--dashboard-host", !flags.dashboard_host.is_empty()),
@@ -74,7 +71,6 @@ impl DashboardPlan {
                 allows_revoke: flags.dashboard_allow_revoke,
                 hosts: flags.dashboard_host.clone(),
             },
-            max_bytes,
         }))
     }
 
@@ -95,25 +91,23 @@ impl DashboardPlan {
         Ok(port)
     }
 
-    /// Serves the locks of a store on the port, until the result is dropped, and adds figures of them to the registry.
+    /// Serves the locks of the server's store, which this client reads, on the port, until the result is dropped.
     ///
     /// # Errors
-    /// The store gives no session, or the system no thread.
-    pub(super) async fn serve(
+    /// The system gives no thread.
+    pub(super) fn serve(
         &self,
         port: HttpPort,
-        store: &Store,
+        locks: OwnLocks,
+        client: &Client,
         server: &Server,
-        registry: Option<&Registry>,
-    ) -> Result<HttpServer, Box<dyn Error>> {
-        let client = store.connect().await?;
+    ) -> Result<Background, String> {
         let name = match (server.local_addr(), server.unix_path(), server.tls_addr()) {
             (Some(address), _, _) => format!("lockkeeper://{address}"),
             (None, Some(path), _) => format!("lockkeeper+unix://{}", path.display()),
             (None, None, Some(address)) => format!("lockkeeper://{address} (TLS)"),
             (None, None, None) => client.target().to_owned(),
         };
-        let access = self.access.clone();
-        serve_own(port, client, access, name, self.max_bytes, registry)
+        locks.serve(port, self.access.clone(), name)
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Memory {
     pub(crate) segment: usize,
     /// Limit of connections, in number.
     pub(crate) connections: usize,
-    /// The list of locks of the dashboard; 0 without one.
-    pub(crate) dashboard: usize,
+    /// The list of locks of the dashboard and the metrics; `None` for a server that follows no locks.
+    pub(crate) locks: Option<usize>,
 }
 
 const MIB: usize = 1 << 20;
@@ -49,8 +49,8 @@ const LEAST_SEGMENT: usize = 9 * MIB;
 /// Largest segment.
 const LARGEST_SEGMENT: usize = 64 * MIB;
 
-/// Largest list of locks of the dashboard.
-const LARGEST_DASHBOARD: usize = 64 * MIB;
+/// Largest list of locks.
+const LARGEST_LIST: usize = 64 * MIB;
 
 /// Memory of a list of short names while it is built, as a multiple of its encoded size.
 const BUILDING: usize = 5;
@@ -62,12 +62,11 @@ impl Memory {
     /// The limit is too small for the options, with the least one that suffices.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
-        let dashboard = match flags.dashboard {
-            Some(_) => (total / 16).min(LARGEST_DASHBOARD),
-            None => 0,
-        };
-        // Its list exists twice: as it is shown, and as it is compared with what the store has.
-        let rest = total.saturating_sub(BASE + 2 * dashboard);
+        let locks = (total / 16).min(LARGEST_LIST);
+        let locks = flags.follows_locks().then_some(locks);
+        // Their list exists twice: as it is shown, and as it is compared with what the store has.
+        let lists = 2 * locks.unwrap_or(0);
+        let rest = total.saturating_sub(BASE + lists);
         let client = (rest / 32).max(flags.max_frame + ANSWER);
         let client = client.min(flags.max_outgoing);
         let outgoing = (rest / 16).max(2 * client);
@@ -89,7 +88,7 @@ impl Memory {
         };
         let store = rest.saturating_sub(beside + log) / copies;
         if store < LEAST_STORE {
-            let least = (BASE + 2 * dashboard + beside + log + copies * LEAST_STORE).div_ceil(MIB);
+            let least = (BASE + lists + beside + log + copies * LEAST_STORE).div_ceil(MIB);
             return Err(format!(
                 "--max-memory is {} MiB, which leaves too little for the store with these options: at least \
                  {least} MiB are needed, or smaller --max-outgoing, --max-frame and --max-unfinished",
@@ -104,7 +103,7 @@ impl Memory {
             unfinished,
             segment,
             connections,
-            dashboard,
+            locks,
         })
     }
 

@@ -75,7 +75,7 @@ impl Plan {
             idle_exit: flags.idle_exit,
             metrics_address: flags.metrics_listen,
             backups: backups(flags)?,
-            dashboard: DashboardPlan::of(flags, memory.dashboard)?,
+            dashboard: DashboardPlan::of(flags)?,
             metrics_token: metrics_token(flags)?,
             access: access(flags)?,
             audit: flags.audit_log.clone(),
@@ -92,6 +92,12 @@ impl Flags {
     pub(super) fn max_connections(&self) -> usize {
         let default = || limits::default_connections(self.files_of_client(), self.files_of_pages());
         self.max_connections.unwrap_or_else(default)
+    }
+
+    /// Returns true if the server follows its locks. Its client uses the store all the time, so one that ends when it is
+    /// unused does not.
+    pub(super) fn follows_locks(&self) -> bool {
+        self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
     /// Returns the number of files that a client may have open: its connection, and the handle to its process.
@@ -252,7 +258,8 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         .reaper_interval(flags.reaper_interval)
         .allow_ttl(flags.allow_ttl)
         .durability(flags.durability.into())
-        .max_sessions(flags.max_sessions)
+        // One more for the session that follows the locks.
+        .max_sessions(flags.max_sessions + usize::from(flags.follows_locks()))
         .max_watches_per_session(flags.max_watches_per_session)
         .max_znodes(flags.max_znodes)
         .max_bytes(memory.store)

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lockkeeper_store::{
@@ -17,6 +19,10 @@ use crate::select::{Either, select};
 
 /// Time for which changes are gathered: a lock that changes all the time is read ten times a second at most.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Interval at which events are taken in while others are read or gathered. A wake for each event would slow down every
+/// client of the store.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Interval of reading all locks of a server without persistent watches.
 const POLL: Duration = Duration::from_secs(10);
@@ -111,17 +117,28 @@ impl<'a> Changes<'a> {
     /// # Errors
     /// The end of the session.
     pub(crate) async fn during<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        let clock = self.session.clock();
         let gather = async {
             loop {
-                if let Err(end) = self.next().await {
+                if let Err(end) = self.take_in() {
                     return end;
                 }
+                clock.sleep(GATHER).await;
             }
         };
         match select(work, gather).await {
-            Either::Left(done) => Ok(done),
+            Either::Left(done) => self.take_in().map(|()| done),
             Either::Right(end) => Err(end),
         }
+    }
+
+    /// Takes in the events that have arrived, without a waker for the next one.
+    fn take_in(&mut self) -> Result<(), Error> {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(taken) = pin!(self.next()).poll(&mut context) {
+            taken?;
+        }
+        Ok(())
     }
 
     /// Takes in the next event.

@@ -27,10 +27,10 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
     },
     Metric {
         name: "lockkeeper_sessions",
-        help: "Sessions, with and without a connection.",
+        help: "Sessions of clients, with and without a connection; those of the server's own process do not count.",
         kind: GAUGE,
         labels: &[],
-        read: |of| whole(of.stats.counts.sessions as u64),
+        read: |of| whole(of.stats.counts.remote_sessions as u64),
     },
     Metric {
         name: "lockkeeper_sessions_ended_total",
