@@ -339,9 +339,13 @@ impl Shared {
         Ok(json!({"draining": false, "sessions": self.count().await}))
     }
 
+    /// Counts the sessions of clients.
     async fn count(&self) -> usize {
         let monitor = self.monitor.clone();
-        let counted = tokio::task::spawn_blocking(move || monitor.sessions().len());
+        let counted = tokio::task::spawn_blocking(move || {
+            let sessions = monitor.sessions();
+            sessions.iter().filter(|it| !it.is_local).count()
+        });
         counted.await.unwrap_or_default()
     }
 
