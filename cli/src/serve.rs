@@ -392,8 +392,7 @@ async fn follow_locks(
             None => Ok(locks.follow()?),
         }
     };
-    let failed =
-        |error: Box<dyn Error>| error!(%error, "the locks are neither counted nor shown on the dashboard");
+    let failed = |error: Box<dyn Error>| error!(%error, "the locks are neither counted nor shown on the dashboard");
     start.await.map_err(failed).ok()
 }
 

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use lockkeeper::testing::{Plan, TestStore};
-use lockkeeper::{Clock, ConnectOptions, LockOptions, Mutex, Store, StoreOptions};
+use lockkeeper::{
+    Clock, ConnectOptions, LockOptions, Mutex, Semaphore, Store, StoreOptions, lock_events,
+};
 use tracing::Level;
 
 use crate::common::*;
@@ -64,4 +66,66 @@ async fn only_a_wait_that_is_granted_and_not_polled_says_so() {
     );
     assert!(log.rest().is_empty(), "only that one");
     drop(second.await.unwrap());
+}
+
+/// Of a semaphore's waiters the first is granted once enough permits are free for it. Where its watches only show that
+/// something has changed, as those of ZooKeeper and of a wait with events, it is looked at again.
+#[tokio::test]
+async fn permits_that_are_granted_and_not_taken_say_so() {
+    for has_events in [false, true] {
+        let log = Log::of_thread(Level::WARN);
+        let clock = Clock::new_virtual();
+        let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+        let (holder, client) = (store.connect().await, store.connect().await);
+        let holder = Semaphore::new(&holder.unwrap(), LOCK, 2).unwrap();
+        let semaphore = Semaphore::new(&client.unwrap(), LOCK, 2).unwrap();
+        let one = holder.acquire().await.unwrap();
+        let two = holder.acquire().await.unwrap();
+        let (sink, _events) = lock_events();
+        let mut options = LockOptions::new().label("kept");
+        if has_events {
+            options = options.events(sink);
+        }
+        let mut kept = pin!(semaphore.acquire_with(2, options));
+        assert!(polled(&mut kept, 1).await.is_none());
+        one.release().await.unwrap();
+        clock.advance(Duration::from_secs(10));
+        assert!(log.rest().is_empty(), "one permit is not enough");
+        two.release().await.unwrap();
+        clock.advance(Duration::from_millis(900));
+        assert!(log.rest().is_empty(), "it may still be polled in time");
+        clock.advance(Duration::from_secs(60));
+        let warning = log
+            .next("permits were granted to a wait that is not polled")
+            .await;
+        assert_eq!(
+            (warning.field("path"), warning.field("label")),
+            (LOCK, "kept")
+        );
+        assert!(log.rest().is_empty(), "said twice");
+        drop(kept.await.unwrap());
+    }
+}
+
+/// The reply with the permits arrives, and the wait does not look: nobody waits behind it, but the permits are held.
+#[tokio::test]
+async fn permits_that_were_free_and_are_not_taken_say_so() {
+    let log = Log::of_thread(Level::WARN);
+    let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
+    let store = TestStore::wrapping(base.connector(), "memory:untaken", Plan::calm());
+    let client = store.client_with(ConnectOptions::new()).await.unwrap();
+    let semaphore = Semaphore::new(&client, LOCK, 2).unwrap();
+    drop(semaphore.acquire().await.unwrap());
+    let session = client.session().await.unwrap();
+    store
+        .faults()
+        .delay_replies(&session, Duration::from_millis(10));
+    let mut kept = pin!(semaphore.acquire());
+    assert!(polled(&mut kept, 1).await.is_none());
+    store.advance(Duration::from_secs(5)).await;
+    let warning = log
+        .next("permits were granted to a wait that is not polled")
+        .await;
+    assert_eq!(warning.field("path"), LOCK);
+    drop(kept.await.unwrap());
 }
