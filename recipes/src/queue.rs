@@ -32,6 +32,7 @@ pub(crate) use local::{LocalEntry, enter_locally};
 #[cfg(feature = "simulation")]
 pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker};
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
+pub(crate) use untaken::{Contender, Permits, attended};
 pub(crate) use wait::{WaitOptions, Waiter};
 
 /// A queue, as one kind of contender of one session sees it.

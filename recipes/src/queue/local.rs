@@ -80,6 +80,7 @@ impl LocalEntry {
             name: entry.name,
             // Whose metadata has no label.
             data: EntryData::Default { queued_at_ms: 0 },
+            permits: None,
         };
         let turn = attended(Pin::new(turn), contender);
         let gone = match may_be_own {

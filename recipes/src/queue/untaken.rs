@@ -8,32 +8,52 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use lockkeeper_store::{EntryName, Error, Session, TickPlace, ZnodePath, spawn_detached};
+use lockkeeper_store::{EntryName, Session, TickPlace, ZnodePath, spawn_detached};
 use parking_lot::Mutex;
 
 use super::contenders::in_order;
 use super::order::holding;
+use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::reporter::label;
 
 /// Ticks of the clock, a quarter of a second each, that pass between the wake and the warning: a second at least.
 const TICKS: u8 = 5;
 
+/// Most ticks between two looks at a wait that was not granted when it was woken: 40 seconds.
+const MAX_TICKS: u8 = 160;
+
 /// Entries at the head of a queue that are read to find the holders: there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
 /// A contender, as the warning names it.
-pub(super) struct Contender {
+pub(crate) struct Contender {
     pub(super) session: Session,
     pub(super) queue: ZnodePath,
     pub(super) name: EntryName,
     pub(super) data: EntryData,
+    /// `None` for a lock, which the first entries of its queue hold.
+    pub(crate) permits: Option<Box<dyn Permits>>,
 }
 
-/// Runs `wait`, and warns once if its contender holds the lock and the wait was not polled for a second after it was woken.
+/// The permits that a contender for a semaphore wants.
+pub(crate) trait Permits: Send + Sync {
+    /// Returns the semaphore.
+    fn path(&self) -> &ZnodePath;
+
+    /// Returns the znode of a grant: the contender's entry, given if it is the first of the queue, once enough permits are
+    /// free; or the first of its leases, if they exist.
+    fn granted<'a>(
+        &'a self,
+        session: &'a Session,
+        first: Option<ZnodePath>,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>>;
+}
+
+/// Runs `wait`, and warns once if its contender is granted and the wait was not polled for a second after it was woken.
 ///
 /// The first poll uses the caller's waker, so that a lock which is free costs nothing more.
-pub(super) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
+pub(crate) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
 where
     W: Future,
     C: FnOnce() -> Contender + Unpin,
@@ -43,7 +63,7 @@ where
 }
 
 /// The future of [`attended`]. No `async fn`, which would hold each of its arguments twice.
-pub(super) struct Attended<'a, W, C> {
+pub(crate) struct Attended<'a, W, C> {
     wait: Pin<&'a mut W>,
     state: Attendance<C>,
 }
@@ -105,9 +125,11 @@ struct State {
 }
 
 struct Unpolled {
-    /// Ticks since the last wake that was not one.
+    /// Ticks since the last wake that was not one, or the last look at the store.
     ticks: u8,
-    /// Place at the next tick; `None` once the wait is overdue, until another wake.
+    /// Ticks from which on the wait is overdue.
+    due: u8,
+    /// Place at the next tick; `None` while the wait is overdue, until another wake.
     next: Option<TickPlace>,
 }
 
@@ -146,22 +168,33 @@ impl Shared {
     /// Returns true, once, if the wait has not been polled since it was woken last.
     fn is_first_to_warn(&self) -> bool {
         let mut state = self.state.lock();
-        let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.ticks >= TICKS);
+        let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.next.is_none());
         is_unpolled && !replace(&mut state.is_done, true)
     }
 
-    /// Warns if the contender holds the lock. An error ends the attempt: the wait itself will meet it, too.
-    async fn warn_if_granted(self: Arc<Self>) -> Result<(), Error> {
+    /// Warns if the contender is granted, else looks again later: a wait that was woken without a grant, and not polled
+    /// since, watches nothing that would wake it again. An error ends the attempt: the wait itself will meet it, too.
+    async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
             queue,
             name,
             data,
+            permits,
         } = &self.contender;
         let (names, _) = session.get_queue(queue, MAX_HEAD).await?;
         let own = name.to_string();
         let mut holders = holding(in_order(session, queue, &names)?).into_iter();
-        let Some(entry) = holders.find(|holder| holder.name().starts_with(&own)) else {
+        let first = holders.find(|holder| holder.name().starts_with(&own));
+        let (what, path, entry) = match permits {
+            None => ("a lock was", queue, first),
+            Some(permits) => {
+                let granted = permits.granted(session, first).await?;
+                ("permits were", permits.path(), granted)
+            }
+        };
+        let Some(entry) = entry else {
+            self.look_later();
             return Ok(());
         };
         // A wait that was polled since then has taken the lock.
@@ -169,13 +202,24 @@ impl Shared {
             return Ok(());
         }
         tracing::warn!(
-            path = %queue,
+            %path,
             label = label(data),
             %entry,
             session = %session.id(),
-            "a lock was granted to a wait that is not polled: all others wait for it"
+            "{what} granted to a wait that is not polled, which blocks the others"
         );
         Ok(())
+    }
+
+    /// Has the clock's ticks look again, after twice the time, unless the wait was woken or polled meanwhile.
+    fn look_later(self: Arc<Self>) {
+        let clock = self.contender.session.clock();
+        let mut state = self.state.lock();
+        if let Some(unpolled) = state.unpolled.as_mut().filter(|it| it.next.is_none()) {
+            unpolled.ticks = 0;
+            unpolled.due = unpolled.due.saturating_mul(2).min(MAX_TICKS);
+            unpolled.next = Some(clock.wake_at_next_tick(self.clone().into()));
+        }
     }
 }
 
@@ -190,18 +234,19 @@ impl Wake for Shared {
             return task.into_iter().for_each(Waker::wake);
         }
         let former = state.unpolled.take();
-        let ticks = match &former {
+        let (ticks, due) = match &former {
             Some(Unpolled {
                 ticks,
+                due,
                 next: Some(next),
-            }) if next.has_passed() => ticks + 1,
+            }) if next.has_passed() => (ticks + 1, *due),
             // Each event may be the grant.
-            _ => 0,
+            _ => (0, TICKS),
         };
-        let is_overdue = ticks >= TICKS;
+        let is_overdue = ticks >= due;
         let clock = self.contender.session.clock();
         let next = (!is_overdue).then(|| clock.wake_at_next_tick(self.clone().into()));
-        state.unpolled = Some(Unpolled { ticks, next });
+        state.unpolled = Some(Unpolled { ticks, due, next });
         drop(state);
         task.into_iter().for_each(Waker::wake);
         if is_overdue {

@@ -177,8 +177,13 @@ impl<'a> Waiter<'a> {
         Ok(self.wait().await?.then_some(self))
     }
 
+    /// Returns the contender, as it is named where its wait is [`attended`].
+    pub(crate) fn contender(&self) -> impl FnOnce() -> Contender + use<'a> {
+        contender(self.queue, self.id, &self.options.data)
+    }
+
     async fn wait(&mut self) -> Result<bool> {
-        let contender = contender(self.queue, self.id, &self.options.data);
+        let contender = self.contender();
         let turn = attended(pin!(self.turn()), contender).await;
         self.has_failed = turn.is_err();
         turn
@@ -595,12 +600,17 @@ impl Drop for Waiter<'_> {
     }
 }
 
-fn contender(queue: Queue<'_>, id: EntryId, data: &EntryData) -> impl FnOnce() -> Contender {
+fn contender<'a>(
+    queue: Queue<'a>,
+    id: EntryId,
+    data: &'a EntryData,
+) -> impl FnOnce() -> Contender + use<'a> {
     move || Contender {
         session: queue.session.clone(),
         queue: queue.path.clone(),
         name: queue.kind.entry_name(id),
         data: data.clone(),
+        permits: None,
     }
 }
 

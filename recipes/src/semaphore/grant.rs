@@ -8,12 +8,14 @@
 //! does it stand in the queue with permits, where the next waiter would count them and still be blocked by it, or hold
 //! neither entry nor permits, where the next waiter would take them.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Create, CreateMode, Error, Op, OpReply, Session, WatchedEvent, Watcher, Zxid,
+    Create, CreateMode, Error, Op, OpReply, ReadOp, ReadReply, Session, WatchedEvent, Watcher,
+    ZnodePath, Zxid,
 };
 
 use super::leases::fresh_leases;
@@ -23,7 +25,10 @@ use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::guard::{Guard, GuardSet};
 use crate::names::Kind;
-use crate::queue::{Claim, Grant, Names, Queue, WaitOptions, Waiter, create_queue, created_at};
+use crate::queue::{
+    Claim, Contender, Grant, Names, Permits, Queue, WaitOptions, Waiter, attended, create_queue,
+    created_at,
+};
 use crate::retry::retry;
 use crate::token::FencingToken;
 
@@ -51,7 +56,7 @@ impl<'a> PermitWaiter<'a> {
     /// Takes the permits: at once if they are free and nobody waits, else in turn. `None` if the terms ask for free
     /// permits, and they are not.
     pub(super) async fn grant(
-        znodes: &'a Znodes,
+        znodes: &'a Arc<Znodes>,
         session: &'a Session,
         wanted: u32,
         terms: &'a WaitOptions,
@@ -62,25 +67,42 @@ impl<'a> PermitWaiter<'a> {
             path: znodes.locks.path(),
             kind: Kind::Acquirer,
         };
-        let names = Names::Exact(fresh_leases(znodes.leases.path(), wanted)?);
+        let names = fresh_leases(znodes.leases.path(), wanted)?;
+        let first = names[0].clone();
         let mut head = Self {
             znodes,
             terms,
             waiter: Waiter::new(queue, terms, events.clone()),
-            leases: Claim::new(session, names),
+            leases: Claim::new(session, Names::Exact(names)),
             wanted,
         };
+        let contender = head.waiter.contender();
+        let contender = move || {
+            let mut contender: Contender = contender();
+            contender.permits = Some(Box::new(WantedPermits {
+                znodes: znodes.clone(),
+                wanted,
+                first,
+            }));
+            contender
+        };
+        let made = attended(pin!(head.take_permits()), contender).await?;
+        znodes.note_contended(head.waiter.has_waited());
+        Ok(made.map(|made| head.into_permit(made, events)))
+    }
+
+    async fn take_permits(&mut self) -> Result<Option<Zxid>> {
+        let (znodes, terms) = (self.znodes, self.terms);
         // A try has just seen free permits, and an empty queue.
         let mut made = match terms.only_if_free || !znodes.is_contended() {
-            true => head.take_at_once().await?,
+            true => self.take_at_once().await?,
             false => None,
         };
         if made.is_none() {
             znodes.note_contended(true);
-            made = Box::pin(head.take_in_turn()).await?;
+            made = Box::pin(self.take_in_turn()).await?;
         }
-        znodes.note_contended(head.waiter.has_waited());
-        Ok(made.map(|made| head.into_permit(made, events)))
+        Ok(made)
     }
 
     /// Takes the permits without joining the queue, in a transaction that fails unless enough are free and nobody waits.
@@ -412,6 +434,38 @@ impl<'a> PermitWaiter<'a> {
             Guard::new(session.clone(), grant, Kind::Lease, data, events.take())
         });
         Permit::new(GuardSet::new(guards))
+    }
+}
+
+/// The permits of a request, as a look from outside finds them.
+struct WantedPermits {
+    znodes: Arc<Znodes>,
+    wanted: u32,
+    /// The first lease.
+    first: ZnodePath,
+}
+
+impl Permits for WantedPermits {
+    fn path(&self) -> &ZnodePath {
+        &self.znodes.root
+    }
+
+    fn granted<'a>(
+        &'a self,
+        session: &'a Session,
+        first: Option<ZnodePath>,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>> {
+        Box::pin(async move {
+            let mut reads = self.znodes.reads();
+            reads.push(ReadOp::GetData(self.first.clone()));
+            let answers = session.multi_read(reads).await?;
+            if let Some(ReadReply::Data { .. }) = answers.get(2) {
+                return Ok(Some(self.first.clone()));
+            }
+            let supply = self.znodes.parse(session, &answers)?;
+            let are_free = supply.is_some_and(|supply| self.wanted <= supply.free());
+            Ok(first.filter(|_| are_free))
+        })
     }
 }
 
