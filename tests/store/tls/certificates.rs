@@ -74,8 +74,19 @@ impl Authority {
 
     /// Signs a certificate without a subject for a client of these names.
     pub(crate) fn client_without_subject(&self, names: Vec<SanType>) -> Signed {
+        self.client_with(DistinguishedName::new(), names)
+    }
+
+    /// Signs a certificate for a client of the organization, with these further names.
+    pub(crate) fn client_of(&self, organization: &str, names: Vec<SanType>) -> Signed {
+        let mut subject = DistinguishedName::new();
+        subject.push(DnType::OrganizationName, organization);
+        self.client_with(subject, names)
+    }
+
+    fn client_with(&self, subject: DistinguishedName, names: Vec<SanType>) -> Signed {
         let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name = subject;
         params.subject_alt_names = names;
         self.sign_with(params, When::Now, ExtendedKeyUsagePurpose::ClientAuth)
     }

@@ -226,6 +226,41 @@ async fn certificates_without_a_subject_are_not_one_identity() {
     }
 }
 
+/// As the certificates of SPIRE, which all have the same subject.
+#[tokio::test]
+async fn a_server_may_identify_clients_by_their_uris_instead_of_their_subjects() {
+    let authority = Authority::new("the tests' authority");
+    let tls = authority.server(ADDRESS, When::Now).options();
+    let tls = tls.client_ca_pem(authority.pem.as_str()).unwrap();
+    let world = World::with(tls.clone().clients_by_uri(true), authority).await;
+    let uri = |uri: &str| SanType::URI(uri.try_into().unwrap());
+    let dns = SanType::DnsName("a.example".try_into().unwrap());
+    let of = |names| world.authority.client_of("SPIRE", names);
+    let certificate = of(vec![uri("spiffe://example/a"), dns.clone()]);
+    let one = world.session_with(&certificate).await;
+    make(&one, "/n").await;
+    let n = path("/n");
+    one.set_acl(&n, Acl::creator_all(), None).await.unwrap();
+    let only_own = Acl::new([AclEntry {
+        permissions: AclEntry::ALL,
+        scheme: "x509".into(),
+        id: "URI:spiffe://example/a".into(),
+    }]);
+    assert_eq!(one.get_acl(&n).await.unwrap().0, only_own);
+    for names in [
+        vec![uri("spiffe://example/b")],
+        vec![uri("spiffe://example/a"), uri("spiffe://example/b")],
+        vec![dns],
+    ] {
+        let other = world.session_with(&of(names)).await;
+        assert_eq!(other.get_data(&n).await.map(drop), no_auth("/n"));
+    }
+    // A reload replaces this, too.
+    world.server.reload_tls(tls).unwrap();
+    let by_subject = world.session_with(&certificate).await;
+    assert_eq!(by_subject.get_data(&n).await.map(drop), no_auth("/n"));
+}
+
 #[tokio::test]
 async fn names_and_passwords_go_over_tls() {
     let world = World::open().await;
