@@ -108,7 +108,7 @@ impl Identity {
         }
     }
 
-    /// Returns the identity in a certificate's subject, or in the name that stands for it.
+    /// Returns the identity of a certificate's subject or alternative name.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
         Self {
@@ -348,7 +348,8 @@ fn is_distinguished_name(name: &str) -> bool {
     !is_escaped && !is_quoted && parts.iter().all(is_attribute)
 }
 
-/// Returns true for the form of the name that stands for a certificate's missing subject. No subject begins like it.
+/// Returns true for the form of an alternative name. No subject begins like it: a subject's first attribute ends with `=`
+/// before any colon.
 fn is_alternative_name(id: &str) -> bool {
     let name = id.strip_prefix("URI:").or_else(|| id.strip_prefix("DNS:"));
     name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()))

@@ -25,5 +25,5 @@ pub use self::client::ClientTls;
 pub(crate) use self::client_config::{client_config, server_name};
 pub use self::error::TlsError;
 #[cfg(feature = "tls")]
-pub(crate) use self::load::{Authorities, alternative_name, key_pair, provider, subject};
+pub(crate) use self::load::{Authorities, alternative_name, key_pair, provider, subject, uri};
 pub(crate) use self::pem::Pem;

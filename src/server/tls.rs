@@ -23,7 +23,7 @@ use super::listener::listen;
 use super::transport::unless_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
-use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject};
+use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject, uri};
 
 /// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.
 ///
@@ -35,6 +35,8 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 /// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as ZooKeeper shows it: access control lists made for
 /// ZooKeeper stay valid. The id of a certificate without a subject is its URI (`URI:spiffe://example/a`) if it has
 /// exactly one, otherwise its DNS name (`DNS:a.example`) if it has exactly one; any other proves no identity.
+///
+/// With [`clients_by_uri`](Self::clients_by_uri) the id is the URI of every certificate.
 ///
 /// The authority is not a part of the identity: a name means the same client, whichever authority has signed it.
 ///
@@ -55,6 +57,7 @@ pub struct TlsOptions {
     /// Name of the certificate in error messages.
     what: Arc<str>,
     clients: Option<Authorities>,
+    by_uri: bool,
 }
 
 const CERTIFICATE: &str = "the server's certificate";
@@ -93,6 +96,7 @@ impl TlsOptions {
             certificate: Arc::new(key_pair(certificate, key)?),
             what: certificate.what.clone(),
             clients: None,
+            by_uri: false,
         })
     }
 
@@ -118,6 +122,13 @@ impl TlsOptions {
         let clients = self.clients.get_or_insert_with(Authorities::none);
         clients.add(pem)?;
         Ok(self)
+    }
+
+    /// Identifies clients by the URIs of their certificates instead of the subjects, as SPIFFE does: an X.509-SVID is
+    /// `URI:spiffe://example/a`, and its subject means nothing. A certificate with no URI or several proves no identity.
+    pub fn clients_by_uri(mut self, by_uri: bool) -> Self {
+        self.by_uri = by_uri;
+        self
     }
 
     /// Returns true if every client needs a certificate.
@@ -215,7 +226,8 @@ impl ServerOptions {
 
 /// The server's side of TLS handshakes. A reload of certificates affects later connections alone.
 pub(super) struct Acceptor {
-    config: RwLock<Arc<ServerConfig>>,
+    /// With the choice of [`TlsOptions::clients_by_uri`].
+    config: RwLock<(Arc<ServerConfig>, bool)>,
     /// Time at which the first revocation list expires; `None` once that has been logged, or if there is none.
     lists_end: Mutex<Option<SystemTime>>,
 }
@@ -223,7 +235,7 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         let acceptor = Self {
-            config: RwLock::new(options.config()?),
+            config: RwLock::new((options.config()?, options.by_uri)),
             lists_end: Mutex::new(options.lists_end()),
         };
         acceptor.warn_of_lists();
@@ -233,7 +245,7 @@ impl Acceptor {
     pub(super) fn reload(&self, options: &TlsOptions) -> Result<(), TlsError> {
         // Everything that can fail comes first: after an error the former certificates stay in use.
         let config = options.config()?;
-        *self.config.write() = config;
+        *self.config.write() = (config, options.by_uri);
         *self.lists_end.lock() = options.lists_end();
         self.warn_of_lists();
         Ok(())
@@ -260,7 +272,8 @@ impl Acceptor {
         expect_handshake(&stream).await?;
         // Checked here, where the list is used: it concerns new connections alone.
         self.warn_of_lists();
-        let acceptor = TlsAcceptor::from(self.config.read().clone());
+        let (config, by_uri) = self.config.read().clone();
+        let acceptor = TlsAcceptor::from(config);
         let stream = match acceptor.accept(stream).into_fallible().await {
             Ok(stream) => stream,
             Err((error, stream)) => {
@@ -268,7 +281,7 @@ impl Acceptor {
                 return Err(error);
             }
         };
-        let identity = holder(&stream)?;
+        let identity = holder(&stream, by_uri)?;
         Ok((stream, identity))
     }
 }
@@ -394,8 +407,8 @@ async fn close_after_alert(mut stream: TcpStream) {
 }
 
 /// Returns the identity of the client's certificate, which has been verified already; `None` if there is no certificate,
-/// or one without a name: an empty identity would be shared by all of those.
-fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
+/// or one without the name that counts: an empty identity would be shared by all of those.
+fn holder(stream: &TlsStream<TcpStream>, by_uri: bool) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection
         .peer_certificates()
@@ -403,18 +416,21 @@ fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
     else {
         return Ok(None);
     };
-    let Some(mut id) = subject(certificate) else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the name of the certificate's holder cannot be read",
-        ));
+    let id = match by_uri {
+        true => uri(certificate),
+        false => {
+            let unreadable = "the name of the certificate's holder cannot be read";
+            let subject = subject(certificate)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, unreadable))?;
+            match subject.is_empty() {
+                true => alternative_name(certificate),
+                false => Some(subject),
+            }
+        }
     };
-    if id.is_empty() {
-        let Some(name) = alternative_name(certificate) else {
-            return Ok(None);
-        };
-        id = name;
-    }
+    let Some(id) = id else {
+        return Ok(None);
+    };
     let identity = Identity::x509(&id);
     let within_limit = identity.check_size();
     within_limit.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

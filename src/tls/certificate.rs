@@ -14,9 +14,9 @@ const EXTENSIONS: u8 = 0xa3;
 /// Object identifier of the extension `subjectAltName`, 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Alternative names that identify a client, with their words in an id; the first that a certificate has exactly once
-/// counts.
-const ALTERNATIVE_NAMES: [(u8, &str); 2] = [(0x86, "URI"), (0x82, "DNS")];
+/// Tags of alternative names that identify a client.
+const URI: u8 = 0x86;
+const DNS_NAME: u8 = 0x82;
 
 /// The relevant part of a certificate (RFC 5280, section 4.1).
 pub(super) struct Certificate<'a> {
@@ -52,20 +52,27 @@ impl<'a> Certificate<'a> {
         name::text(self.subject)
     }
 
+    /// Returns the URI, as `URI:spiffe://example/a`; `None` unless there is exactly one.
+    pub(super) fn uri(&self) -> Option<String> {
+        self.only_name(URI, "URI")
+    }
+
     /// Returns the URI or DNS name that replaces a missing subject, as `URI:spiffe://example/a`; `None` unless there
     /// is exactly one.
     pub(super) fn alternative_name(&self) -> Option<String> {
-        ALTERNATIVE_NAMES.iter().find_map(|(tag, word)| {
-            let mut all = Reader::new(self.alternative_names);
-            let values = std::iter::from_fn(|| all.next());
-            let mut names = values.filter(|value| value.tag == *tag);
-            let (name, None) = (names.next()?, names.next()) else {
-                return None;
-            };
-            let name = std::str::from_utf8(name.content).ok()?;
-            let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-            is_plain.then(|| format!("{word}:{name}"))
-        })
+        self.uri().or_else(|| self.only_name(DNS_NAME, "DNS"))
+    }
+
+    fn only_name(&self, tag: u8, word: &str) -> Option<String> {
+        let mut all = Reader::new(self.alternative_names);
+        let values = std::iter::from_fn(|| all.next());
+        let mut names = values.filter(|value| value.tag == tag);
+        let (name, None) = (names.next()?, names.next()) else {
+            return None;
+        };
+        let name = std::str::from_utf8(name.content).ok()?;
+        let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+        is_plain.then(|| format!("{word}:{name}"))
     }
 
     /// Returns the time of validity.

@@ -76,6 +76,11 @@ pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.subject()
 }
 
+/// Returns the URI of a certificate, as access control lists name it.
+pub(crate) fn uri(certificate: &CertificateDer<'_>) -> Option<String> {
+    Certificate::read(certificate)?.uri()
+}
+
 /// Returns the name that stands for the missing subject of a certificate, as access control lists name it.
 pub(crate) fn alternative_name(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.alternative_name()

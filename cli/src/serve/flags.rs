@@ -65,6 +65,9 @@ pub(crate) struct Flags {
     /// Requires client certificates signed by this authority; can be given several times
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_client_ca: Vec<PathBuf>,
+    /// Identifies clients by the URIs of their certificates (SPIFFE) instead of the subjects
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "TLS")]
+    pub(crate) tls_client_uri: bool,
 
     /// Directory of the store, created if it is missing; or `memory`, which keeps nothing
     #[arg(

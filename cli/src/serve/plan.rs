@@ -381,10 +381,14 @@ pub(crate) struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
     client_authorities: Vec<PathBuf>,
+    clients_by_uri: bool,
 }
 
 impl TlsFiles {
     fn of(flags: &Flags) -> Result<Option<Self>, String> {
+        if flags.tls_client_uri && flags.tls_client_ca.is_empty() {
+            return Err("--tls-client-uri needs --tls-client-ca".into());
+        }
         let (Some(address), Some(certificate), Some(key)) =
             (flags.tls_listen, &flags.tls_cert, &flags.tls_key)
         else {
@@ -409,12 +413,14 @@ impl TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
             client_authorities: flags.tls_client_ca.clone(),
+            clients_by_uri: flags.tls_client_uri,
         }))
     }
 
     /// Reads the files.
     pub(crate) fn read(&self) -> Result<TlsOptions, TlsError> {
         let options = TlsOptions::from_pem_files(&self.certificate, &self.key)?;
+        let options = options.clients_by_uri(self.clients_by_uri);
         let mut authorities = self.client_authorities.iter();
         authorities.try_fold(options, TlsOptions::client_ca)
     }

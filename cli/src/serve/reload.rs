@@ -26,7 +26,7 @@ const RELOADED: [&str; 5] = [
 ];
 
 /// Options that a reload replaces as well, where TLS is served before and after it.
-const TLS_RELOADED: [&str; 3] = ["tls-cert", CLIENT_AUTHORITIES, "tls-key"];
+const TLS_RELOADED: [&str; 4] = ["tls-cert", CLIENT_AUTHORITIES, "tls-client-uri", "tls-key"];
 
 const CLIENT_AUTHORITIES: &str = "tls-client-ca";
 
