@@ -18,6 +18,7 @@ mod local;
 mod locks;
 mod metrics;
 mod operators;
+mod permits;
 #[cfg(target_os = "linux")]
 mod quiet;
 mod revoke;
