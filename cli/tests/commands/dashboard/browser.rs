@@ -5,6 +5,7 @@ mod driver;
 mod hostile;
 mod list;
 mod looks;
+mod proxied;
 mod queue;
 mod revoking;
 
