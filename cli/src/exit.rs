@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use lockkeeper::{Error, LockError};
 
+use crate::locks::names::{escaped, lock_name};
+
 /// The reason for which a command ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -88,8 +90,9 @@ impl From<LockError> for Failure {
                 stored,
                 stated,
             } => Self::Other(format!(
-                "{path} has {stored} permits, not {stated}: write --permits N/{stored}, or change the number in a \
-                 program, with Semaphore::set_permits"
+                "{path} has {stored} permits, not {stated}: write --permits N/{stored}, or change the number with \
+                 `lockkeeper permits {} {stated}`",
+                escaped(&lock_name(&path))
             )),
             LockError::Store(error) => error.into(),
             _ => Self::Other(error.to_string()),

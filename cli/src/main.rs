@@ -18,6 +18,7 @@ mod live;
 mod local;
 mod locks;
 mod man;
+mod permits;
 mod revoke;
 mod run;
 mod salvage;
@@ -92,6 +93,12 @@ enum Command {
     /// immediately, and may continue to work until it notices. This is safe only if every resource that the lock protects
     /// checks fencing tokens. Exit codes: 0 done, 1 not held or nothing was done, 75 not released within --wait=DURATION.
     Revoke(revoke::Revoke),
+    /// Shows or changes the number of permits of a semaphore.
+    ///
+    /// A change applies to all clients, while they hold and wait. A higher number lets waiters in. A lower one revokes
+    /// nothing. Commands that state the number, as in `run --permits 1/4`, must state the new one afterwards. Exit codes:
+    /// 0 done, 1 no such semaphore, or more permits are taken than the new number, 2 wrong usage.
+    Permits(permits::Permits),
     /// Reports locks held longer than their holders declared.
     ///
     /// It watches all locks below the prefix, including those that appear later, and times each holder from its first
@@ -197,7 +204,15 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Use locks", &["run", "elect"]),
     (
         "Inspect locks",
-        &["locks", "who", "top", "dashboard", "revoke", "warden"],
+        &[
+            "locks",
+            "who",
+            "top",
+            "dashboard",
+            "revoke",
+            "permits",
+            "warden",
+        ],
     ),
     ("Run a server", &["serve", "admin", "health", "local"]),
     (
@@ -304,6 +319,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::BenchHolder(holder) => return Ok(in_a_store(holder.run())),
         Command::Health(health) => return Ok(ended(health.run())),
         Command::Locks(locks) => return Ok(in_a_store(locks.run())),
+        Command::Permits(permits) => return Ok(in_a_store(permits.run())),
         Command::Revoke(revoke) => return Ok(in_a_store(revoke.run())),
         Command::Top(top) => return Ok(in_a_store(top.run())),
         Command::Dashboard(dashboard) => return Ok(in_a_store(dashboard.run())),

@@ -68,8 +68,8 @@ fn another_number_of_permits_is_refused_and_the_right_option_is_named() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(
         stderr(&output),
-        "lockkeeper: /locks/a has 3 permits, not 4: write --permits N/3, or change the number in a program, with \
-         Semaphore::set_permits\n"
+        "lockkeeper: /locks/a has 3 permits, not 4: write --permits N/3, or change the number with `lockkeeper permits a \
+         4`\n"
     );
 }
 

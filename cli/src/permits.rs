@@ -1,0 +1,89 @@
+//! `lockkeeper permits`: the size of a semaphore.
+
+use clap::Args;
+use lockkeeper::{Client, LockError, LockPath, Semaphore, lock_queue_part};
+
+use crate::exit::Failure;
+use crate::locks::names::{escaped, lock_name};
+use crate::target::{Target, lock_path};
+
+/// The arguments of `permits`.
+#[derive(Args, Debug)]
+pub(crate) struct Permits {
+    /// The semaphore: a name, or the path of its znode
+    name: String,
+    /// The new number of permits; without it the present one is shown
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    number: Option<u32>,
+    /// Changes the number even if more permits are taken: nothing is granted until enough of them have been released
+    #[arg(long, requires = "number")]
+    force: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Permits {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let path = lock_path(&self.name)?;
+        let client = self.target.connect().await?;
+        let name = escaped(&lock_name(path.as_znode()));
+        let semaphore = Semaphore::open(&client, path.clone())?;
+        let failed = |error| failure(error, &name);
+        // Before any change, which would create a semaphore that does not exist.
+        semaphore.permits().await.map_err(failed)?;
+        if let Some(number) = self.number {
+            if !self.force {
+                check_taken(&client, &path, &name, number).await?;
+            }
+            semaphore.set_permits(number).await.map_err(failed)?;
+        }
+        let number = semaphore.permits().await.map_err(failed)?;
+        crate::print(&shown(&client, &path, &name, number).await?)?;
+        Ok(())
+    }
+}
+
+/// Refuses a number below that of the permits that are taken. One that is taken at the same time may pass unseen, which does
+/// no harm: a lower number revokes nothing.
+async fn check_taken(
+    client: &Client,
+    path: &LockPath,
+    name: &str,
+    number: u32,
+) -> Result<(), Failure> {
+    let taken = lock_queue_part(client, path, 0, 0..0).await?.holder_count;
+    if taken <= number as usize {
+        return Ok(());
+    }
+    Err(Failure::Other(format!(
+        "{taken} permits of {name} are taken, more than {number}: with --force it is changed, and nothing is granted until \
+         enough of them have been released"
+    )))
+}
+
+async fn shown(
+    client: &Client,
+    path: &LockPath,
+    name: &str,
+    number: u32,
+) -> Result<String, Failure> {
+    let queue = lock_queue_part(client, path, 0, 0..0).await?;
+    let (taken, waiting) = (queue.holder_count, queue.waiter_count);
+    let free = (number as usize).saturating_sub(taken);
+    let permits = if number == 1 { "permit" } else { "permits" };
+    Ok(format!(
+        "{name}: {number} {permits}, {taken} taken, {free} free, {waiting} waiting\n"
+    ))
+}
+
+fn failure(error: LockError, name: &str) -> Failure {
+    match error {
+        LockError::NoPermits { .. } => Failure::Other(format!(
+            "there is no semaphore {name}: `lockkeeper run {name} --permits N/M` creates one"
+        )),
+        LockError::WrongKind { kind, .. } => {
+            Failure::Other(format!("{name} is in use as {kind}, which has no permits"))
+        }
+        error => error.into(),
+    }
+}
