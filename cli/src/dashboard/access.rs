@@ -58,7 +58,7 @@ impl Access {
         if !is_same_site(&head.headers, host) {
             return Err((
                 StatusCode::FORBIDDEN,
-                "this request comes from a page of another site",
+                "this request comes from a page of another site, or a proxy has replaced its Host header",
             ));
         }
         if aim == Aim::Revoke && !self.allows_revoke {

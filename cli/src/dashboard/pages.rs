@@ -46,6 +46,9 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
+/// Asks nginx not to buffer an answer.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
 /// The pages of a dashboard.
 pub(crate) struct DashboardPages {
     pub(super) shared: Arc<Shared>,
@@ -195,7 +198,12 @@ impl DashboardPages {
             (StatusCode::SERVICE_UNAVAILABLE, text)
         })?;
         connection.last();
-        Ok(answer(StatusCode::OK, EVENTS, Body::Stream(events)))
+        let mut answer = answer(StatusCode::OK, EVENTS, Body::Stream(events));
+        // Otherwise nginx keeps the events back until some kilobytes have come.
+        answer
+            .headers_mut()
+            .insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        Ok(answer)
     }
 }
 

@@ -38,7 +38,7 @@ function askForToken() {
 
 async function about() {
   try {
-    const response = await get("/api/about");
+    const response = await get("api/about");
     if (!response.ok) return;
     const known = await response.json();
     const below = known.prefix === "/" ? "" : `, below ${visible(known.prefix)}`;

@@ -73,7 +73,7 @@ let onUnauthorized = async () => {};
 function watch(unauthorized = onUnauthorized) {
   onUnauthorized = unauthorized;
   stream?.close();
-  stream = new Stream(`/api/locks?${query(true)}`, SILENCE_MS, {
+  stream = new Stream(`api/locks?${query(true)}`, SILENCE_MS, {
     locks: show,
     handovers: plot.add,
     store: link.storeIs,

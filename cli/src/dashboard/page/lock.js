@@ -55,7 +55,7 @@ export function close() {
 function watch() {
   stream?.close();
   const asked = new URLSearchParams({ path, offset, limit: LIMIT });
-  stream = new Stream(`/api/lock?${asked}`, SILENCE_MS, {
+  stream = new Stream(`api/lock?${asked}`, SILENCE_MS, {
     lock: show,
     unreadable: ({ error }) => {
       unreadable.hidden = false;

@@ -73,7 +73,7 @@ async function send() {
   confirm.disabled = true;
   say("");
   try {
-    const response = await post("/api/revoke", body);
+    const response = await post("api/revoke", body);
     if (response.ok) {
       dialog.close();
       told((await response.json()).result);
