@@ -3,13 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use lockkeeper::{LockOptions, Mutex};
 use lockkeeper_store::CreateMode;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use super::server::*;
+use super::stores::StoreAt;
 use super::support::*;
 
 #[test]
@@ -201,4 +204,38 @@ pub(crate) fn forbid_writing(pid: Pid) {
         maximum: Some(0),
     };
     prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+}
+
+#[test]
+fn a_full_disk_under_stdout_ends_no_command_that_serves() {
+    let store = StoreAt::served();
+    let overdue = LockOptions::new().expected_hold(Duration::from_millis(1));
+    let _held = block_on(async {
+        let client = store.connect().await;
+        let mutex = Mutex::new(&client, "/locks/a").unwrap();
+        (mutex.lock_with(overdue).await.unwrap(), client)
+    });
+    for arguments in [
+        &["serve", "--data", "memory", "--listen", "127.0.0.1:0"][..],
+        &["dashboard", "--listen", "127.0.0.1:0"],
+        &["warden"],
+    ] {
+        let mut command = store.command(arguments);
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let log = lines_of(child.stderr.take().unwrap());
+        let mut said = Vec::new();
+        let is_noted = |line: String| {
+            let is_last = line.contains("stdout takes no more");
+            said.push(line);
+            is_last
+        };
+        assert!(log.iter().any(is_noted), "it ended: {said:?}");
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+    // Nor does stderr change the status of wrong usage.
+    let mut command = store.command(&["serve", "--tls-cert", "no-such-file"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(command.stderr(full).status().unwrap().code(), Some(2));
 }
