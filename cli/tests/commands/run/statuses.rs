@@ -1,5 +1,6 @@
 //! The exit statuses, the environment and the names.
 
+use crate::running::*;
 use crate::stores::*;
 use crate::support::*;
 
@@ -303,4 +304,20 @@ fn locks_of_two_stores_nest() {
     let (outer, inner) = (StoreAt::served(), StoreAt::served());
     let script = format!(r#""$0" run a -- "$0" run a --url {} -- true"#, inner.url);
     assert!(outer.shell(&script).status().unwrap().success());
+}
+
+#[test]
+fn its_processes_are_listed_by_what_they_are() {
+    let store = StoreAt::served();
+    let name = |pid: rustix::process::Pid| {
+        std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_pid())).unwrap()
+    };
+    for subcommand in ["run", "elect"] {
+        let mut command = store.subcommand(subcommand, &["a", "--", "sh", "-c", "echo; cat"]);
+        let mut running = Running::spawn(command.stdin(std::process::Stdio::piped()));
+        running.line();
+        assert_eq!(name(running.front()), "lockkeeper\n");
+        assert_eq!(name(running.guardian().pid), "lk-guardian\n");
+        assert_eq!(name(running.reaper().pid), "lk-reaper\n");
+    }
 }
