@@ -146,6 +146,21 @@ fn a_folder_that_cannot_be_created_is_named_with_the_reason() {
 }
 
 #[test]
+fn a_missing_home_is_not_created() {
+    let home = Home::new();
+    let missing = home.folder.at("missing/home");
+    let said = home.refusal(&[("HOME", missing.to_str().unwrap())]);
+    assert!(said.contains("does not exist"), "{said}");
+    assert!(said.contains("--url"), "{said}");
+    assert!(!home.folder.at("missing").exists());
+    // The folder for state is created, as the XDG Base Directory Specification asks.
+    let state = home.folder.at("home/new/state");
+    let mut command = home.command(Shell::Cron, &["who", "a"]);
+    command.env("HOME", &missing).env("XDG_STATE_HOME", state);
+    success(&command.output().unwrap());
+}
+
+#[test]
 fn a_server_that_does_not_start_is_reported_with_its_reason() {
     let home = Home::new();
     success(&home.run(Shell::Cron, &["local"]));
