@@ -243,7 +243,9 @@ fn command_line() -> clap::Command {
 fn main() -> ExitCode {
     // Before anything else: its arguments are another program's.
     let mut arguments = std::env::args_os().skip(1);
-    match arguments.next() {
+    let first = arguments.next();
+    executable::name_process(first.as_deref());
+    match first {
         Some(first) if first == run::LAUNCHER => return run::launcher(arguments),
         Some(first) if first == run::REAPER => return run::reaper(arguments),
         _ => {}

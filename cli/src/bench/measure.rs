@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
 
     /// Starts another process that holds the lock.
     async fn holder(&self, path: &LockPath) -> Result<Child, Failure> {
-        let mut command = Command::new(crate::executable::running()?);
+        let mut command = Command::from(crate::executable::command()?);
         command.args([HOLDER, path.as_znode().as_str()]);
         self.bench.target.hand_down(command.as_std_mut(), TIMEOUT);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

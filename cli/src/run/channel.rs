@@ -136,8 +136,8 @@ pub(super) fn spawn_self(
     configure: impl FnOnce(&mut std::process::Command),
 ) -> io::Result<(Child, UnixStream)> {
     let (own, other) = UnixStream::pair()?;
-    let mut command = std::process::Command::new(crate::executable::running()?);
-    command.arg0("lockkeeper").args(arguments);
+    let mut command = crate::executable::command()?;
+    command.args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
     // A signal to the group of one process, from the terminal or from `kill`, spares the others.
     command.process_group(0);
