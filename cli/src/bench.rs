@@ -137,7 +137,7 @@ impl Bench {
             (done, Ok(())) => done,
             (Ok(()), Err(why)) => Err(Failure::Other(left(why))),
             (Err(failure), Err(why)) => {
-                eprintln!("lockkeeper: {}", left(why));
+                crate::print_error(left(why));
                 Err(failure)
             }
         }

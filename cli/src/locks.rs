@@ -66,12 +66,12 @@ async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failur
 /// Warns of locks that are missing in a list.
 fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     if let Some((path, why)) = unreadable.first() {
-        eprintln!(
-            "lockkeeper: locks may be missing: {} znodes cannot be read, as {}: {}",
+        crate::print_error(format_args!(
+            "locks may be missing: {} znodes cannot be read, as {}: {}",
             unreadable.len(),
             escaped(path.as_str()),
             escaped(&why.to_string())
-        );
+        ));
     }
 }
 

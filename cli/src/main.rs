@@ -270,7 +270,7 @@ fn failed(error: &dyn Error) -> ExitCode {
 }
 
 /// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
-fn print_error(error: &dyn Error) {
+fn print_error(error: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "lockkeeper: {error}");
 }
@@ -369,6 +369,13 @@ fn content(of: &disk::Summary) -> String {
 /// Prints to stdout, and ignores a reader that has gone, as `head`; `println!` panics then.
 fn print(text: &str) -> std::io::Result<()> {
     print_to(std::io::stdout().lock(), text)
+}
+
+/// Prints the line of a command that serves others, and notes where it could not: a full disk must not end it.
+fn announce(line: &str) {
+    if let Err(error) = print(line) {
+        tracing::warn!(%error, "stdout takes no more");
+    }
 }
 
 fn print_to(mut out: impl std::io::Write, text: &str) -> std::io::Result<()> {

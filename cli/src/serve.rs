@@ -63,7 +63,7 @@ pub(crate) fn run(given: &ArgMatches) -> ExitCode {
     let (config, plan, files) = match planned(given) {
         Ok(planned) => planned,
         Err(why) => {
-            eprintln!("lockkeeper: {why}");
+            crate::print_error(why);
             return ExitCode::from(USAGE);
         }
     };
@@ -202,7 +202,7 @@ impl Life<'_> {
             }
         }
         self.health.started(server.monitor());
-        ready(&server, self.plan, self.metrics, dashboard.as_ref())?;
+        ready(&server, self.plan, self.metrics, dashboard.as_ref());
         watchdog::start(self.health.clone());
         // After the line on stdout, which may be the place of the audit log, too.
         if let Some((audit, output)) = self.audit.as_ref().zip(output) {
@@ -460,12 +460,7 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
 }
 
 /// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
-fn ready(
-    server: &Server,
-    plan: &Plan,
-    metrics: Option<&Metrics>,
-    dashboard: Option<&HttpPort>,
-) -> std::io::Result<()> {
+fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Option<&HttpPort>) {
     let mut line = String::from("lockkeeper ready");
     if let Some(address) = server.local_addr() {
         line.push_str(&format!(" {address}"));
@@ -496,11 +491,10 @@ fn ready(
     );
     line.push('\n');
     // After the server listens: a script or systemd that sees this may connect at once.
-    crate::print(&line)?;
+    crate::announce(&line);
     notify::ready();
     // The server reads nothing: a starter's lock, which it has had as its stdin, is free from here on.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(nothing);
     }
-    Ok(())
 }

@@ -185,7 +185,11 @@ impl Warden {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     return Ok(End::NoReader);
                 }
-                written => written?,
+                // Its next reports, and what it removes, matter more.
+                Err(error) => {
+                    tracing::warn!(target: "lockkeeper_warden", %error, "stdout takes no more");
+                }
+                Ok(()) => {}
             }
             if let WardenReport::Failed { .. } = &report {
                 failure = Some(line);
