@@ -26,7 +26,14 @@ impl Folder {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn find() -> Result<Self, String> {
-        let state = state_home(env("XDG_STATE_HOME"), home()?)?;
+        let home = home()?;
+        let state = state_home(env("XDG_STATE_HOME"), &home)?;
+        if state.starts_with(&home) && matches!(home.try_exists(), Ok(false)) {
+            return Err(format!(
+                "the home {} does not exist: set HOME or XDG_STATE_HOME to a folder that does, or name a store with --url",
+                home.display()
+            ));
+        }
         let path = state.join("lockkeeper").join(machine());
         // Before anything is created: root with another user's environment must not leave folders of root's there.
         check_above(&path)?;
@@ -123,7 +130,7 @@ fn home() -> Result<PathBuf, String> {
 
 /// Returns the folder for state that outlives a restart. A relative `$XDG_STATE_HOME` is ignored, as the XDG Base Directory
 /// Specification asks.
-fn state_home(variable: Option<OsString>, home: PathBuf) -> Result<PathBuf, String> {
+fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String> {
     let state = variable.map(PathBuf::from).filter(|it| it.is_absolute());
     match state {
         Some(state) => Ok(state),
@@ -237,8 +244,9 @@ mod tests {
 
     #[test]
     fn a_relative_state_home_is_ignored_and_a_relative_home_refused() {
-        let state =
-            |variable: Option<&str>, home: &str| state_home(variable.map(Into::into), home.into());
+        let state = |variable: Option<&str>, home: &str| {
+            state_home(variable.map(Into::into), home.as_ref())
+        };
         let default = Ok("/home/ann/.local/state".into());
         assert_eq!(state(None, "/home/ann"), default);
         assert_eq!(state(Some("state"), "/home/ann"), default);
