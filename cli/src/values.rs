@@ -255,17 +255,40 @@ mod tests {
         assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
         assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
         assert_eq!(duration("1h"), Ok(Duration::from_secs(3_600)));
+        assert_eq!(duration("1d"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(duration("54m 56s"), Ok(Duration::from_secs(3_296)));
+        assert_eq!(duration("1s500ms"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("0.25h"), Ok(Duration::from_secs(900)));
+        assert_eq!(duration("375d"), Ok(Duration::from_secs(9_000 * 3_600)));
         for wrong in [
             "",
             "2",
             "s",
             "-1s",
-            "1.5s",
+            "+1s",
+            "1e3s",
+            "infs",
+            "NaNs",
+            ".s",
+            ".5s",
+            "1.s",
+            "1.2.3s",
             "2 s",
+            " 2s",
+            "2s ",
+            "1h30",
+            "30m1h",
+            "1m1m",
             "2S",
+            "1w",
             "0s",
+            "0h0m",
+            "0.0001s",
             "99999999999999999999s",
             "9001h",
+            "9000h1ms",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
@@ -273,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_shown_as_it_may_be_written() {
-        for text in ["500ms", "2s", "90s", "1m", "60m"] {
+        for text in ["500ms", "1500ms", "2s", "90s", "1m", "60m"] {
             assert_eq!(shown(duration(text).unwrap()), text);
         }
     }
