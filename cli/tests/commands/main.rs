@@ -36,6 +36,7 @@ mod tls;
 #[cfg(target_os = "linux")]
 mod top;
 mod unix;
+mod urls;
 #[cfg(target_os = "linux")]
 mod waiter;
 mod warden;
