@@ -1,7 +1,8 @@
 //! A terminal: the foreground group, Ctrl-C, Ctrl-Z, and the line of a wait.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::OFlags;
@@ -11,6 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::running::*;
 use crate::stores::*;
+use crate::support::*;
 
 /// A shell with job control in a session and a terminal of its own. Killed when it is dropped.
 struct Shell {
@@ -178,6 +180,41 @@ fn a_wait_shows_position_and_holder_and_ends_with_ctrl_c() {
     shell.types("\x03");
     shell.shows("status 130");
     store.queue_has(1);
+}
+
+#[test]
+fn a_quiet_wait_shows_errors_only() {
+    let store = StoreAt::served();
+    let _holder = store.start_script(&["a"], "echo held; exec sleep 1000");
+    let script = r#""$0" run --quiet --timeout 100ms a -- true; echo "status $?""#;
+    let mut shell = Shell::start(&store, script);
+    assert_eq!(
+        shell.shows("status 75"),
+        "lockkeeper: /locks/a was not granted within 100ms: 1 ahead\r\n"
+    );
+}
+
+/// Without a URL each machine of a fleet, and each user, runs the job.
+#[test]
+fn a_job_without_a_url_is_said_to_belong_to_one_user_on_one_machine() {
+    let folder = Folder::new();
+    let home = folder.at("home");
+    fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
+    // The server ends by itself if the test does not get to its end.
+    let script = format!(
+        r#"unset LOCKKEEPER_URL XDG_STATE_HOME XDG_RUNTIME_DIR
+        export LOCKKEEPER_LOCAL_IDLE=10s HOME='{}'
+        "$0" run --once-per 1h a -- echo ran; echo "status $?"
+        "$0" run --quiet --once-per 1h a -- echo never; echo "again $?"
+        "$0" local --stop; echo "stopped $?""#,
+        home.display()
+    );
+    let mut shell = Shell::start(&StoreAt::at(String::new()), &script);
+    let said = shell.shows("ran\r\n");
+    assert!(said.contains("of this user on this machine"), "{said}");
+    shell.shows("status 0\r\n");
+    assert_eq!(shell.shows("again 0\r\n"), "");
+    shell.shows("stopped 0");
 }
 
 /// Ctrl-S stops all output to the terminal, and blocks every process that writes to it.
