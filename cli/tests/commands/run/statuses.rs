@@ -48,6 +48,7 @@ on_stores! {
         assert!(stderr(&output).contains("1 ahead") && output.stdout.is_empty());
         let output = store.output(&["--timeout", "0s", "a", "--", "echo", "never"]);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
+        assert_eq!(stderr(&output), "lockkeeper: /locks/a is not free\n");
         success(&store.output(&["--timeout", "0s", "b", "--", "true"]));
         let output = store.output(&["--try", "--all", "b,a", "--", "echo", "never"]);
         assert_eq!(output.status.code(), Some(75), "{output:?}");
@@ -126,6 +127,28 @@ fn a_reason_that_cannot_be_written_changes_no_status() {
     store.kill();
     let mut locks = store.command(&["locks", "--connect-timeout", "100ms"]);
     assert_eq!(status(&mut locks), Some(69));
+}
+
+/// A ZooKeeper has the limits of its quotas there, and this server enforces none.
+#[test]
+fn a_lock_among_the_quotas_is_refused_with_the_reason() {
+    let store = StoreAt::served();
+    for arguments in [
+        &["/zookeeper/quota/a"][..],
+        &["--all", "/zookeeper/quota/a,b"],
+        &["--permits", "1/2", "/zookeeper/quota/a"],
+    ] {
+        let output = store.output(&[arguments, &["--", "echo", "never"]].concat());
+        let said = stderr(&output);
+        assert!(
+            !output.status.success() && output.stdout.is_empty(),
+            "{output:?}"
+        );
+        assert!(
+            said.contains("/zookeeper/quota") && !said.contains("implement"),
+            "{said}"
+        );
+    }
 }
 
 on_stores! {
