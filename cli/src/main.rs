@@ -110,7 +110,7 @@ enum Command {
     ///
     /// Without options it serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to the disk before it
     /// acknowledges it. It runs until SIGTERM or SIGINT. stdout has one line, `lockkeeper ready ADDRESS`, once it listens.
-    /// The log goes to stderr. A duration is written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0
+    /// The log goes to stderr. A duration is written as 500ms, 1.5s, 2m, 1h30m or 1d, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0
     /// drained, 1 failed, 2 wrong usage or configuration.
     Serve(Box<serve::Flags>),
     /// Lists and ends sessions of a running server, drains it, reloads.

@@ -63,7 +63,7 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Gives up when the lock was not acquired in this time
+    /// Gives up when the lock was not acquired in this time; 0s is the same as --try
     #[arg(long, value_name = "DURATION", value_parser = values::timeout)]
     timeout: Option<Duration>,
     /// Gives up at once when the lock is not free
@@ -145,6 +145,11 @@ impl Run {
     /// Owns the lock and the command, for the front.
     pub(crate) fn guardian(self) -> ExitCode {
         guardian::run(self)
+    }
+
+    /// Returns true if the lock is taken only if it is free.
+    fn is_try(&self) -> bool {
+        self.only_if_free || self.timeout == Some(Duration::ZERO)
     }
 
     fn goal(&self) -> Result<Goal, Failure> {

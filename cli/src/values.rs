@@ -6,33 +6,56 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Parses a duration: `500ms`, `2s`, `1m` or `1h`.
+/// Parses a duration: `500ms`, `1.5s`, `2m`, `1h30m` or `1d`, to the millisecond.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text);
-    let ms_per_unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err("a duration is a whole number with its unit: 500ms, 2s, 1m or 1h".into()),
-    };
-    let ms = number.and_then(|number| number.checked_mul(ms_per_unit));
-    match ms {
-        Some(ms @ 1..=LONGEST_MS) => Ok(Duration::from_millis(ms)),
-        _ => Err("a duration is from 1ms to 9000h".into()),
+    match milliseconds(text)? {
+        ms @ 1..=LONGEST_MS => Ok(Duration::from_millis(ms)),
+        _ => Err("a duration is from 1ms to 375d".into()),
     }
 }
 
 /// Parses the timeout of a lock: a [`duration`], or zero for one attempt.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
-    match split(text) {
-        (Some(0), "ms" | "s" | "m" | "h") => Ok(Duration::ZERO),
+    match milliseconds(text) {
+        Ok(0) => Ok(Duration::ZERO),
         _ => duration(text),
     }
 }
 
+/// Units of durations in milliseconds, from the largest to the smallest, the order in which several are written.
+const UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
+/// Parses numbers with their units, and rounds the sum to milliseconds. Above [`LONGEST_MS`] it is only that large.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a duration, such as 500ms, 1.5s, 2m, 1h30m or 1d".to_owned();
+    let (mut rest, mut units, mut sum) = (text, &UNITS[..], 0.0);
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (number, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        let is_number = number.starts_with(|c: char| c.is_ascii_digit()) && !number.ends_with('.');
+        let number = number.parse::<f64>().ok().filter(|_| is_number);
+        let end = behind.find(|c: char| !c.is_ascii_alphabetic());
+        let (unit, behind) = behind.split_at(end.unwrap_or(behind.len()));
+        let at = units.iter().position(|(name, _)| *name == unit);
+        let (number, at) = number.zip(at).ok_or_else(wrong)?;
+        sum += number * units[at].1 as f64;
+        units = &units[at + 1..];
+        rest = match behind {
+            // A float beyond the range becomes the largest integer.
+            "" => return Ok(sum.round() as u64),
+            behind => behind.strip_prefix(' ').unwrap_or(behind),
+        };
+    }
+}
+
 /// A year and some days: anything longer is a mistake.
-const LONGEST_MS: u64 = 9_000 * 3_600_000;
+const LONGEST_MS: u64 = 375 * 86_400_000;
 
 /// Parses the limit of busy polling: `0`, `100us` or `1ms`.
 pub(crate) fn busy_poll(text: &str) -> Result<Duration, String> {

@@ -197,14 +197,14 @@ impl Run {
         reports: Option<&watch::Sender<Report>>,
         front: u32,
     ) -> Result<Acquired, Failure> {
-        if !self.only_if_free {
+        if !self.is_try() {
             goal.check_nesting(client).await?;
         }
         let mut options = LockOptions::new().label(self.label()).pid(front);
         if let Some(expected) = self.expect {
             options = options.expected_hold(expected);
         }
-        if let Some(timeout) = self.timeout {
+        if let Some(timeout) = self.timeout.filter(|_| !self.is_try()) {
             options = options.timeout(timeout);
         }
         let acquired = match reports {
@@ -230,13 +230,13 @@ impl Run {
         options: LockOptions,
     ) -> Result<Acquired, LockError> {
         Ok(match goal {
-            Goal::Lock(lock) if self.only_if_free => {
+            Goal::Lock(lock) if self.is_try() => {
                 lock.try_lock(client, options.synced()).await?
             }
             Goal::Lock(lock) => Acquired::Held(lock.lock(client, options).await?),
             Goal::Job { path, period } => {
                 let job = OncePer::new(client, path, *period)?;
-                match self.only_if_free {
+                match self.is_try() {
                     true => job.try_begin_with(options.synced()).await?.into(),
                     // If the other run fails, or its machine dies, this is the next.
                     false => job.begin_with(options).await?.into(),
