@@ -320,6 +320,14 @@ pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
     }
 }
 
+fn unknown_scheme(scheme: &str, url: &str) -> String {
+    let url = url.escape_debug();
+    match scheme {
+        "" => format!("\"{url}\" has no scheme"),
+        _ => format!("unknown scheme \"{}\" in \"{url}\"", scheme.escape_debug()),
+    }
+}
+
 /// So that what cannot fail to be a path can stand where a path is asked for.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
@@ -333,9 +341,8 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "unknown scheme \"{scheme}\" in \"{url}\": expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]",
-        scheme = .scheme.escape_debug(),
-        url = .url.escape_debug()
+        "{}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]",
+        unknown_scheme(scheme, url)
     )]
     UnknownScheme {
         /// The whole URL.

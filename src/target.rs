@@ -122,7 +122,10 @@ fn without_password(url: &str, error: TargetError) -> TargetError {
     match error {
         TargetError::UnknownScheme { .. } => TargetError::UnknownScheme {
             url: "(not shown: it holds credentials)".into(),
-            scheme: String::new(),
+            scheme: match url.split_once("://") {
+                Some((scheme, _)) if !scheme.contains([':', '@']) => scheme.into(),
+                _ => String::new(),
+            },
         },
         TargetError::NoHost { .. } | TargetError::BadHost { .. } | TargetError::BadPort { .. } => {
             TargetError::Credentials
@@ -391,7 +394,8 @@ mod tests {
     #[test]
     fn the_error_of_a_bad_url_names_the_part_and_the_reason() {
         for (url, says) in [
-            ("", "unknown scheme \"\""),
+            ("", "\"\" has no scheme"),
+            ("memory", "\"memory\" has no scheme"),
             ("redis://a", "unknown scheme \"redis\""),
             ("memory://x", "unknown scheme \"memory\""),
             ("file:", "bad folder in \"file:\": a path is missing"),

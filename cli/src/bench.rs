@@ -112,7 +112,7 @@ impl Bench {
     async fn bench(self) -> Result<(), Failure> {
         let mut signals = Signals::listen()?;
         let keeper = tokio::select! {
-            client = self.target.connect() => client?,
+            client = self.target.connect_to_any() => client?,
             interruption = interrupted(&mut signals) => return Err(interruption),
         };
         let (server, run) = tokio::select! {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use lockkeeper::{Error, LockError};
+use lockkeeper::{Error, LockError, TargetError};
 
 use crate::locks::names::{escaped, lock_name};
 
@@ -60,9 +60,13 @@ impl std::error::Error for Failure {}
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = match &error {
-            // The library names a function.
+            // The library names its own options.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
+            }
+            Error::Target(TargetError::Credentials) => {
+                "credentials do not belong in a URL: give them with --auth or in LOCKKEEPER_AUTH"
+                    .to_owned()
             }
             error => error.to_string(),
         };

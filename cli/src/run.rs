@@ -135,9 +135,9 @@ impl Run {
 
     /// The same with another hidden subcommand, which reads the same arguments as this process.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
-        let checked = self.goal().and_then(|_| self.target.local());
+        let checked = self.goal().and_then(|_| self.target.check());
         match checked {
-            Ok(_) => front::run(guardian, self.grace),
+            Ok(()) => front::run(guardian, self.grace),
             Err(failure) => failure.report(),
         }
     }

@@ -1,5 +1,7 @@
 //! [`Target`]: the store that a command uses, and the locks in it.
 
+mod url;
+
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,17 +61,31 @@ impl Target {
         session_timeout: Duration,
         options: ConnectOptions,
     ) -> Result<Client, Failure> {
+        self.check_shared()?;
+        self.open(session_timeout, options).await
+    }
+
+    /// Connects to any store, also to one that no other process can use: for measurements.
+    pub(crate) async fn connect_to_any(&self) -> Result<Client, Failure> {
+        self.open(self.session_timeout, ConnectOptions::new()).await
+    }
+
+    async fn open(
+        &self,
+        session_timeout: Duration,
+        options: ConnectOptions,
+    ) -> Result<Client, Failure> {
         let mut options = options
             .session_timeout(session_timeout)
             .connect_timeout(self.connect_timeout);
-        if let Some(secret) = &self.auth {
-            options = options.auth("digest", secret.as_bytes());
+        if let Some(secret) = self.auth()? {
+            options = options.auth("digest", secret);
         }
         if self.create_chroot {
             options = options.create_chroot();
         }
         match self.url() {
-            Some(url) => Ok(lockkeeper::connect_with(url, options).await?),
+            Some(url) => Ok(lockkeeper::connect_with(url::parse(url)?, options).await?),
             None => {
                 LocalStore::find()?
                     .connect(options, self.connect_timeout)
@@ -78,11 +94,41 @@ impl Target {
         }
     }
 
-    /// Returns the user's own store, if that is the one.
-    pub(crate) fn local(&self) -> Result<Option<LocalStore>, Failure> {
+    /// Checks the options without connecting, and creates the folder of the user's own store if that is the one.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.check_shared()?;
+        self.auth()?;
         match self.url() {
-            Some(_) => Ok(None),
-            None => LocalStore::find().map(Some),
+            Some(url) => url::parse(url).map(drop),
+            None => LocalStore::find().map(drop),
+        }
+    }
+
+    /// Returns true if the store is this user's own, on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.url().is_none()
+    }
+
+    /// Refuses a store that only this process can use: every process would get the same lock.
+    fn check_shared(&self) -> Result<(), Failure> {
+        match self.url() {
+            Some(url) if url::is_memory(url) => Err(Failure::Usage(
+                "a store in memory excludes no other process, because each has its own: leave --url and LOCKKEEPER_URL out \
+                 to use this user's own store on this machine, or give the URL of a server"
+                    .into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the user and the password. An error does not repeat them.
+    fn auth(&self) -> Result<Option<&str>, Failure> {
+        let auth = self.auth.as_deref().filter(|auth| !auth.is_empty());
+        match auth.map(|auth| auth.split_once(':').unwrap_or_default()) {
+            Some(("", _) | (_, "")) => Err(Failure::Usage(
+                "--auth and LOCKKEEPER_AUTH expect USER:PASSWORD, and neither may be empty".into(),
+            )),
+            _ => Ok(auth),
         }
     }
 

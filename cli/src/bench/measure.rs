@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         let mut connecting = JoinSet::new();
         for _ in 0..bench.clients {
             let target = bench.target.clone();
-            connecting.spawn(async move { target.connect().await });
+            connecting.spawn(async move { target.connect_to_any().await });
         }
         let mut clients = Vec::new();
         while let Some(client) = connecting.join_next().await {

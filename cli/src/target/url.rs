@@ -1,0 +1,118 @@
+//! URLs of stores: what is said of one that cannot be used.
+
+use std::path::Path;
+
+use lockkeeper::{Target, TargetError};
+
+use crate::exit::Failure;
+
+/// Schemes that a mistyped one is compared with. A store in memory is of no use to a command.
+const SCHEMES: [&str; 4] = ["file", "lockkeeper", "lockkeeper+unix", "zookeeper"];
+
+/// Schemes that people write.
+const ALIASES: [(&str, &str); 3] = [
+    ("unix", "lockkeeper+unix"),
+    ("zk", "zookeeper"),
+    ("lk", "lockkeeper"),
+];
+
+/// Number of letters in which a mistyped scheme may differ from a known one.
+const MOST_EDITS: usize = 2;
+
+/// Parses a URL.
+///
+/// # Errors
+/// The mistake, and the URLs that may have been meant.
+pub(super) fn parse(url: &str) -> Result<Target, Failure> {
+    url.parse().map_err(|error| {
+        let meant = meant(url);
+        let question = match meant.is_empty() {
+            true => return Failure::from(lockkeeper::Error::from(error)),
+            false => format!("did you mean {}?", meant.join(" or ")),
+        };
+        Failure::Usage(match error {
+            // It lists all forms of URLs.
+            TargetError::UnknownScheme { .. } => {
+                format!("\"{}\" is no URL of a store: {question}", url.escape_debug())
+            }
+            error => format!("{error}; {question}"),
+        })
+    })
+}
+
+/// Returns true for a store in the memory of one process.
+pub(super) fn is_memory(url: &str) -> bool {
+    url.split(':').next() == Some("memory")
+}
+
+/// Returns the valid URLs, in quotes, that a wrong one is close to.
+fn meant(url: &str) -> Vec<String> {
+    // It may hold a password.
+    if url.contains('@') {
+        return Vec::new();
+    }
+    let right = |meant: &String| meant != url && meant.parse::<Target>().is_ok();
+    let candidates = candidates(url).into_iter().filter(right);
+    candidates
+        .map(|meant| format!("\"{}\"", meant.escape_debug()))
+        .collect()
+}
+
+fn candidates(url: &str) -> Vec<String> {
+    if url.starts_with(['/', '.']) {
+        let path = Path::new(url);
+        let is_socket = path.extension().is_some_and(|it| it == "sock" || it == "socket");
+        return vec![match is_socket {
+            true => format!("lockkeeper+unix://{url}"),
+            false => format!("file:{url}"),
+        }];
+    }
+    if has_ports(url) {
+        return vec![format!("lockkeeper://{url}"), format!("zookeeper://{url}")];
+    }
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Vec::new();
+    };
+    let rest = rest.trim_start_matches('/');
+    match known(&scheme.to_ascii_lowercase()) {
+        Some("file") => vec![format!("file:{rest}")],
+        Some("lockkeeper+unix") => vec![format!("lockkeeper+unix:///{rest}")],
+        Some("lockkeeper") if rest.contains(',') => vec![format!("zookeeper://{rest}")],
+        Some(scheme) => vec![format!("{scheme}://{rest}")],
+        None => Vec::new(),
+    }
+}
+
+/// Returns true for hosts without a scheme: each has a port.
+fn has_ports(url: &str) -> bool {
+    let hosts = url.split('/').next().unwrap_or_default();
+    hosts.split(',').all(|host| {
+        let port = host.rsplit_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| port.parse::<u16>().is_ok())
+    })
+}
+
+/// Returns the scheme that a mistyped one, in lower case, is closest to.
+fn known(scheme: &str) -> Option<&'static str> {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
+    let closest = || {
+        let edits = SCHEMES.map(|known| (edits(scheme, known), known));
+        let closest = edits.into_iter().min()?;
+        (closest.0 <= MOST_EDITS && scheme.len() > MOST_EDITS).then_some(closest.1)
+    };
+    alias.map(|(_, known)| *known).or_else(closest)
+}
+
+/// Returns the number of letters to insert, delete or replace (the Levenshtein distance).
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (deleted, a) in from.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], deleted + 1);
+        for (at, b) in to.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
