@@ -35,6 +35,9 @@ pub(crate) struct Elect {
     /// Prints the leaders as they change, one a line, and is no candidate
     #[arg(long)]
     observe: bool,
+    /// Prints nothing but errors, apart from the leaders of --observe
+    #[arg(long)]
+    quiet: bool,
     /// Name of this candidate for others to see, as the address of a service; by default that of the command
     #[arg(long)]
     label: Option<String>,
@@ -58,7 +61,16 @@ impl Elect {
     }
 
     fn into_run(self) -> Run {
-        Run::of_election(self.name, self.command, self.label, self.grace, self.target)
+        let Self {
+            name,
+            command,
+            label,
+            quiet,
+            grace,
+            target,
+            ..
+        } = self;
+        Run::of_election(name, command, label, grace, quiet, target)
     }
 
     async fn observe(self) -> Result<(), Failure> {

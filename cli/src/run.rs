@@ -35,6 +35,7 @@ mod terminal;
 mod tree;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -82,9 +83,16 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     all: Vec<String>,
     /// Runs the command once in this time, of all calls that name the lock: choose somewhat less than the interval of cron.
-    /// A call whose period has had its run ends with status 0
+    /// A call whose period has had its run ends with status 0. Without a URL these are the calls of this user on this
+    /// machine
     #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with_all = ["shared", "exclusive", "permits", "all"])]
     once_per: Option<Duration>,
+    /// Prints nothing but errors
+    #[arg(long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Explains on stderr why the command was not run, although that is no error
+    #[arg(short, long)]
+    verbose: bool,
     /// Name of this holder for others to see; by default that of the command
     #[arg(long)]
     label: Option<String>,
@@ -108,6 +116,7 @@ impl Run {
         command: Vec<OsString>,
         label: Option<String>,
         grace: Duration,
+        quiet: bool,
         target: Target,
     ) -> Self {
         Self {
@@ -120,6 +129,8 @@ impl Run {
             permits: None,
             all: Vec::new(),
             once_per: None,
+            quiet,
+            verbose: false,
             label,
             expect: None,
             grace,
@@ -136,10 +147,18 @@ impl Run {
     /// The same with another hidden subcommand, which reads the same arguments as this process.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         let checked = self.goal().and_then(|_| self.target.check());
-        match checked {
-            Ok(()) => front::run(guardian, self.grace),
-            Err(failure) => failure.report(),
+        if let Err(failure) = checked {
+            return failure.report();
         }
+        let is_mistake = self.once_per.is_some() && self.target.is_local();
+        if is_mistake && !self.quiet && std::io::stderr().is_terminal() {
+            crate::print_error(&Failure::Other(
+                "--once-per without a URL counts the calls of this user on this machine; those of several machines or users \
+                 need the --url of a server"
+                    .into(),
+            ));
+        }
+        front::run(guardian, self.grace, self.quiet)
     }
 
     /// Owns the lock and the command, for the front.

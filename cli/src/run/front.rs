@@ -21,12 +21,12 @@ use super::tree::{Tree, adopt_orphans, can_be_ended, children};
 use crate::exit::Failure;
 
 /// Starts the guardian with the arguments of this process, and ends with the status of the command.
-pub(super) fn run(guardian: &str, grace: Duration) -> ExitCode {
+pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let status = runtime.and_then(|runtime| {
-        runtime.block_on(async { Ok(Front::start(guardian, grace)?.work().await) })
+        runtime.block_on(async { Ok(Front::start(guardian, grace, quiet)?.work().await) })
     });
     match status {
         Ok(status) => ExitCode::from(status),
@@ -65,7 +65,7 @@ struct Front {
 }
 
 impl Front {
-    fn start(guardian: &str, grace: Duration) -> io::Result<Self> {
+    fn start(guardian: &str, grace: Duration, quiet: bool) -> io::Result<Self> {
         let signals = Signals::listen(&[
             Signal::HUP,
             Signal::INT,
@@ -102,7 +102,7 @@ impl Front {
             seen: Report::default(),
             command: None,
             cancelled: None,
-            shows_wait: io::stderr().is_terminal(),
+            shows_wait: io::stderr().is_terminal() && !quiet,
             overslept: Overslept::default(),
         })
     }

@@ -151,7 +151,7 @@ impl Guardian {
                 return end;
             }
             if let Err(Failure::Unreachable(reason) | Failure::NotAcquired(reason)) = end {
-                self.reports.send_modify(|report| report.note(reason));
+                self.note(reason);
             }
             number += 1;
             // A store that fails at once is not asked all the time.
@@ -192,12 +192,13 @@ impl Guardian {
             Acquired::NotDue { since_end, due_in } => {
                 self.close(&client).await;
                 let (since_end, due_in) = (duration(since_end), duration(due_in));
-                return Ok(Some(End {
-                    status: 0,
-                    message: Some(format!(
+                // Cron would mail a line.
+                let message = self.run.verbose.then(|| {
+                    format!(
                         "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
-                    )),
-                }));
+                    )
+                });
+                return Ok(Some(End { status: 0, message }));
             }
         };
         let outcome = self.command(goal, held.guard(), number).await;
@@ -239,7 +240,7 @@ impl Guardian {
 
     /// Connects and waits for the lock; `None` if the front goes meanwhile.
     async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Acquired)>, Failure> {
-        let is_shown = self.files[2].is_terminal();
+        let is_shown = self.files[2].is_terminal() && !self.run.quiet;
         let (run, reports) = (&self.run, is_shown.then_some(&self.reports));
         let acquired = async {
             let options = ConnectOptions::new().end_with_process(false);
@@ -345,8 +346,15 @@ impl Guardian {
         let text = format!(
             "the release was not confirmed ({reason}); the lock is free when the session's timeout has passed"
         );
-        self.reports.send_modify(|report| report.note(text));
+        self.note(text);
         self.close_soon(client).await;
+    }
+
+    /// Has the front print a line that is no error.
+    fn note(&self, text: String) {
+        if !self.run.quiet {
+            self.reports.send_modify(|report| report.note(text));
+        }
     }
 
     /// Leaves a lock that was lost.
