@@ -134,7 +134,7 @@ pub enum Error {
     /// No server answered in time at any of the addresses.
     #[error(
         "no server gave a session at {url} within {timeout}: {reason}{}",
-        start_a_server(url, hosts),
+        start_a_server(*is_absent, url, hosts),
         timeout = HumanDuration(*.timeout)
     )]
     ConnectFailed {
@@ -146,6 +146,8 @@ pub enum Error {
         timeout: Duration,
         /// The failure of the last try.
         reason: String,
+        /// True if that was a server without TLS which does not run on this machine: starting one helps.
+        is_absent: bool,
     },
     /// The system has refused this library a thread, or the descriptors that it needs. Nothing was opened, and the next
     /// attempt tries again.
@@ -309,9 +311,9 @@ impl Error {
     }
 }
 
-/// Returns advice for a server that does not answer, where it is one that we know how to start.
-pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
-    match url.split_once(':') {
+/// Returns advice for a server that does not run on this machine, if it is one that we know how to start.
+pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String {
+    match url.split_once(':').filter(|_| is_absent) {
         Some(("lockkeeper", _)) => format!("; `lockkeeper serve --listen {hosts}` starts one"),
         Some(("lockkeeper+unix", _)) => {
             format!("; `lockkeeper serve --listen unix:{hosts}` starts one")

@@ -38,7 +38,9 @@ pub(crate) use self::extension::{
     Ahead, BlockersRecord, CheckChildren, CheckData, Departure, Enqueue, ForgetWatch,
     GetPredecessor, GetQueue, put_departure, reason,
 };
-pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
+pub(crate) use self::frame::{
+    BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, foreign_protocol, put_frame,
+};
 pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
 pub(crate) use self::refusal::Refusal;

@@ -131,34 +131,34 @@ impl Opening {
         let clock = &self.server.clock;
         let deadline = clock.now().after(self.options.connect_timeout);
         let mut session = ServedSession::begin(&self)?;
-        let mut last_failure = None;
-        let link = session.link.clone();
+        let link = &session.link.clone();
         let opening = async {
-            let link = &link;
-            self.opened(link, &mut last_failure).await?;
+            self.opened(link).await?;
             self.enter_chroot(link).await?;
             self.store_id(link).await
         };
         session.store_id = match clock.until(deadline, opening).await {
             Some(opened) => opened?,
-            None => return Err(self.failed(last_failure)),
+            None => return Err(self.failed(link.failure())),
         };
         Ok(session)
     }
 
     /// Waits until the server has opened the session.
-    async fn opened(&self, link: &Arc<Link>, last_failure: &mut Option<Failure>) -> Result<()> {
+    async fn opened(&self, link: &Arc<Link>) -> Result<()> {
         let mut is_told = false;
         loop {
             if link.status().is_some() {
                 return Ok(());
             }
-            *last_failure = link.failure();
-            match last_failure {
-                Some(Failure::Certificate(error)) => return Err(Error::Tls(error.clone())),
-                Some(Failure::Down(reason)) if !std::mem::replace(&mut is_told, true) => {
+            match link.failure() {
+                Some(Failure::Certificate(error)) => return Err(Error::Tls(error)),
+                Some(Failure::Down { reason, is_absent })
+                    if !std::mem::replace(&mut is_told, true) =>
+                {
                     let url = &self.server.url;
-                    let advice = start_a_server(url, &self.server.host);
+                    let is_absent = is_absent && self.options.tls.is_none();
+                    let advice = start_a_server(is_absent, url, &self.server.host);
                     tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
                 }
                 _ => {}
@@ -168,14 +168,16 @@ impl Opening {
     }
 
     fn failed(&self, failure: Option<Failure>) -> Error {
+        let is_plain = self.options.tls.is_none();
         Error::ConnectFailed {
+            is_absent: is_plain && matches!(failure, Some(Failure::Down { is_absent: true, .. })),
             url: self.server.url.clone(),
             hosts: self.server.host.clone(),
             timeout: self.options.connect_timeout,
             reason: match failure {
                 None => "no answer".to_owned(),
                 Some(Failure::Certificate(error)) => error.to_string(),
-                Some(Failure::Down(reason) | Failure::Other(reason)) => reason,
+                Some(Failure::Down { reason, .. } | Failure::Other(reason)) => reason,
             },
         }
     }

@@ -22,6 +22,7 @@ mod tls;
 mod watches;
 
 use std::fmt;
+use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,7 @@ use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{CreateMode, SessionId, Zxid};
+use crate::wire::{LENGTH_BYTES, foreign_protocol};
 
 /// Pauses between two attempts to connect: each is twice as long as the last.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -184,6 +186,7 @@ impl Opening {
                 hosts: self.servers.hosts.clone(),
                 timeout,
                 reason,
+                is_absent: false,
             }),
         }
     }
@@ -420,11 +423,34 @@ fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
     let mut refusal = down(&"the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, limit) {
-            Ok(stream) => return tls?.refusal(stream, host, limit),
+            Ok(stream) => {
+                return match tls {
+                    Some(tls) => tls.refusal(stream, host, limit),
+                    None => foreign(stream, host, limit),
+                };
+            }
             Err(error) => refusal = down(&error),
         }
     }
     refusal
+}
+
+/// Time for a server of another protocol to answer.
+const LONGEST_ANSWER: Duration = Duration::from_millis(500);
+
+/// Returns the protocol that a server speaks instead of ZooKeeper's; `None` if none is known. The request is one of HTTP,
+/// which a ZooKeeper server takes for a frame that is too long.
+fn foreign(mut stream: TcpStream, host: &str, limit: Duration) -> Option<Refusal> {
+    let limit = limit.min(LONGEST_ANSWER);
+    stream.set_read_timeout(Some(limit)).ok()?;
+    stream.set_write_timeout(Some(limit)).ok()?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = [0; LENGTH_BYTES];
+    stream.read_exact(&mut answer).ok()?;
+    let why = foreign_protocol(answer)?;
+    Some(Refusal::Other(format!(
+        "{host}: its answer is not of ZooKeeper's protocol ({why})"
+    )))
 }
 
 #[cfg(test)]

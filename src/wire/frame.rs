@@ -117,6 +117,16 @@ impl Frames {
     }
 }
 
+/// Returns the sign of another protocol in the first bytes of a server's answer.
+pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static str> {
+    match answer {
+        [b'H', b'T', b'T', b'P'] => Some("it speaks HTTP"),
+        // A record of the type alert, of any version.
+        [0x15, 3, ..] => Some("it speaks TLS"),
+        _ => None,
+    }
+}
+
 /// Appends a frame: its length, and the bytes that `body` appends.
 ///
 /// # Panics

@@ -109,8 +109,11 @@ async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
             }
         }
         Err(error) => {
-            let reason = format!("{}: {error}", link.host);
-            link.failed(Failure::Down(reason), attempt);
+            let failure = Failure::Down {
+                reason: format!("{}: {error}", link.host),
+                is_absent: link.endpoint.is_absent(&error),
+            };
+            link.failed(failure, attempt);
         }
     }
 }

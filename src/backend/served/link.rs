@@ -83,7 +83,11 @@ pub(super) enum Failure {
     /// A certificate is refused: another attempt cannot change that.
     Certificate(TlsError),
     /// No connection can be made.
-    Down(String),
+    Down {
+        reason: String,
+        /// True if no program listens there, on this machine.
+        is_absent: bool,
+    },
     /// The connection gave no session.
     Other(String),
 }
@@ -466,6 +470,11 @@ impl Inner {
                 }
                 Ok(count) => {
                     self.session.received(&buffer[..count], now);
+                    if let Some(why) = self.session.take_violation() {
+                        self.failure = Some(Failure::Other(format!(
+                            "its answer is not of ZooKeeper's protocol ({why})"
+                        )));
+                    }
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
                     }

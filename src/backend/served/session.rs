@@ -155,6 +155,8 @@ pub(super) struct ClientSession<T> {
     is_refused: bool,
     /// Number of attempts to connect since a connection lasted.
     attempts: u32,
+    /// The last answer of a server that broke the protocol, until it is taken.
+    violation: Option<&'static str>,
     outputs: VecDeque<Output<T>>,
 }
 
@@ -265,6 +267,7 @@ impl<T> ClientSession<T> {
             returning: None,
             is_refused: false,
             attempts: 0,
+            violation: None,
             outputs: VecDeque::new(),
         }
     }
@@ -341,6 +344,11 @@ impl<T> ClientSession<T> {
     /// Takes bytes back that could not be sent: they precede those that were put out meanwhile.
     pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
         self.out.splice(self.sent..self.sent, bytes.iter().copied());
+    }
+
+    /// Takes the reason for which the connection was given up, if the server has broken the protocol.
+    pub(super) fn take_violation(&mut self) -> Option<&'static str> {
+        self.violation.take()
     }
 
     /// Returns the next thing to be carried out.
@@ -464,8 +472,9 @@ impl<T> ClientSession<T> {
     }
 
     /// Ends the connection because of what the server has sent.
-    fn disconnect(&mut self, why: &str, now: BootInstant) {
+    fn disconnect(&mut self, why: &'static str, now: BootInstant) {
         let session = self.id;
+        self.violation = Some(why);
         tracing::warn!(%session, why, "connection closed: unexpected bytes from the server");
         self.outputs.push_back(Output::Disconnect);
         self.disconnected(now);

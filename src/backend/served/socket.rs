@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -125,6 +125,23 @@ impl Endpoint {
             Self::Unix { .. } => false,
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => true,
+        }
+    }
+
+    /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there.
+    pub(super) fn is_absent(&self, error: &io::Error) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        match self {
+            Self::Tcp(host) => {
+                let address = host.parse::<SocketAddr>();
+                let is_loopback =
+                    host.starts_with("localhost:") || address.is_ok_and(|it| it.ip().is_loopback());
+                is_loopback && error.kind() == ConnectionRefused
+            }
+            #[cfg(unix)]
+            Self::Unix { .. } => matches!(error.kind(), ConnectionRefused | NotFound),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => false,
         }
     }
 

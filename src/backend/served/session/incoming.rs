@@ -16,7 +16,7 @@ use crate::types::{SessionId, Zxid};
 use crate::watch::{EventKind, PredecessorGone, WatchedEvent};
 use crate::wire::{
     self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Malformed, Op, Reader,
-    ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, xid,
+    ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, foreign_protocol, xid,
 };
 
 impl<T> ClientSession<T> {
@@ -34,7 +34,10 @@ impl<T> ClientSession<T> {
             let handled = match frames.next() {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => break,
-                Err(_) => Err("the length of a frame is negative or above the limit"),
+                Err(_) => Err(frames
+                    .word()
+                    .and_then(foreign_protocol)
+                    .unwrap_or("the length of a frame is negative or above the limit")),
             };
             if let Err(why) = handled {
                 return self.disconnect(why, now);
