@@ -255,7 +255,7 @@ pub enum Error {
         pid: Option<u32>,
     },
     /// The store does not know this kind of request.
-    #[error("the store does not implement {what}")]
+    #[error("the store does not support {what}")]
     Unimplemented {
         /// The missing feature.
         what: &'static str,
@@ -321,6 +321,9 @@ pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String 
         _ => String::new(),
     }
 }
+
+/// The feature that [`Error::Unimplemented`] names for znodes of ZooKeeper's quotas.
+pub(crate) const QUOTAS: &str = "quotas, so nothing can be created below /zookeeper/quota";
 
 fn unknown_scheme(scheme: &str, url: &str) -> String {
     let url = url.escape_debug();

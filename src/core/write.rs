@@ -15,7 +15,7 @@ use super::sessions::SessionRef;
 use super::tree::{NewChild, NodeView, ROOT, is_system_path};
 use super::watches::Change;
 use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
-use crate::error::{Error, Result};
+use crate::error::{Error, QUOTAS, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{Create, OpReply, Reply, sequence_of};
 use crate::types::{AclEntry, CreateMode, SessionId};
@@ -490,7 +490,7 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
 pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     match parent.strip_prefix("/zookeeper/quota") {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-            Err(Error::Unimplemented { what: "quotas" })
+            Err(Error::Unimplemented { what: QUOTAS })
         }
         _ => Ok(()),
     }

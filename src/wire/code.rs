@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, QUOTAS};
 use crate::path::parent_of;
 use crate::types::SessionId;
 
@@ -113,7 +113,12 @@ impl Code {
             Self::ConnectionLoss | Self::OperationTimeout | Self::RequestTimeout => {
                 Error::ConnectionLoss
             }
-            Self::Unimplemented => Error::Unimplemented { what: about.what },
+            Self::Unimplemented => Error::Unimplemented {
+                what: match about.path.starts_with("/zookeeper/quota/") {
+                    true => QUOTAS,
+                    false => about.what,
+                },
+            },
             // Of several mistakes ZooKeeper's code does not say which.
             Self::BadArguments => Error::BadArguments(format!(
                 "the server refuses {about}: its path, its access control list or its size"
