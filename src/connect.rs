@@ -323,7 +323,7 @@ impl Drop for Inner {
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);
-            tracing::warn!(%session, limit = %HumanDuration(limit), "clean-ups not written in time");
+            tracing::warn!(%session, limit = %HumanDuration(limit), "deletes of lock entries not written in time");
         }
     }
 }

@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// No server answered in time at any of the addresses.
     #[error(
-        "no server gave a session at {url} within {timeout}: {reason}{}",
+        "cannot connect to {url} within {timeout}: {reason}{}",
         start_a_server(*is_absent, url, hosts),
         timeout = HumanDuration(*.timeout)
     )]
@@ -209,7 +209,7 @@ pub enum Error {
     /// A newer version of Lockkeeper has written this.
     #[error(
         "{} is of format {version}, and this build knows formats up to {known}: open it with the version that \
-         wrote it, or restore a backup of before",
+         wrote it, or restore an older backup",
         .file.display()
     )]
     StoreTooNew {
@@ -236,7 +236,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The folder holds other things than a store.
-    #[error("{} is no store of Lockkeeper's: {reason}", .path.display())]
+    #[error("{} is not a Lockkeeper store: {reason}", .path.display())]
     NotAStore {
         /// The folder.
         path: PathBuf,

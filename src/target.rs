@@ -182,7 +182,7 @@ fn served(url: &str, rest: &str) -> Result<Target, TargetError> {
     let [host] = <[String; 1]>::try_from(hosts).map_err(|hosts| TargetError::BadHost {
         url: url.into(),
         host: hosts.join(","),
-        reason: "a served store is one server",
+        reason: "lockkeeper:// takes one server",
     })?;
     Ok(Target(TargetKind::Served { host, chroot }))
 }
@@ -195,7 +195,7 @@ fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
     let reason = match path.split('/').next() {
         Some(host) if host.contains('@') => return Err(TargetError::Credentials),
         Some("") if path.is_empty() => "a path is missing: lockkeeper+unix:///run/lockkeeper.sock",
-        Some("") if path.ends_with('/') => "it is a directory's path, and no socket's",
+        Some("") if path.ends_with('/') => "it is a directory's path, not a socket's",
         Some("") if path.len() > MAX_SOCKET_PATH => {
             "it is longer than a Unix socket's address can be (107 bytes)"
         }
@@ -285,7 +285,7 @@ fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
         return Err(TargetError::NoHost { url: url.into() });
     }
     if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
-        return Err(bad_host("an IPv6 address stands in brackets"));
+        return Err(bad_host("an IPv6 address is written in brackets"));
     }
     if !host
         .chars()
@@ -413,7 +413,7 @@ mod tests {
             ("zookeeper://", "no host in"),
             ("zookeeper:///app", "no host in"),
             ("lockkeeper:", "no host in"),
-            ("lockkeeper://a,b", "a served store is one server"),
+            ("lockkeeper://a,b", "lockkeeper:// takes one server"),
             (
                 "lockkeeper://u:secret@a",
                 "credentials do not belong in a URL",
@@ -448,7 +448,7 @@ mod tests {
             ("zookeeper://a:65536", "bad port \"65536\""),
             ("zookeeper://a:zk", "bad port \"zk\""),
             ("zookeeper://a:", "bad port \"\""),
-            ("zookeeper://::1", "an IPv6 address stands in brackets"),
+            ("zookeeper://::1", "an IPv6 address is written in brackets"),
             ("zookeeper://a b:1", "bad host \"a b\""),
             ("zookeeper://a:1/x/", "it must not end with `/`"),
             (

@@ -233,7 +233,7 @@ if [ "$url" = memory: ]; then
         [ "$(cat "$work/$program.status")" = 1 ] || fail "$program goes on where nobody is there"
         says 127.0.0.1:1
     done
-    says 'ledger: no server gave a session at zookeeper://127.0.0.1:1'
+    says 'ledger: cannot connect to zookeeper://127.0.0.1:1'
 fi
 
 echo "examples at $url: all as expected"

@@ -93,7 +93,7 @@ impl Admin {
             };
             let line = line.map_err(unreachable)?;
             let reply: Value = serde_json::from_str(&line).map_err(|error| {
-                Failure::Other(format!("the server's reply is not known: {error}"))
+                Failure::Other(format!("the server's reply cannot be read: {error}"))
             })?;
             match reply.get("error").and_then(Value::as_str) {
                 Some(error) => Err(Failure::Other(error.into())),

@@ -59,6 +59,10 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        // The user asked for locks, and not for the requests behind them.
+        if let Error::MultiFailed { source, .. } = error {
+            return Self::from(*source);
+        }
         let text = match &error {
             // The library names its own options.
             Error::NoChroot { path, hosts } => {

@@ -67,7 +67,7 @@ async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failur
 fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     if let Some((path, why)) = unreadable.first() {
         crate::print_error(format_args!(
-            "locks may be missing: {} znodes cannot be read, as {}: {}",
+            "locks may be missing: {} znodes cannot be read, such as {}: {}",
             unreadable.len(),
             escaped(path.as_str()),
             escaped(&why.to_string())

@@ -123,9 +123,9 @@ enum Command {
     /// It requests /healthz, or with --ready /readyz, at the address of the server's --metrics-listen, and prints the
     /// answer. Exit codes: 0 it is alive, 1 it is not, with the reason on stderr.
     Health(health::Health),
-    /// Shows or stops this user's store on this machine, used without --url.
+    /// Shows or stops this user's store on this machine.
     ///
-    /// The first command that needs the store starts its server in the background. It ends after 10 minutes without a
+    /// Commands without a URL use it. The first one starts its server in the background, which ends after 10 minutes without a
     /// client, or after LOCKKEEPER_LOCAL_IDLE. Locks and sessions are kept on the disk.
     Local(local::Local),
     /// Backs up a data directory, even while it is in use.

@@ -90,7 +90,7 @@ impl Revoke {
         let removed = take(revoker, &shown.holders).await?;
         if removed.is_empty() {
             return Err(Failure::Other(
-                "the holders have left by themselves: nothing was taken away".into(),
+                "the holders have already left: nothing was taken away".into(),
             ));
         }
         Ok(removed)

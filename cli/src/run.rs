@@ -70,10 +70,10 @@ pub(crate) struct Run {
     /// Gives up at once when the lock is not free
     #[arg(long = "try", conflicts_with = "timeout")]
     only_if_free: bool,
-    /// Shares the lock with others that say --shared, as a reader; others take it with --exclusive
+    /// Shares the lock with others that take it with --shared, as a reader; the writer takes it with --exclusive
     #[arg(long, conflicts_with_all = ["exclusive", "permits", "all"])]
     shared: bool,
-    /// Takes a lock that others take with --shared alone, as its writer
+    /// Takes a lock as its writer, where others take it with --shared
     #[arg(long, conflicts_with_all = ["permits", "all"])]
     exclusive: bool,
     /// Takes N of the M permits of a semaphore

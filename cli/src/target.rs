@@ -24,7 +24,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     url: Option<String>,
-    /// Time after which the store takes this command for dead if it hears nothing of it
+    /// Time without a sign of life after which the store ends the session of this command and frees its locks
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "15s", help_heading = "Store")]
     pub(crate) session_timeout: Duration,
     /// Time to try to reach the store

@@ -33,7 +33,7 @@ const UNITS: [(&str, u64); 5] = [
 
 /// Parses numbers with their units, and rounds the sum to milliseconds. Above [`LONGEST_MS`] it is only that large.
 fn milliseconds(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a duration, such as 500ms, 1.5s, 2m, 1h30m or 1d".to_owned();
+    let wrong = || "a duration is written as 500ms, 1.5s, 2m, 1h30m or 1d".to_owned();
     let (mut rest, mut units, mut sum) = (text, &UNITS[..], 0.0);
     loop {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -90,7 +90,11 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
         "K" | "KiB" => 1 << 10,
         "M" | "MiB" => 1 << 20,
         "G" | "GiB" => 1 << 30,
-        _ => return Err("a size is a number of bytes, or as 64K, 16M, 1MiB or 2G".into()),
+        _ => {
+            return Err(
+                "a size is a number of bytes, such as 1048575, 64K, 16M, 1MiB or 2G".into(),
+            );
+        }
     };
     let bytes = number.and_then(|number: u64| number.checked_mul(factor));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
@@ -121,7 +125,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
     text.parse().map_err(|_| {
-        "an address is an IP address of this machine and a port, as 127.0.0.1:2181, [::1]:2181 \
+        "an address is an IP address of this machine and a port, such as 127.0.0.1:2181, [::1]:2181 \
          or 0.0.0.0:2181"
             .into()
     })
@@ -132,7 +136,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     match !text.is_empty() && text.len() <= 253 && text.bytes().all(is_name) {
         true => Ok(text.to_owned()),
-        false => Err("the name of a host is expected, without a port".into()),
+        false => Err("expected the name of a host, without a port".into()),
     }
 }
 
@@ -151,7 +155,7 @@ impl FromStr for Listen {
         match text.strip_prefix("unix:") {
             // Refused: it would create a socket of that name in the working directory.
             Some(path) if path.is_empty() || path.starts_with('~') || path.ends_with('/') => {
-                Err("a Unix socket is given as unix:PATH, as unix:/run/lockkeeper.sock".into())
+                Err("a Unix socket is given as unix:PATH, such as unix:/run/lockkeeper.sock".into())
             }
             Some(path) => Ok(Self::Unix(path.into())),
             None => address(text)
@@ -166,7 +170,7 @@ pub(crate) fn mode(text: &str) -> Result<u32, String> {
     let is_octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let mode = u32::from_str_radix(text, 8).ok();
     mode.filter(|mode| is_octal && *mode <= 0o777)
-        .ok_or_else(|| "a mode is three octal digits, as 600 or 660".into())
+        .ok_or_else(|| "a mode is three octal digits, such as 600 or 660".into())
 }
 
 /// Place of the store.
@@ -186,8 +190,7 @@ impl FromStr for Data {
             "" => Err("a directory is expected, or memory".into()),
             "memory" | "memory:" => Ok(Self::Memory),
             url if url.starts_with("file:") || url.contains("://") => Err(
-                "a directory is expected, and not a URL: write its path alone, or ./ before it"
-                    .into(),
+                "a directory is expected, not a URL: write its path only, or ./ before it".into(),
             ),
             // Refused: it would create a directory of that name in the working directory.
             _ if text.starts_with('~') => {
@@ -222,7 +225,7 @@ impl FromStr for AuditPlace {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "-" => Ok(Self::Stdout),
-            "" => Err("a file is expected, or - for stdout".into()),
+            "" => Err("expected a file, or - for stdout".into()),
             path => Ok(Self::File(path.into())),
         }
     }

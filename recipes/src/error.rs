@@ -39,7 +39,8 @@ pub enum LockError {
     },
     /// The path is in use by another kind of recipe.
     #[error(
-        "{path} is no {expected}: it holds \"{found}\", which belongs to {kind}",
+        "{path} is not {} {expected}: it holds \"{found}\", which belongs to {kind}",
+        if expected.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" },
         found = .found.escape_debug()
     )]
     WrongKind {
@@ -53,7 +54,7 @@ pub enum LockError {
         kind: &'static str,
     },
     /// Another client removed this contender's entry from the queue while it waited.
-    #[error("the entry {entry} was removed from the queue by somebody else")]
+    #[error("the entry {entry} was removed from the queue by another client")]
     EntryDeleted {
         /// The entry.
         entry: ZnodePath,
@@ -80,7 +81,7 @@ pub enum LockError {
     },
     /// The znode of a semaphore's number of permits holds something else.
     #[error(
-        "{path} holds \"{found}\", which is no number of permits",
+        "{path} holds \"{found}\", which is not a number of permits",
         found = .found.escape_debug()
     )]
     InvalidPermitsData {
@@ -158,10 +159,10 @@ pub enum LostReason {
     #[error("the session was closed")]
     SessionClosed,
     /// No sign of life from the store came in time, so that another may hold the lock by now.
-    #[error("the store was not heard of for too long")]
+    #[error("the store was not heard from for too long")]
     LeaseExpired,
     /// Another client deleted the holder's znode.
-    #[error("the lock was taken away by somebody else")]
+    #[error("the lock was taken away by another client")]
     Revoked,
     /// The holder itself has released it.
     #[error("it was released")]

@@ -170,7 +170,14 @@ impl Opening {
     fn failed(&self, failure: Option<Failure>) -> Error {
         let is_plain = self.options.tls.is_none();
         Error::ConnectFailed {
-            is_absent: is_plain && matches!(failure, Some(Failure::Down { is_absent: true, .. })),
+            is_absent: is_plain
+                && matches!(
+                    failure,
+                    Some(Failure::Down {
+                        is_absent: true,
+                        ..
+                    })
+                ),
             url: self.server.url.clone(),
             hosts: self.server.host.clone(),
             timeout: self.options.connect_timeout,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
-use tracing::field::debug;
+use tracing::field::display;
 
 use super::lease::{Beat, Lease, LeaseState};
 use super::states::{StateStream, States};
@@ -15,7 +15,7 @@ use crate::clock::{BootInstant, Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::protocol::Sent;
-use crate::types::{SessionId, SessionState};
+use crate::types::{HumanDuration, SessionId, SessionState};
 
 static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
 
@@ -178,7 +178,8 @@ impl SessionStatus {
             SessionState::Suspended => {
                 let held_for = self
                     .held_until()
-                    .map(|deadline| debug(deadline.remaining()));
+                    .map(|deadline| HumanDuration(deadline.remaining()))
+                    .map(|left| display(format!("{left:.1}")));
                 tracing::warn!(%session, held_for, "the connection is lost: locks are held for that long at most");
             }
             SessionState::Reconnected => tracing::info!(%session, "the connection is back"),

@@ -420,7 +420,7 @@ fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
         Ok(addresses) => addresses,
         Err(error) => return down(&error),
     };
-    let mut refusal = down(&"the name has no address");
+    let mut refusal = down(&"the name has no IP address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, limit) {
             Ok(stream) => {
@@ -449,7 +449,7 @@ fn foreign(mut stream: TcpStream, host: &str, limit: Duration) -> Option<Refusal
     stream.read_exact(&mut answer).ok()?;
     let why = foreign_protocol(answer)?;
     Some(Refusal::Other(format!(
-        "{host}: its answer is not of ZooKeeper's protocol ({why})"
+        "{host}: the server's answer is not of ZooKeeper's protocol ({why})"
     )))
 }
 

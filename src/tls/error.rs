@@ -13,7 +13,7 @@ pub enum TlsError {
         reason: String,
     },
     /// The text is not PEM.
-    #[error("{what} is no PEM: {reason}")]
+    #[error("{what} is not PEM: {reason}")]
     BadPem {
         /// The part.
         what: String,

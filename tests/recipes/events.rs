@@ -174,7 +174,7 @@ on_every_backend! {
         let guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
         assert_eq!(next(&mut events).await, "acquired");
         world.revoke(guard.path()).await;
-        assert_eq!(next(&mut events).await, "lost: the lock was taken away by somebody else");
+        assert_eq!(next(&mut events).await, "lost: the lock was taken away by another client");
         assert!(!guard.is_held());
     }
 
@@ -290,7 +290,7 @@ on_every_backend! {
         let Some(LockEvent::Suspended { held_until: Some(until) }) = events.next().await else {
             panic!("it is suspended");
         };
-        assert_eq!(next(&mut events).await, "lost: the store was not heard of for too long");
+        assert_eq!(next(&mut events).await, "lost: the store was not heard from for too long");
         assert!(until.has_passed() && !guard.is_held());
         world.reconnect(&client);
         drop(guard);

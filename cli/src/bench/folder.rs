@@ -25,7 +25,7 @@ impl Folder {
         let prefix: ZnodePath = prefix.parse().map_err(Failure::from)?;
         if prefix.is_root() {
             return Err(Failure::Usage(
-                "--prefix: the beginning of a name is missing, as /lockkeeper-bench".into(),
+                "--prefix needs the beginning of a name, such as /lockkeeper-bench".into(),
             ));
         }
         let session = client.session().await?;

@@ -107,7 +107,11 @@ impl<'a> Run<'a> {
             let rows = match measured {
                 Ok(rows) => rows.map_err(|failure| named(workload, failure))?,
                 Err(_) => {
-                    let why = format!("{}: no end after {}", workload.name(), duration(patience));
+                    let why = format!(
+                        "{}: not finished after {}",
+                        workload.name(),
+                        duration(patience)
+                    );
                     return Err(Failure::Unreachable(why));
                 }
             };
@@ -122,9 +126,7 @@ impl<'a> Run<'a> {
     /// Returns the reason for which this run cannot have a workload.
     fn impossible(&self, workload: Workload) -> Option<&'static str> {
         match workload {
-            Workload::HandOver if self.clients.len() == 1 => {
-                Some("one client has no other to which it could hand the lock over")
-            }
+            Workload::HandOver if self.clients.len() == 1 => Some("a hand-over needs two clients"),
             Workload::Expiry if self.is_in_process() => {
                 Some("other processes cannot open a store of this process")
             }
@@ -328,7 +330,7 @@ fn check(row: &Row) -> Result<(), Failure> {
     match row.violations {
         None | Some((0, 0)) => Ok(()),
         Some((exclusion, order)) => Err(Failure::Other(format!(
-            "{}: THE LOCK DOES NOT EXCLUDE: it was granted {exclusion} times beside a holder, and {order} times with a \
+            "{}: THE LOCK DOES NOT EXCLUDE: it was granted {exclusion} times while another client held it, and {order} times with a \
              token that was not above those before",
             row.workload.name()
         ))),

@@ -64,7 +64,7 @@ impl Access {
         if aim == Aim::Revoke && !self.allows_revoke {
             return Err((
                 StatusCode::FORBIDDEN,
-                "locks cannot be revoked here: the dashboard was started without leave to do so",
+                "locks cannot be revoked here: the dashboard was started without --allow-revoke",
             ));
         }
         let needs_token = aim == Aim::Revoke || aim == Aim::Read && self.is_private;

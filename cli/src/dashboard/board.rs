@@ -145,7 +145,10 @@ impl Board {
         let told = self.store.reason.take().filter(|_| !all);
         let unreadable = change.unreadable.first().map(|(path, why)| {
             let count = change.unreadable.len();
-            let text = format!("{count} znodes cannot be read, as {}: {why}", path.as_str());
+            let text = format!(
+                "{count} znodes cannot be read, such as {}: {why}",
+                path.as_str()
+            );
             cut(&escaped(&text), MAX_TEXT)
         });
         self.store = StoreState::new("connected", unreadable.or(told));

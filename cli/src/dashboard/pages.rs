@@ -194,7 +194,7 @@ impl DashboardPages {
             return Ok(answer(StatusCode::OK, EVENTS, "".into()));
         }
         let events = streams::open(&self.shared, serve).ok_or_else(|| {
-            let text = format!("{MAX_VIEWERS} others look already: close a page, or try again");
+            let text = format!("{MAX_VIEWERS} pages are open already: close one, or try again");
             (StatusCode::SERVICE_UNAVAILABLE, text)
         })?;
         connection.last();

@@ -89,7 +89,7 @@ pub(super) async fn carry_out(
     let store = shared.board.lock().store(Instant::now());
     if store.state != "connected" {
         let text =
-            "the store is not connected, and the holder may be another by now: nothing was done";
+            "the store is not connected, and another client may hold it by now: nothing was done";
         return Err((StatusCode::SERVICE_UNAVAILABLE, text.into()));
     }
     let client = shared.feed.client();
@@ -105,7 +105,7 @@ pub(super) async fn carry_out(
         Found::Holder(holder) => holder.clone(),
         Found::Nobody => return Ok("gone"),
         Found::Another => {
-            let text = "the holder is another by now: nothing was done";
+            let text = "another client holds it by now: nothing was done";
             return Err((StatusCode::CONFLICT, text.into()));
         }
     };

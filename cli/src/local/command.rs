@@ -113,6 +113,6 @@ fn end(store: &LocalStore, _peer: &Peer) -> Result<i32, Failure> {
     let lock = store.folder.store().join("LOCK");
     let lock = lock.display();
     Err(Failure::Other(format!(
-        "this system does not tell the server's process: end it with `kill`, its pid is in {lock}"
+        "this system does not show the server's process: end it with `kill`, its pid is in {lock}"
     )))
 }

@@ -52,7 +52,7 @@ impl Folder {
         let is_text = folder.path.to_str().is_some_and(|path| !path.contains('?'));
         if !is_text {
             return Err(format!(
-                "{} cannot stand in a URL (it is no UTF-8, or has a question mark): set XDG_STATE_HOME to another folder",
+                "{} cannot be part of a URL (it is not UTF-8, or has a question mark): set XDG_STATE_HOME to another folder",
                 folder.path.display()
             ));
         }
@@ -136,7 +136,7 @@ fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String
         Some(state) => Ok(state),
         None if home.is_absolute() => Ok(home.join(".local/state")),
         None => Err(format!(
-            "HOME is {}, which is no absolute path: set HOME, or name a store with --url",
+            "HOME is {}, which is not an absolute path: set HOME, or name a store with --url",
             home.display()
         )),
     }
@@ -230,7 +230,7 @@ fn metadata(folder: &Path) -> Result<Metadata, String> {
     let found = fs::metadata(folder).map_err(|error| refused(folder, &error))?;
     match found.is_dir() {
         true => Ok(found),
-        false => Err(format!("{} is no folder", folder.display())),
+        false => Err(format!("{} is not a folder", folder.display())),
     }
 }
 

@@ -230,9 +230,7 @@ impl Run {
         options: LockOptions,
     ) -> Result<Acquired, LockError> {
         Ok(match goal {
-            Goal::Lock(lock) if self.is_try() => {
-                lock.try_lock(client, options.synced()).await?
-            }
+            Goal::Lock(lock) if self.is_try() => lock.try_lock(client, options.synced()).await?,
             Goal::Lock(lock) => Acquired::Held(lock.lock(client, options).await?),
             Goal::Job { path, period } => {
                 let job = OncePer::new(client, path, *period)?;
@@ -271,7 +269,7 @@ fn failure(error: LockError, goal: &Goal) -> Failure {
     let hint = match *kind {
         _ if !goal.has_kinds() => "choose another name",
         "a mutex" => {
-            "its users say none of --shared, --exclusive and --permits; where some share a lock (flock -s), the others say --exclusive"
+            "take it without --shared, --exclusive and --permits; where some share a lock (flock -s), the others take it with --exclusive"
         }
         "a read-write lock" => "take it with --exclusive, or with --shared",
         "a semaphore" => "take it with --permits N/M, with the same M",

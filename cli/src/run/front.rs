@@ -139,7 +139,7 @@ impl Front {
                 // First: a report that has come may say that the lease was renewed.
                 report = self.reports.next::<Report>() => {
                     let Some(report) = report else {
-                        return self.without_guardian("its guardian process has died").await;
+                        return self.without_guardian("the guardian process has died").await;
                     };
                     if let Some(status) = self.see(report) {
                         return Ok(status);
@@ -155,7 +155,7 @@ impl Front {
                 () = clock.sleep_until(act_at.unwrap_or_default()), if act_at.is_some() => {
                     if !self.overslept.is_new(due.unwrap_or_default(), clock.now()) {
                         let _ = kill_process(self.guardian, Signal::KILL);
-                        return self.without_guardian("its guardian process did not renew it").await;
+                        return self.without_guardian("the guardian process did not renew it").await;
                     }
                 }
             }

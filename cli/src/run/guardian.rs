@@ -411,7 +411,7 @@ fn ending(number: i32) -> Option<Signal> {
 /// The end of a job that another process will run again.
 fn unrecorded(reason: &str) -> End {
     let failure = Failure::Lost(format!(
-        "the command has ended well, but its run is not known to be recorded: {reason}"
+        "the command has succeeded, but its run may not be recorded: {reason}"
     ));
     End {
         status: failure.status(),
@@ -609,13 +609,13 @@ impl Watch<'_> {
         self.look_at = now.after(deadlines.map_or(Duration::from_secs(60), |it| it.interval()));
         if deadlines.is_some_and(|deadlines| now >= deadlines.terminate()) {
             self.end(Cause::Lost(
-                "the store was not heard of for too long".into(),
+                "the store was not heard from for too long".into(),
             ));
         }
         if !self.has_executed && now >= self.answer_by {
             self.end(match self.command {
                 Some(_) => Cause::Unanswered,
-                None => Cause::Lost("its command cannot be started in time".into()),
+                None => Cause::Lost("the command could not be started in time".into()),
             });
         }
         self.ending.is_some() && now >= self.kill_at()
@@ -627,7 +627,7 @@ impl Watch<'_> {
             (Some(ending), _) => return ending.cause,
             (None, Over::Done(status)) if self.held.is_held() => return Cause::Done(status),
             (None, Over::Done(_)) => "it was taken away, or its session has expired",
-            (None, Over::Asked | Over::Unheard) => "its guardian process did not renew it in time",
+            (None, Over::Asked | Over::Unheard) => "the guardian process did not renew it in time",
         };
         self.lost(reason)
     }

@@ -186,10 +186,10 @@ impl Queue {
             // After the lines that came before: they belong to the former file.
             if reopens {
                 match output.reopen() {
-                    Ok(true) => info!("audit log opened anew"),
+                    Ok(true) => info!("audit log reopened"),
                     Ok(false) => {}
                     Err(error) => {
-                        error!(%error, "audit log not opened anew: the former file is used on")
+                        error!(%error, "audit log not reopened: the old file stays in use")
                     }
                 }
             }

@@ -331,7 +331,7 @@ impl Shared {
 
     async fn undrain(&self, peer: &str) -> Result<Value, String> {
         if !self.server.undrain() {
-            return Err("the server does not drain".into());
+            return Err("the server is not draining".into());
         }
         let _ = self.tasks.send(Task::Undrain).await;
         info!(peer, "drain undone: sessions are opened again");
@@ -362,7 +362,7 @@ impl Shared {
     async fn word(&self, word: String) -> Result<Value, String> {
         let monitor = self.monitor.clone();
         let unknown = format!(
-            "\"{word}\" is no four-letter word",
+            "\"{word}\" is not a four-letter word",
             word = word.escape_debug()
         );
         let text = tokio::task::spawn_blocking(move || monitor.four_letter_word(&word));
@@ -395,7 +395,7 @@ fn parsed(text: &str) -> Result<SessionId, String> {
     let id = id.filter(|_| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_hexdigit()));
     id.map(|id| SessionId(id.cast_signed())).ok_or_else(|| {
         format!(
-            "\"{text}\" is no session: expected its id, as 0x1a2b3c",
+            "\"{text}\" is not a session: expected an id, such as 0x1a2b3c",
             text = text.escape_debug()
         )
     })

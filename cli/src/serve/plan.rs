@@ -168,7 +168,7 @@ fn check_listeners(flags: &Flags) -> Result<(), String> {
         .filter(|it| matches!(it, Listen::Unix(_)));
     let sockets = sockets.count();
     match sockets > 1 || flags.listen.len() - sockets > 1 {
-        true => Err("--listen is given once for an address, and once for a Unix socket".into()),
+        true => Err("--listen takes one address and one Unix socket".into()),
         false => Ok(()),
     }
 }

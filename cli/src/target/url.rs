@@ -33,7 +33,10 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
         Failure::Usage(match error {
             // It lists all forms of URLs.
             TargetError::UnknownScheme { .. } => {
-                format!("\"{}\" is no URL of a store: {question}", url.escape_debug())
+                format!(
+                    "\"{}\" is not the URL of a store: {question}",
+                    url.escape_debug()
+                )
             }
             error => format!("{error}; {question}"),
         })
@@ -61,7 +64,9 @@ fn meant(url: &str) -> Vec<String> {
 fn candidates(url: &str) -> Vec<String> {
     if url.starts_with(['/', '.']) {
         let path = Path::new(url);
-        let is_socket = path.extension().is_some_and(|it| it == "sock" || it == "socket");
+        let is_socket = path
+            .extension()
+            .is_some_and(|it| it == "sock" || it == "socket");
         return vec![match is_socket {
             true => format!("lockkeeper+unix://{url}"),
             false => format!("file:{url}"),
@@ -74,8 +79,9 @@ fn candidates(url: &str) -> Vec<String> {
         return Vec::new();
     };
     let rest = rest.trim_start_matches('/');
+    let (path, rest) = (rest, rest.trim_end_matches('/'));
     match known(&scheme.to_ascii_lowercase()) {
-        Some("file") => vec![format!("file:{rest}")],
+        Some("file") => vec![format!("file:{path}")],
         Some("lockkeeper+unix") => vec![format!("lockkeeper+unix:///{rest}")],
         Some("lockkeeper") if rest.contains(',') => vec![format!("zookeeper://{rest}")],
         Some(scheme) => vec![format!("{scheme}://{rest}")],

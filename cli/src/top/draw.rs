@@ -160,7 +160,10 @@ fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
         }
         (Link::Reading, _) => (format!("reading the locks of {} …", look.store), false),
         (Link::Live, None) => match &state.unreadable {
-            Some((count, why)) => (format!("{count} znodes cannot be read, as {why}"), true),
+            Some((count, why)) => (
+                format!("{count} znodes cannot be read, such as {why}"),
+                true,
+            ),
             None => (look.store.clone(), false),
         },
     };
@@ -384,7 +387,7 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
         false => (" Ask for the lock? ", " y: ask the holder  n: no "),
     };
     if state.is_gone(dialog) {
-        lines.extend(wrapped("This holder has left by itself.", width, 2));
+        lines.extend(wrapped("This holder has already left.", width, 2));
         draw_box(buffer, area, head, &lines, " n: close ");
         return;
     }

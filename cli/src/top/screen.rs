@@ -34,7 +34,7 @@ impl Screen {
         match tcgetwinsize(io::stdout()) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => Ok(()),
             _ => Err(Failure::Other(
-                "the terminal does not tell its size: set it with `stty rows 24 columns 80`".into(),
+                "the size of the terminal is unknown: set it with `stty rows 24 columns 80`".into(),
             )),
         }
     }

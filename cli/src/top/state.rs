@@ -370,7 +370,7 @@ impl State {
     /// Opens the dialog for the holder that is shown.
     fn ask(&mut self, force: bool) {
         if !self.is_current() {
-            self.message = Some("not connected: the holder may be another by now".into());
+            self.message = Some("not connected: another client may hold it by now".into());
             return;
         }
         match self.shown_holder() {
@@ -417,7 +417,7 @@ impl State {
             KeyCode::Char('y' | 'Y') => {
                 let dialog = self.dialog.take()?;
                 if self.is_gone(&dialog) {
-                    self.message = Some("that holder has left by itself: nothing was done".into());
+                    self.message = Some("that holder has already left: nothing was done".into());
                 } else if !self.is_current() {
                     self.message = Some("not connected: nothing was done".into());
                 } else {

@@ -75,7 +75,7 @@ impl Store {
         let name = escaped(&lock_name(&revocation.lock));
         let text = match reached {
             Ok(reached) if reached.is_empty() => {
-                format!("{name}: that holder has left by itself: nothing was done")
+                format!("{name}: that holder has already left: nothing was done")
             }
             Ok(_) => format!("{name}: {did} {}", described(holder)),
             Err(error) => format!("{name}: {}", escaped(&error.to_string())),

@@ -351,7 +351,7 @@ fn a_holder_that_has_left_is_not_replaced_by_the_next() {
         }
         let text = lines(&mut state, 80, 24).join("\n");
         assert!(
-            text.contains("This holder has left by itself.") && text.contains("token 2,"),
+            text.contains("This holder has already left.") && text.contains("token 2,"),
             "{text}"
         );
         assert!(types(&mut state, "y").is_none());

@@ -87,10 +87,10 @@ on_each_store! {
         let token = shown.fencing_token();
         shown.release().await.unwrap();
         let next = mutex.lock().await.unwrap();
-        top.shows("This holder has left by itself.");
+        top.shows("This holder has already left.");
         assert!(top.text().contains(&token.to_string()), "{}", top.text());
         top.types("y");
-        top.shows("that holder has left by itself: nothing was done");
+        top.shows("that holder has already left: nothing was done");
         top.types("R");
         top.shows(&format!("token {}", next.fencing_token()));
         top.types("n");
@@ -227,7 +227,7 @@ fn a_store_that_is_lost_is_never_shown_as_if_it_was_there() {
             screen.row(1).starts_with("DISCONNECTED for ") && screen.row(3).starts_with("a ")
         });
         top.types("R");
-        top.shows("not connected: the holder may be another by now");
+        top.shows("not connected: another client may hold it by now");
         let _server = serve_at(&data, &address);
         top.until(|screen| screen.row(1).contains(&url) && screen.row(3).starts_with("a "));
         top.types("q");

@@ -472,7 +472,7 @@ impl Inner {
                     self.session.received(&buffer[..count], now);
                     if let Some(why) = self.session.take_violation() {
                         self.failure = Some(Failure::Other(format!(
-                            "its answer is not of ZooKeeper's protocol ({why})"
+                            "the server's answer is not of ZooKeeper's protocol ({why})"
                         )));
                     }
                     if self.session.is_over() {
@@ -505,8 +505,10 @@ impl Inner {
         let is_tls = self.stream.as_ref().is_some_and(Stream::is_handshaking);
         self.failure = Some(Failure::Other(match error.kind() {
             _ if is_tls => format!("the TLS handshake failed: {error}"),
-            ErrorKind::UnexpectedEof => "it took the connection, and gave no session".to_owned(),
-            _ => format!("it took the connection, and gave no session: {error}"),
+            ErrorKind::UnexpectedEof => {
+                "the server accepted the connection, and gave no session".to_owned()
+            }
+            _ => format!("the server accepted the connection, and gave no session: {error}"),
         }));
         self.close_stream();
         self.session.disconnected(now);

@@ -281,7 +281,7 @@ fn unusable_certificates_and_keys_are_refused_with_the_reason() {
         ),
         (says(new(&pem, &encrypted)), ["c.key", "is encrypted"]),
         (says(new(&garbled, &key)), ["garbled.pem", "cannot be used"]),
-        (says(new(&torn, &key)), ["torn.pem", "is no PEM"]),
+        (says(new(&torn, &key)), ["torn.pem", "is not PEM"]),
         (
             says(one.options().client_ca(&key)),
             ["authority of clients", "a.key"],

@@ -17,7 +17,7 @@ pub(super) fn can_be_seen() -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(
-        "/proc does not tell the children of this process, and it may create no cgroup, so no command could be ended: \
+        "/proc does not list the children of this process, and it may not create a cgroup, so it could not end a command: \
          mount the /proc of its pid namespace (`unshare --mount-proc`)",
     ))
 }

@@ -142,7 +142,7 @@ fn viewers_have_a_limit_and_one_that_goes_makes_room() {
         let refused = Events::open(at, path, &[]).err().unwrap();
         assert_eq!(refused.status, 503);
         let said = parsed(&refused)["error"].to_string();
-        assert!(said.contains("64 others look already"), "{said}");
+        assert!(said.contains("64 pages are open already"), "{said}");
     }
     // Other pages are served, and all of the viewers told.
     assert_eq!(get(at, "/api/about", &[]).status, 200);

@@ -137,12 +137,12 @@ fn a_folder_that_cannot_be_created_is_named_with_the_reason() {
     assert!(said.contains("--url"), "{said}");
     File::create(home.folder.at("home/.local")).unwrap();
     let said = home.refusal(&[]);
-    assert!(said.contains("is no folder"), "{said}");
+    assert!(said.contains("is not a folder"), "{said}");
     let said = home.refusal(&[("HOME", "relative")]);
-    assert!(said.contains("no absolute path"), "{said}");
+    assert!(said.contains("not an absolute path"), "{said}");
     let odd = home.folder.at("home/what?");
     let said = home.refusal(&[("XDG_STATE_HOME", odd.to_str().unwrap())]);
-    assert!(said.contains("cannot stand in a URL"), "{said}");
+    assert!(said.contains("cannot be part of a URL"), "{said}");
 }
 
 #[test]

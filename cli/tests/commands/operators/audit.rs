@@ -121,7 +121,7 @@ fn sighup_opens_the_file_anew_and_no_record_is_lost() {
         fs::rename(place.at("audit"), place.at("audit.1")).unwrap();
         churn(&client, "/between").await;
         server.signal(Signal::HUP);
-        server.logs("audit log opened anew");
+        server.logs("audit log reopened");
         churn(&client, "/after").await;
     });
     ended_well(&server.end(Signal::TERM));

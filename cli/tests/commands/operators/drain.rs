@@ -104,7 +104,7 @@ fn a_drain_is_undone() {
         );
         server.connect().await;
         let twice = place.admin(&["undrain"]);
-        assert_eq!(failure(&twice), "lockkeeper: the server does not drain\n");
+        assert_eq!(failure(&twice), "lockkeeper: the server is not draining\n");
     });
     ended_well(&server.end(Signal::TERM));
 }

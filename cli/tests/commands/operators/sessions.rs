@@ -169,7 +169,7 @@ fn the_socket_is_its_users_own_and_garbage_is_answered() {
     for wrong in ["", "0x", "7g", "-1", "0x1 2"] {
         let output = place.admin(&["kick", "--", wrong]);
         assert!(
-            failure(&output).contains("is no session: expected its id"),
+            failure(&output).contains("is not a session: expected an id"),
             "{output:?}"
         );
     }

@@ -52,7 +52,7 @@ on_stores! {
         running.guardian().signal(Signal::KILL);
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
-        assert!(errors.contains("its guardian process has died"), "{errors}");
+        assert!(errors.contains("the guardian process has died"), "{errors}");
         assert!(
             processes.iter().all(Process::has_ended),
             "no orphan is left"

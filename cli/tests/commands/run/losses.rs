@@ -19,7 +19,7 @@ on_stores! {
         command.ended();
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
-        let expected = "lockkeeper: the lock was lost: the store was not heard of for too long; ending the command\n";
+        let expected = "lockkeeper: the lock was lost: the store was not heard from for too long; ending the command\n";
         assert!(errors.starts_with(expected), "{errors}");
     }
 

@@ -192,7 +192,7 @@ on_stores! {
         running.write("0\n");
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
-        let told = "lockkeeper: the command has ended well, but its run is not known to be recorded: ";
+        let told = "lockkeeper: the command has succeeded, but its run may not be recorded: ";
         assert!(errors.starts_with(told), "{errors}");
     }
 

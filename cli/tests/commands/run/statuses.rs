@@ -81,7 +81,7 @@ fn a_store_that_is_not_reachable_is_said_so() {
     store.kill();
     let output = store.output(&["--connect-timeout", "100ms", "a", "--", "echo"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
-    assert!(stderr(&output).starts_with("lockkeeper: no server gave a session"));
+    assert!(stderr(&output).starts_with("lockkeeper: cannot connect to lockkeeper://"));
 }
 
 #[test]
@@ -250,7 +250,7 @@ on_stores! {
             let output = store.output(&[options, &["m", "--", "echo", "never"]].concat());
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
             assert!(stderr(&output).contains("in use as a mutex: "), "{output:?}");
-            assert!(stderr(&output).ends_with("the others say --exclusive\n"), "{output:?}");
+            assert!(stderr(&output).ends_with("the others take it with --exclusive\n"), "{output:?}");
         }
 
         let permits = store.start_script(&["--permits", "2/3", "p"], script);
