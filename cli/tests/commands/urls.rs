@@ -1,7 +1,7 @@
 //! The URL of a store: one that excludes no other process, and mistakes in typing one.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Output;
 
 use crate::stores::{StoreAt, port_of_a_server};
@@ -178,4 +178,29 @@ fn a_server_of_another_protocol_is_said_so() {
             "{said}"
         );
     }
+}
+
+/// It reads on until a request of its own protocol is complete.
+#[test]
+fn a_server_of_another_protocol_that_waits_for_more_is_said_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(|| answer_a_whole_request(stream.unwrap()));
+        }
+    });
+    for scheme in ["lockkeeper", "zookeeper"] {
+        let said = unreachable(&format!("{scheme}://{address}"));
+        assert!(said.contains("it speaks HTTP"), "{said}");
+    }
+}
+
+fn answer_a_whole_request(mut stream: TcpStream) {
+    let (mut read, mut byte) = (Vec::new(), [0]);
+    while !read.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {
+        read.push(byte[0]);
+    }
+    let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n");
 }
