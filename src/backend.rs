@@ -1,6 +1,8 @@
 //! [`Backend`]: the interface through which a session reaches its store, embedded or remote; and [`SessionStatus`].
 
 mod cleanup;
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+mod foreign;
 mod lease;
 mod options;
 #[cfg(any(feature = "client", feature = "zookeeper"))]

@@ -29,7 +29,7 @@ pub(crate) use self::socket::SimEndpoint;
 use self::tls::Tls;
 use super::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
-    LAST_DROP_LIMIT, SessionStatus, store_id,
+    LAST_DROP_LIMIT, SessionStatus, foreign, store_id,
 };
 use crate::acl::Acl;
 use crate::clock::Clock;
@@ -139,7 +139,7 @@ impl Opening {
         };
         session.store_id = match clock.until(deadline, opening).await {
             Some(opened) => opened?,
-            None => return Err(self.failed(link.failure())),
+            None => return Err(self.failed(link).await),
         };
         Ok(session)
     }
@@ -167,7 +167,13 @@ impl Opening {
         }
     }
 
-    fn failed(&self, failure: Option<Failure>) -> Error {
+    async fn failed(&self, link: &Link) -> Error {
+        let failure = match link.failure() {
+            Some(failure) => Some(failure),
+            None => driver::foreign_protocol(link)
+                .await
+                .map(|why| Failure::Other(foreign::refusal(why))),
+        };
         let is_plain = self.options.tls.is_none();
         Error::ConnectFailed {
             is_absent: is_plain

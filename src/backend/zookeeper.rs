@@ -22,7 +22,6 @@ mod tls;
 mod watches;
 
 use std::fmt;
-use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +33,7 @@ use self::io::{blocking, spawn};
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
+use super::foreign::{self, LONGEST_ANSWER};
 use super::sequence_limit::SequenceLimit;
 use super::{Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, SessionStatus, store_id};
 use crate::acl::Acl;
@@ -43,7 +43,6 @@ use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{CreateMode, SessionId, Zxid};
-use crate::wire::{LENGTH_BYTES, foreign_protocol};
 
 /// Pauses between two attempts to connect: each is twice as long as the last.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -155,7 +154,7 @@ impl Opening {
         let clock = &self.servers.clock;
         let timeout = self.options.connect_timeout;
         let deadline = clock.now().after(timeout);
-        let mut reason = "no answer".to_owned();
+        let mut reason = None;
         let mut warned = false;
         let mut pause = SHORTEST_PAUSE;
         let trying = async {
@@ -167,10 +166,11 @@ impl Opening {
                             return Err(Error::Tls(error));
                         }
                         refusal => {
-                            reason = refusal.to_string();
+                            let why = refusal.to_string();
                             if refusal.is_down() && !std::mem::replace(&mut warned, true) {
-                                warn_unreachable(&self.servers, &reason);
+                                warn_unreachable(&self.servers, &why);
                             }
+                            reason = Some(why);
                         }
                     },
                     done => return done,
@@ -185,10 +185,21 @@ impl Opening {
                 url: self.servers.url(),
                 hosts: self.servers.hosts.clone(),
                 timeout,
-                reason,
+                reason: match reason {
+                    Some(reason) => reason,
+                    None => self.silence().await,
+                },
                 is_absent: false,
             }),
         }
+    }
+
+    /// Returns the reason where the first attempt was still under way at the end.
+    async fn silence(&self) -> String {
+        let clock = &self.servers.clock;
+        let end = clock.now().after(LONGEST_ANSWER);
+        let reason = clock.until(end, self.failure_reason(end)).await;
+        reason.map_or_else(|| "no answer".to_owned(), |reason| reason.to_string())
     }
 
     /// Makes one attempt at each server.
@@ -426,31 +437,14 @@ fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
             Ok(stream) => {
                 return match tls {
                     Some(tls) => tls.refusal(stream, host, limit),
-                    None => foreign(stream, host, limit),
+                    None => foreign::protocol_of(stream)
+                        .map(|why| Refusal::Other(format!("{host}: {}", foreign::refusal(why)))),
                 };
             }
             Err(error) => refusal = down(&error),
         }
     }
     refusal
-}
-
-/// Time for a server of another protocol to answer.
-const LONGEST_ANSWER: Duration = Duration::from_millis(500);
-
-/// Returns the protocol that a server speaks instead of ZooKeeper's; `None` if none is known. The request is one of HTTP,
-/// which a ZooKeeper server takes for a frame that is too long.
-fn foreign(mut stream: TcpStream, host: &str, limit: Duration) -> Option<Refusal> {
-    let limit = limit.min(LONGEST_ANSWER);
-    stream.set_read_timeout(Some(limit)).ok()?;
-    stream.set_write_timeout(Some(limit)).ok()?;
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
-    let mut answer = [0; LENGTH_BYTES];
-    stream.read_exact(&mut answer).ok()?;
-    let why = foreign_protocol(answer)?;
-    Some(Refusal::Other(format!(
-        "{host}: the server's answer is not of ZooKeeper's protocol ({why})"
-    )))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
 
 use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use tokio::io::Interest;
 use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
-use super::socket::{RegisteredSocket, Socket};
+use super::socket::{Endpoint, RegisteredSocket, Socket};
+use crate::backend::foreign::{self, LONGEST_ANSWER};
 use crate::error::{Error, Result};
 use crate::future::select;
 
@@ -116,6 +118,20 @@ async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
             link.failed(failure, attempt);
         }
     }
+}
+
+/// Asks a silent server which other protocol it speaks.
+pub(super) async fn foreign_protocol(link: &Link) -> Option<&'static str> {
+    let host = match &link.endpoint {
+        Endpoint::Tcp(host) if link.tls.is_none() => host.clone(),
+        _ => return None,
+    };
+    let asked = started().ok()?.spawn_blocking(move || {
+        let address = host.to_socket_addrs().ok()?.next()?;
+        let stream = TcpStream::connect_timeout(&address, LONGEST_ANSWER).ok()?;
+        foreign::protocol_of(stream)
+    });
+    asked.await.ok()?
 }
 
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.

@@ -25,7 +25,7 @@ use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
-use crate::backend::SessionStatus;
+use crate::backend::{SessionStatus, foreign};
 use crate::clock::{BootInstant, Clock};
 use crate::fork;
 use crate::path::ZnodePath;
@@ -471,9 +471,7 @@ impl Inner {
                 Ok(count) => {
                     self.session.received(&buffer[..count], now);
                     if let Some(why) = self.session.take_violation() {
-                        self.failure = Some(Failure::Other(format!(
-                            "the server's answer is not of ZooKeeper's protocol ({why})"
-                        )));
+                        self.failure = Some(Failure::Other(foreign::refusal(why)));
                     }
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
