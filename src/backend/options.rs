@@ -83,7 +83,8 @@ impl ConnectOptions {
     /// Sets the time after which connecting gives up with [`Error::ConnectFailed`], 10 s by default; for the first
     /// session, and again for each that replaces a lost one. Until then, servers that refuse or do not answer are tried
     /// again every 100 ms. A server that has accepted the connection and is silent is then asked, for half a second at most,
-    /// which other protocol it speaks. Closing a session waits for the server's answer for as long.
+    /// which other protocol it speaks. Closing a session waits for the answer
+    /// for as long as the timeout.
     ///
     /// It has the bounds of [`session_timeout`](Self::session_timeout), and so cannot be zero. A store of this process
     /// opens sessions without it.
