@@ -102,23 +102,9 @@ fn has_ports(url: &str) -> bool {
 fn known(scheme: &str) -> Option<&'static str> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
     let closest = || {
-        let edits = SCHEMES.map(|known| (edits(scheme, known), known));
+        let edits = SCHEMES.map(|known| (strsim::levenshtein(scheme, known), known));
         let closest = edits.into_iter().min()?;
         (closest.0 <= MOST_EDITS && scheme.len() > MOST_EDITS).then_some(closest.1)
     };
     alias.map(|(_, known)| *known).or_else(closest)
-}
-
-/// Returns the number of letters to insert, delete or replace (the Levenshtein distance).
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (deleted, a) in from.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], deleted + 1);
-        for (at, b) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
