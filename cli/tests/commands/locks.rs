@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockkeeper::{
-    Election, LockOptions, LockPath, Mutex, RevokeTarget, Revoker, RwLock, Semaphore,
+    Election, LockOptions, LockPath, Mutex, RevokeTarget, Revoker, RwLock, Semaphore, list_locks,
+    observe_locks,
 };
 use lockkeeper_store::{CreateMode, Op};
 use serde_json::Value;
@@ -68,6 +69,69 @@ on_each_store! {
 
         let some = |prefix| objects(&success(&store.run(&["locks", prefix, "--json"]))).len();
         assert_eq!([some("jobs/"), some("jobs/b"), some("/app"), some("/app/quota"), some("/")], [1, 0, 3, 1, 5]);
+    }
+
+    async fn a_hold_counts_from_its_grant(store: StoreAt) {
+        const WAIT: Duration = Duration::from_secs(1);
+        let [first, second] = [store.connect().await, store.connect().await];
+        let options = || LockOptions::new().expected_hold(Duration::from_millis(1));
+        let (mutex, rw, permits, election) = (named("mutex"), named("rw"), named("permits"), named("election"));
+        let held = (
+            Mutex::new(&first, &mutex).unwrap().lock().await.unwrap(),
+            RwLock::new(&first, &rw).unwrap().write().await.unwrap(),
+            Semaphore::new(&first, &permits, 1).unwrap().acquire().await.unwrap(),
+            Election::new(&first, &election).unwrap().campaign("me").await.unwrap(),
+        );
+        let wait = async move {
+            let mutex = Mutex::new(&second, mutex).unwrap();
+            let rw = RwLock::new(&second, rw).unwrap();
+            let permits = Semaphore::new(&second, permits, 1).unwrap();
+            let election = Election::new(&second, election).unwrap();
+            tokio::try_join!(
+                mutex.lock_with(options()),
+                rw.read_with(options()),
+                permits.acquire_with(1, options()),
+                election.campaign_with("you", options()),
+            )
+        };
+        let waiting = tokio::spawn(wait);
+        let mut changes = observe_locks(&first, "/locks").unwrap();
+        while list_locks(&first, "/locks").await.unwrap().locks.iter().map(|it| it.waiters).sum::<usize>() < 4 {
+            changes.next().await.unwrap().unwrap();
+        }
+        let waited = Instant::now();
+        while waited.elapsed() < WAIT {
+            tokio::time::sleep(WAIT).await;
+        }
+        let granted = Instant::now();
+        drop(held);
+        let _holders = waiting.await.unwrap().unwrap();
+        let seen = objects(&success(&store.run(&["locks", "--json"])));
+        // The clocks of two processes may be a tick apart.
+        let most = granted.elapsed().as_millis() as u64 + 10;
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        for lock in &seen {
+            let holder = &lock["holders"][0];
+            // A permit is an entry since its grant; what else joined early, ZooKeeper cannot say when it was granted.
+            if store.url.starts_with("zookeeper:") && lock["kind"] != "semaphore" {
+                let unknown = ["held_ms", "due_ms", "overdue_ms", "granted_ms"];
+                assert!(unknown.iter().all(|field| holder[field].is_null()), "{lock}");
+            } else {
+                let of = |field: &str| holder[field].as_u64().unwrap();
+                assert!(of("held_ms") <= most && of("overdue_ms") <= most, "{most}: {lock}");
+            }
+        }
+        let table = success(&store.run(&["locks", "mutex"]));
+        let cells = table.lines().last().unwrap().split("  ").map(str::trim);
+        let row: Vec<_> = cells.filter(|it| !it.is_empty()).collect();
+        let who = success(&store.run(&["who", "mutex"]));
+        if store.url.starts_with("zookeeper:") {
+            assert!(row[3].starts_with("queued ") && row[5] == "-", "{table}");
+            assert!(who.contains("  queued "), "{who}");
+        } else {
+            assert!(!table.contains("queued") && row[5] != "-", "{table}");
+            assert!(!who.contains("queued"), "{who}");
+        }
     }
 
     async fn a_chroot_is_created_when_it_is_asked_for(store: StoreAt) {
