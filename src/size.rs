@@ -66,9 +66,8 @@ impl Scale {
             Request::Multi(ops) => ops.iter().map(|op| self.op(op)).sum(),
             Request::MultiRead(ops) => ops
                 .iter()
-                .map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| {
-                    self.path(path) + READ_FRAMING_BYTES
-                })
+                .map(ReadOp::path)
+                .map(|path| self.path(path) + READ_FRAMING_BYTES)
                 .sum(),
             Request::GetPredecessor(look) => self.path(&look.entry),
             Request::Withdraw { entry: path }

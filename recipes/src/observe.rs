@@ -8,6 +8,7 @@ use lockkeeper_store::{
 };
 
 use crate::metadata::LockMetadata;
+use crate::names::Kind;
 use crate::path::IntoLockPath;
 use crate::queue::in_order;
 use crate::select::select;
@@ -31,6 +32,10 @@ pub struct QueueEntry {
     /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A permit of a
     /// semaphore, and a reader or writer after a conversion, joins when it is granted.
     pub joined_at_ms: i64,
+    /// Time at which it was granted, likewise. `None` while it waits, and where the store does not know: on ZooKeeper,
+    /// of anything but permits; elsewhere of a contender of another library that has waited, and of one that was
+    /// granted before a restart of the store. A [`Warden`](crate::Warden) does not ask for it.
+    pub granted_at_ms: Option<i64>,
     /// Time of the last write of its data (a request, or its holder's `keep_alive`), likewise.
     pub written_at_ms: i64,
     /// Its metadata; `None` if another library wrote it.
@@ -41,7 +46,9 @@ pub struct QueueEntry {
 
 impl QueueEntry {
     /// Creates the entry at a path, as it was read.
-    pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat) -> Self {
+    pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat, granted: Option<i64>) -> Self {
+        // A permit is created as it is granted.
+        let is_permit = Kind::Lease.is_own(path.name());
         Self {
             sequence: sequence_of(path.name()).unwrap_or_default(),
             path,
@@ -49,14 +56,15 @@ impl QueueEntry {
             owner: stat.ephemeral_owner,
             version: stat.version,
             joined_at_ms: stat.ctime,
+            granted_at_ms: if is_permit { Some(stat.ctime) } else { granted },
             written_at_ms: stat.mtime,
             metadata: LockMetadata::parse(&data),
             data,
         }
     }
 
-    /// Returns the time since it joined the queue. A holder has held for this long at most: the store does not record
-    /// when its turn came.
+    /// Returns the time since it joined the queue. A holder has held for this long at most: see
+    /// [`held_for`](Self::held_for).
     ///
     /// `now_ms` is the caller's time, in milliseconds since the Unix epoch. The result is wrong by the difference
     /// between that clock and the server's.
@@ -64,32 +72,39 @@ impl QueueEntry {
         elapsed(self.joined_at_ms, now_ms)
     }
 
+    /// Returns the time since it was granted; `None` where that is not [known](Self::granted_at_ms).
+    ///
+    /// `now_ms` as for [`age`](Self::age).
+    pub fn held_for(&self, now_ms: i64) -> Option<Duration> {
+        Some(elapsed(self.granted_at_ms?, now_ms))
+    }
+
     /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has. It
-    /// counts from the joining, not from the grant, which the store does not record; after a `keep_alive` from the last
-    /// write. A [`Warden`](crate::Warden) times holders on its own clock, and is never early.
+    /// counts from the grant, or from the last `keep_alive`; where neither is known, no holder is overdue. A
+    /// [`Warden`](crate::Warden) times holders on its own clock, and is never early.
     ///
     /// `now_ms` as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
-        elapsed(self.counts_from_ms(), now_ms).checked_sub(expected)
+        elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
     }
 
     /// Returns the time from which on it has held for longer than it [expected](LockMetadata::expected_hold), in
-    /// milliseconds since the Unix epoch, by the server's clock. `None` if it states no duration. It counts as
-    /// [`overdue_by`](Self::overdue_by) does.
+    /// milliseconds since the Unix epoch, by the server's clock. `None` if it states no duration, or nothing is known
+    /// from which that counts. See [`overdue_by`](Self::overdue_by).
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();
         let expected = i64::try_from(expected).unwrap_or(i64::MAX);
-        Some(self.counts_from_ms().saturating_add(expected))
+        Some(self.counts_from_ms()?.saturating_add(expected))
     }
 
-    /// Returns the last time at which it joined or gave a sign of life.
-    fn counts_from_ms(&self) -> i64 {
+    /// Returns the last time at which it was granted or gave a sign of life as a holder.
+    fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
         // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
         match kept_alive.unwrap_or(0) {
-            0 => self.joined_at_ms,
-            _ => self.joined_at_ms.max(self.written_at_ms),
+            0 => self.granted_at_ms,
+            _ => self.granted_at_ms.max(Some(self.written_at_ms)),
         }
     }
 }
@@ -153,12 +168,16 @@ pub(crate) async fn read_entries(
     for places in places.chunks(READ_AT_ONCE) {
         let reads: Vec<_> = places
             .iter()
-            .map(|path| ReadOp::GetData(path.clone()))
+            .map(|path| ReadOp::GetEntry(path.clone()))
             .collect();
         let replies = session.multi_read(reads).await?;
         let read = places.iter().zip(replies).map(|(path, reply)| match reply {
-            ReadReply::Data { data, stat } if stat.is_ephemeral() => {
-                Some(QueueEntry::read(path.clone(), data, &stat))
+            ReadReply::Entry {
+                data,
+                stat,
+                granted_at_ms,
+            } if stat.is_ephemeral() => {
+                Some(QueueEntry::read(path.clone(), data, &stat, granted_at_ms))
             }
             _ => None,
         });

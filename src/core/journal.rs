@@ -15,7 +15,7 @@ use crate::acl::Acl;
 use crate::entry::{Condition, Place};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::protocol::{Enqueue, Op, ReadOp, Request};
+use crate::protocol::{Enqueue, Op, Request};
 use crate::size::{Scale, acl_entry_bytes, auth_entries};
 use crate::types::{CreateMode, SessionId, Zxid};
 
@@ -270,9 +270,7 @@ impl Core {
             | Request::GetQueue { parent: path, .. } => self.shown_at(path),
             Request::MultiRead(ops) => ops
                 .iter()
-                .map(|op| match op {
-                    ReadOp::GetData(path) | ReadOp::GetChildren(path) => self.shown_at(path),
-                })
+                .map(|op| self.shown_at(op.path()))
                 .max()
                 .unwrap_or(0),
             // A condition that holds tells what a read would.

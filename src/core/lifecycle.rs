@@ -427,7 +427,7 @@ impl Core {
         };
         self.remove_session(slot, end, at, effects);
         // When all its entries are gone: two of them may stand in one queue, before the same waiter.
-        self.resolve_waiters(effects);
+        self.resolve_waiters(now, effects);
         // One transaction for the session and its ephemeral znodes (rule 11): a replay finds these by their owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }

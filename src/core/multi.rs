@@ -71,7 +71,7 @@ impl Core {
             .into_iter()
             .map(|op| self.apply(session.id, op, at, effects))
             .collect();
-        self.resolve_waiters(effects);
+        self.resolve_waiters(now, effects);
         Ok(Reply::Multi(replies))
     }
 

@@ -271,6 +271,7 @@ impl Core {
         &mut self,
         session: SessionRef,
         look: &GetPredecessor,
+        now: Now,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
         // Also where there is no such entry: that, too, is told only to sessions that may list the queue.
@@ -301,12 +302,11 @@ impl Core {
             return Ok(Reply::Predecessor(Predecessor::Listed(names)));
         }
         self.check_watch_limit(session, &look.entry)?;
-        Ok(Reply::Predecessor(self.predecessor(
-            session,
-            entry,
-            look.blockers,
-            look.count,
-        )))
+        let ahead = self.predecessor(session, entry, look.blockers, look.count);
+        if matches!(ahead, Predecessor::Clear) {
+            self.tree.grant(entry, now.unix_ms);
+        }
+        Ok(Reply::Predecessor(ahead))
     }
 
     /// Returns false where a child shows that the parent belongs to another recipe, with children that are no entries.

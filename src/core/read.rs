@@ -79,8 +79,7 @@ impl Core {
     /// # Errors
     /// [`Error::LimitReached`] when the answer has no room for it.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
-        let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
-        let index = match self.readable(session, path) {
+        let index = match self.readable(session, op.path()) {
             Ok(index) => index,
             Err(error) => return Ok(ReadReply::Failed(error)),
         };
@@ -91,6 +90,15 @@ impl Core {
                 ReadReply::Data {
                     data: node.data.clone(),
                     stat: node.stat(),
+                }
+            }
+            ReadOp::GetEntry(_) => {
+                let node = self.tree.node(index);
+                room.take(node.data.len())?;
+                ReadReply::Entry {
+                    data: node.data.clone(),
+                    stat: node.stat(),
+                    granted_at_ms: node.granted_at_ms(),
                 }
             }
             ReadOp::GetChildren(_) => ReadReply::Children(self.names_within(index, room)?),

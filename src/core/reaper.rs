@@ -127,7 +127,7 @@ impl Core {
         let path = self.tree.path(index);
         let at = self.stamp(now, self.log_mode_of(NIL));
         self.apply_delete(index, DeleteReason::Removed, at, effects);
-        self.resolve_waiters(effects);
+        self.resolve_waiters(now, effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });
     }
 }

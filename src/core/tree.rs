@@ -55,6 +55,8 @@ pub(super) struct Node {
     /// The last synchronously kept transaction that shows in it: a reply that shows the znode waits for this one
     /// (invariant 2), not for every write in flight.
     pub(super) kept: i64,
+    /// Of an entry of a queue: the time from which on nothing ahead has blocked it, or [`NOT_KNOWN`](Self::NOT_KNOWN).
+    granted_ms: i64,
     /// True for a shared entry of a queue.
     is_shared: bool,
     /// True for an entry that its number leads to, so that the table need not have it.
@@ -92,6 +94,16 @@ impl Family {
         exclusive: Entries::NONE,
         shared: Entries::NONE,
     };
+
+    /// Returns true if nothing ahead blocks an entry, by the rule of read-write locks and of all others: shared entries
+    /// do not block each other.
+    #[inline]
+    fn is_clear(&self, key: QueueKey, is_shared: bool) -> bool {
+        // Mostly it is the only one.
+        self.exclusive.len() + self.shared.len() == 1
+            || self.exclusive.ahead_of(key).is_none()
+                && (is_shared || self.shared.ahead_of(key).is_none())
+    }
 
     fn queue_of(&mut self, is_shared: bool) -> &mut Entries {
         if is_shared {
@@ -165,6 +177,14 @@ pub(super) struct NodeView {
 }
 
 impl Node {
+    /// The time of no grant: something blocks the entry, or it was granted before the store was opened.
+    const NOT_KNOWN: i64 = i64::MIN;
+
+    /// Returns the time from which on nothing ahead has blocked an entry of a queue, where it is known.
+    pub(super) fn granted_at_ms(&self) -> Option<i64> {
+        (self.granted_ms != Self::NOT_KNOWN).then_some(self.granted_ms)
+    }
+
     pub(super) fn children(&self) -> u32 {
         self.family.as_ref().map_or(0, |family| family.count)
     }
@@ -456,6 +476,7 @@ impl Tree {
             watches: List::EMPTY,
             queue_key,
             kept: 0,
+            granted_ms: Node::NOT_KNOWN,
             is_shared,
             is_found_by_number,
             is_candidate: false,
@@ -506,10 +527,25 @@ impl Tree {
         let node = self.node(index);
         family.named += u32::from(!node.is_found_by_number);
         if let Some(queue_key) = node.queue_key {
-            let queue = family.queue_of(node.is_shared);
+            let is_shared = node.is_shared;
+            let queue = family.queue_of(is_shared);
             queue.insert(queue_key, index, &self.work);
+            if family.is_clear(queue_key, is_shared) {
+                self.node_mut(index).granted_ms = at.unix_ms;
+            }
         }
         self.node_mut(parent).family = Some(family);
+    }
+
+    /// Notes that from this time on nothing ahead blocks an entry. The znode then shows that what blocked it is gone.
+    pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
+        let node = self.node(index);
+        if node.granted_ms != Node::NOT_KNOWN {
+            return;
+        }
+        let kept = node.kept.max(self.node(node.parent).kept);
+        let node = self.node_mut(index);
+        (node.granted_ms, node.kept) = (unix_ms, kept);
     }
 
     /// Counts one more create of a child, and returns how many there were.
@@ -640,6 +676,8 @@ impl Tree {
         node.family = has_had_children.then_some(family);
         node.data = image.data;
         node.acl = image.acl;
+        // A snapshot does not tell it.
+        node.granted_ms = Node::NOT_KNOWN;
         (node.czxid, node.mzxid) = (image.czxid, image.mzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);
         (node.version, node.aversion) = (image.version, image.aversion);
@@ -772,10 +810,10 @@ impl Tree {
         Waiter { entry, blockers }
     }
 
-    /// Returns true if the waiter exists and nothing blocks it. O(log n).
-    pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
+    /// Returns the waiter's entry, if it exists and nothing blocks it. O(log n).
+    pub(super) fn clear(&self, waiter: Waiter) -> Option<u32> {
         let entry = self.at(waiter.entry);
-        entry.is_some_and(|entry| self.ahead_of(entry, waiter.blockers).is_none())
+        entry.filter(|entry| self.ahead_of(*entry, waiter.blockers).is_none())
     }
 
     /// Returns the number of entries of the same queue ahead of `index`.

@@ -104,7 +104,7 @@ impl Core {
         let creates = new.creates;
         let node = self.apply_create(owner, parent, new, at, effects);
         if self.watches.has_unsettled() {
-            self.resolve_waiters(effects);
+            self.resolve_waiters(now, effects);
         }
         if at.log_mode != LogMode::None {
             let new = self.as_new(node, creates);
@@ -148,7 +148,7 @@ impl Core {
         let path = (at.log_mode != LogMode::None).then(|| self.tree.path(node));
         self.apply_delete(node, reason, at, effects);
         // After the delete, when the waiter's predecessor is out of the index.
-        self.resolve_waiters(effects);
+        self.resolve_waiters(now, effects);
         if let Some(path) = path {
             self.log(session.id, at, || TxnOp::Delete { path });
         }
@@ -206,7 +206,7 @@ impl Core {
             version,
         });
         self.apply_set(node, data, version, at, effects);
-        self.resolve_waiters(effects);
+        self.resolve_waiters(now, effects);
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
@@ -397,9 +397,9 @@ impl Core {
     }
 
     /// Completes the events of waiters: whether each exists with nothing ahead of it, so that it holds the lock
-    /// (invariant 8). To be called at the end of a transaction: a multi can delete one entry and put another in its
-    /// place.
-    pub(super) fn resolve_waiters(&mut self, effects: &mut Effects) {
+    /// (invariant 8), and from when on. To be called at the end of a transaction: a multi can delete one entry and put
+    /// another in its place.
+    pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
             self.watches
@@ -408,7 +408,11 @@ impl Core {
         self.tree.work.add(effects.waiters.len());
         for (event, waiter) in effects.waiters.drain(..) {
             if let News::Departure { gone, .. } = &mut effects.fired[event].news {
-                gone.clear = self.tree.is_clear(waiter);
+                let clear = self.tree.clear(waiter);
+                gone.clear = clear.is_some();
+                if let Some(entry) = clear {
+                    self.tree.grant(entry, now.unix_ms);
+                }
             }
         }
     }

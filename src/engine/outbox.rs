@@ -341,7 +341,7 @@ fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
         }
         Reply::MultiRead(parts) => {
             let parts = parts.iter().map(|part| match part {
-                ReadReply::Data { data, .. } => data.len(),
+                ReadReply::Data { data, .. } | ReadReply::Entry { data, .. } => data.len(),
                 ReadReply::Children(names) => bytes_of_names(names),
                 ReadReply::Failed(error) => bytes_of_error(error),
             });

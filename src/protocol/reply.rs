@@ -216,6 +216,17 @@ pub enum ReadReply {
         /// Its state.
         stat: Stat,
     },
+    /// An entry of a queue.
+    Entry {
+        /// The znode's data.
+        data: Bytes,
+        /// Its state.
+        stat: Stat,
+        /// Time from which on nothing ahead has blocked it, in milliseconds since the Unix epoch, by the server's
+        /// clock. `None` while something blocks it, and where the store does not know: on ZooKeeper, of an entry that
+        /// has waited and is of another library, and of one that was granted before a restart of the store.
+        granted_at_ms: Option<i64>,
+    },
     /// The names of the children.
     Children(Vec<String>),
     /// This operation failed; the others need not have.

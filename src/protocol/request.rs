@@ -228,6 +228,16 @@ pub enum ReadOp {
     GetData(ZnodePath),
     /// Lists a znode's children.
     GetChildren(ZnodePath),
+    /// Returns the data of an entry of a queue, and the time at which the entry was granted.
+    GetEntry(ZnodePath),
+}
+
+impl ReadOp {
+    /// Returns the znode that it reads.
+    pub fn path(&self) -> &ZnodePath {
+        let (Self::GetData(path) | Self::GetChildren(path) | Self::GetEntry(path)) = self;
+        path
+    }
 }
 
 /// A request to join a queue: it creates an ephemeral sequential znode, and asks for the predecessor of this.

@@ -168,9 +168,8 @@ fn request_bytes(request: &Request) -> usize {
         Request::Multi(ops) => ops.iter().map(|op| FRAMING + op_bytes(op)).sum(),
         Request::MultiRead(ops) => ops
             .iter()
-            .map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| {
-                FRAMING + path.as_str().len()
-            })
+            .map(ReadOp::path)
+            .map(|path| FRAMING + path.as_str().len())
             .sum(),
         Request::GetEphemerals { prefix } => prefix.as_str().len(),
         Request::Enqueue(enqueue) => {
@@ -214,7 +213,9 @@ fn reply_bytes(reply: &Reply) -> usize {
         Reply::MultiRead(replies) => replies
             .iter()
             .map(|reply| match reply {
-                ReadReply::Data { data, .. } => FRAMING + data.len(),
+                ReadReply::Data { data, .. } | ReadReply::Entry { data, .. } => {
+                    FRAMING + data.len()
+                }
                 ReadReply::Children(names) => FRAMING + names_bytes(names),
                 ReadReply::Failed(_) => FRAMING,
             })

@@ -19,7 +19,7 @@ pub(crate) mod xid {
 
 /// Version of the protocol by which a client asks for Lockkeeper's own operations, and a server agrees to them: `LK`,
 /// and the number of the extension (docs/protocol.md). Every other client sends 0, but for ClickHouse's, which sends 10.
-pub(crate) const EXTENSION: i32 = 0x4c4b_0003;
+pub(crate) const EXTENSION: i32 = 0x4c4b_0004;
 
 /// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;

@@ -429,6 +429,14 @@ impl Shape {
             match (unread, part) {
                 (Some((_, code)), _) => MultiResult::Failed(code.number()),
                 (None, ReadReply::Data { data, stat }) => MultiResult::Data(data, *stat),
+                (
+                    None,
+                    ReadReply::Entry {
+                        data,
+                        stat,
+                        granted_at_ms,
+                    },
+                ) => MultiResult::Entry(data, *stat, granted_at_ms.unwrap_or(-1)),
                 (None, ReadReply::Children(names)) => MultiResult::Children(texts(names)),
                 (None, ReadReply::Failed(error)) => MultiResult::Failed(Code::from(error).number()),
             }
@@ -547,7 +555,9 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
             limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
         },
         // Cannot come from a frame: a multi is read without them.
-        MultiOp::GetChildren(_) | MultiOp::GetData(_) => return Err(Code::MarshallingError),
+        MultiOp::GetChildren(_) | MultiOp::GetData(_) | MultiOp::GetEntry(_) => {
+            return Err(Code::MarshallingError);
+        }
     })
 }
 
@@ -574,6 +584,7 @@ fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
     match op {
         MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
         MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
+        MultiOp::GetEntry(it) => read_path(&it.path).map(store::ReadOp::GetEntry),
         // Cannot come from a frame: a multiRead is read without them.
         _ => Err(Code::MarshallingError),
     }

@@ -50,6 +50,7 @@ pub(crate) enum MultiOp<'a> {
     CheckChildren(CheckChildren<'a>),
     GetChildren(Read<'a>),
     GetData(Read<'a>),
+    GetEntry(Read<'a>),
 }
 
 impl<'a> MultiOp<'a> {
@@ -66,6 +67,7 @@ impl<'a> MultiOp<'a> {
             Some(Op::CheckChildren) => Self::CheckChildren(from.next()?),
             Some(Op::GetChildren) => Self::GetChildren(from.next()?),
             Some(Op::GetData) => Self::GetData(from.next()?),
+            Some(Op::GetEntry) => Self::GetEntry(from.next()?),
             _ => return Err(Malformed("a multi has no such operation")),
         })
     }
@@ -78,7 +80,7 @@ impl<'a> MultiOp<'a> {
             Self::SetData(it) => it.put(to),
             Self::CheckData(it) => it.put(to),
             Self::CheckChildren(it) => it.put(to),
-            Self::GetChildren(it) | Self::GetData(it) => it.put(to),
+            Self::GetChildren(it) | Self::GetData(it) | Self::GetEntry(it) => it.put(to),
         }
     }
 
@@ -96,11 +98,15 @@ impl<'a> MultiOp<'a> {
             Self::CheckChildren(_) => Op::CheckChildren,
             Self::GetChildren(_) => Op::GetChildren,
             Self::GetData(_) => Op::GetData,
+            Self::GetEntry(_) => Op::GetEntry,
         }
     }
 
     fn is_read(&self) -> bool {
-        matches!(self, Self::GetChildren(_) | Self::GetData(_))
+        matches!(
+            self,
+            Self::GetChildren(_) | Self::GetData(_) | Self::GetEntry(_)
+        )
     }
 }
 
@@ -162,6 +168,8 @@ pub(crate) enum MultiResult<'a> {
     Checked,
     Children(Vec<Text<'a>>),
     Data(Data<'a>, Stat),
+    /// With the time of the grant; -1 if it is unknown.
+    Entry(Data<'a>, Stat, i64),
     /// Of a failed operation, and of every operation of a multi of which one has failed: a number of [`Code`]; 0
     /// before the one that failed, -2 after it.
     Failed(i32),
@@ -181,6 +189,7 @@ impl<'a> MultiResult<'a> {
             Some(Op::Check) => Self::Checked,
             Some(Op::GetChildren) => Self::Children(from.next()?),
             Some(Op::GetData) => Self::Data(from.next()?, from.next()?),
+            Some(Op::GetEntry) => Self::Entry(from.next()?, from.next()?, from.next()?),
             _ => return Err(Malformed("a multi has no such result")),
         })
     }
@@ -203,6 +212,11 @@ impl<'a> MultiResult<'a> {
                 data.put(to);
                 stat.put(to);
             }
+            Self::Entry(data, stat, granted_at_ms) => {
+                data.put(to);
+                stat.put(to);
+                granted_at_ms.put(to);
+            }
             Self::Failed(err) => err.put(to),
         }
     }
@@ -216,6 +230,7 @@ impl<'a> MultiResult<'a> {
             Self::Checked => (Op::Check, 0),
             Self::Children(_) => (Op::GetChildren, 0),
             Self::Data(..) => (Op::GetData, 0),
+            Self::Entry(..) => (Op::GetEntry, 0),
             Self::Failed(err) => {
                 return Header {
                     err: *err,
@@ -268,6 +283,7 @@ pub(super) fn results_bytes(results: &[MultiResult<'_>]) -> usize {
                     LENGTH_BYTES + names.sum::<usize>()
                 }
                 MultiResult::Data(data, _) => LENGTH_BYTES + data.len() + STAT_BYTES,
+                MultiResult::Entry(data, ..) => LENGTH_BYTES + data.len() + STAT_BYTES + 8,
                 MultiResult::Failed(_) => 4,
             }
     };

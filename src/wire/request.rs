@@ -94,6 +94,8 @@ ops! {
     // Each within a multi alone, as a check.
     CheckData = 4006 "CHKD",
     CheckChildren = 4007 "CHKN",
+    // Within a multiRead alone.
+    GetEntry = 4008 "GENT",
 }
 
 impl Op {
@@ -113,6 +115,7 @@ impl Op {
                 | Self::ForgetWatch
                 | Self::CheckData
                 | Self::CheckChildren
+                | Self::GetEntry
         )
     }
 
@@ -131,6 +134,7 @@ impl Op {
                 | Self::MultiRead
                 | Self::GetPredecessor
                 | Self::GetQueue
+                | Self::GetEntry
         )
     }
 
@@ -311,7 +315,7 @@ impl Request<'_> {
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn is_extension(&self) -> bool {
         match self {
-            Self::Multi(ops) => ops.iter().any(|op| op.op().is_extension()),
+            Self::Multi(ops) | Self::MultiRead(ops) => ops.iter().any(|op| op.op().is_extension()),
             other => other.op().is_extension(),
         }
     }
@@ -349,6 +353,7 @@ requests! {
     ForgetWatch(ForgetWatch),
     CheckData(CheckData<'a>),
     CheckChildren(CheckChildren<'a>),
+    GetEntry(Read<'a>),
     ;
     Ping,
     WhoAmI,

@@ -102,6 +102,7 @@ impl<'a> Response<'a> {
             | Op::ForgetWatch
             | Op::CheckData
             | Op::CheckChildren
+            | Op::GetEntry
             | Op::CloseSession => Self::Empty,
         })
     }

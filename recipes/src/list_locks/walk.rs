@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
                 .todo
                 .split_off(self.todo.len().saturating_sub(self.batch));
             let ops = reads.iter().map(|read| match read.purpose {
-                Purpose::Entry { .. } => ReadOp::GetData(read.path.clone()),
+                Purpose::Entry { .. } => ReadOp::GetEntry(read.path.clone()),
                 _ => ReadOp::GetChildren(read.path.clone()),
             });
             let call = self.session.multi_read(ops.collect::<Vec<_>>());
@@ -448,11 +448,16 @@ impl<'a> Walk<'a> {
         depth: Depth,
     ) -> Result<(), Error> {
         let state = match reply {
-            Some(ReadReply::Data { data, stat }) if stat.is_ephemeral() => {
-                EntryState::Read(Box::new(QueueEntry::read(path, data, &stat)))
+            Some(ReadReply::Entry {
+                data,
+                stat,
+                granted_at_ms,
+            }) if stat.is_ephemeral() => {
+                let entry = QueueEntry::read(path, data, &stat, granted_at_ms);
+                EntryState::Read(Box::new(entry))
             }
             // Persistent, it is no contender whatever its name, but may be a lock itself.
-            Some(ReadReply::Data { stat, .. }) => {
+            Some(ReadReply::Entry { stat, .. }) => {
                 if depth == Depth::Tree && stat.num_children > 0 && self.prefix.contains(&path) {
                     self.look(path, depth);
                 }
@@ -574,7 +579,7 @@ fn has(names: &[String], part: &str) -> bool {
 /// Returns the bytes of a reply, roughly.
 fn size(reply: &ReadReply) -> usize {
     match reply {
-        ReadReply::Data { data, .. } => data.len() + 68,
+        ReadReply::Data { data, .. } | ReadReply::Entry { data, .. } => data.len() + 68,
         ReadReply::Children(names) => names.iter().map(|name| name.len() + 4).sum(),
         ReadReply::Failed(_) => 4,
     }

@@ -228,6 +228,7 @@ mod tests {
             owner: SessionId(3),
             version,
             joined_at_ms: 0,
+            granted_at_ms: None,
             written_at_ms: 0,
             metadata: LockMetadata::parse(data),
             data: Bytes::from_static(data),

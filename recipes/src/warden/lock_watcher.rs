@@ -252,7 +252,7 @@ async fn look_past(
             return Ok(Seen::NotEphemeral(path));
         }
         look.watchers.push(watcher);
-        look.holders.push(QueueEntry::read(path, data, &stat));
+        look.holders.push(QueueEntry::read(path, data, &stat, None));
     }
     Ok(Seen::Holders(look))
 }

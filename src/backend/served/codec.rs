@@ -102,7 +102,8 @@ pub(super) fn put_request(
     Ok(record.op())
 }
 
-/// Returns the record of an operation of Lockkeeper's own; `None` for a request that ZooKeeper's protocol has, too.
+/// Returns the record of an operation that is, or may have parts that are, Lockkeeper's own; `None` for a request that
+/// ZooKeeper's protocol has, too.
 fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request<'a>> {
     Some(match request {
         Request::Enqueue(it) => wire::Request::Enqueue(wire::Enqueue {
@@ -126,6 +127,9 @@ fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request
         Request::Withdraw { entry } => wire::Request::Withdraw(wire::Named {
             path: chroot.absolute(entry),
         }),
+        Request::MultiRead(ops) => {
+            wire::Request::MultiRead(ops.iter().map(|op| read_op(op, chroot)).collect())
+        }
         _ => return None,
     })
 }
@@ -155,7 +159,12 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
             wire::Request::Multi(ops.iter().map(|op| write_op(op, chroot)).collect())
         }
         Request::MultiRead(ops) => {
-            wire::Request::MultiRead(ops.iter().map(|op| read_op(op, chroot)).collect())
+            // The data of an entry is all that such a server knows of it.
+            let plain = ops.iter().map(|op| match read_op(op, chroot) {
+                MultiOp::GetEntry(record) => MultiOp::GetData(record),
+                op => op,
+            });
+            wire::Request::MultiRead(plain.collect())
         }
         Request::Sync { path } => wire::Request::Sync(wire::Sync {
             path: Some(chroot.absolute(path).0),
@@ -305,14 +314,14 @@ fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
 }
 
 fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
-    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
     let record = wire::Read {
-        path: chroot.absolute(path),
+        path: chroot.absolute(op.path()),
         watch: false,
     };
     match op {
         ReadOp::GetData(_) => MultiOp::GetData(record),
         ReadOp::GetChildren(_) => MultiOp::GetChildren(record),
+        ReadOp::GetEntry(_) => MultiOp::GetEntry(record),
     }
 }
 
@@ -586,17 +595,25 @@ fn write_result(result: MultiResult<'_>, chroot: &Chroot) -> Result<OpReply> {
 }
 
 fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Result<ReadReply> {
-    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+    let entry = |data, stat, granted_at_ms| ReadReply::Entry {
+        data: crate::data::copy(data),
+        stat,
+        granted_at_ms,
+    };
     Ok(match result {
+        MultiResult::Data(data, stat) if matches!(op, ReadOp::GetEntry(_)) => {
+            entry(data, stat, None)
+        }
         MultiResult::Data(data, stat) => ReadReply::Data {
             data: crate::data::copy(data),
             stat,
         },
+        MultiResult::Entry(data, stat, at_ms) => entry(data, stat, (at_ms >= 0).then_some(at_ms)),
         MultiResult::Children(names) => ReadReply::Children(owned(names)),
         MultiResult::Failed(number) => {
             let about = About {
                 what: "multiRead",
-                path: path.as_str(),
+                path: op.path().as_str(),
                 version: None,
                 session,
             };

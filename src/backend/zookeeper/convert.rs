@@ -282,7 +282,7 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
 /// Adds an operation to a multi-read.
 pub(super) fn add_read(reader: &mut zk::MultiReader<'_>, op: &ReadOp) -> Result<(), zk::Error> {
     match op {
-        ReadOp::GetData(path) => reader.add_get_data(path.as_str()),
+        ReadOp::GetData(path) | ReadOp::GetEntry(path) => reader.add_get_data(path.as_str()),
         ReadOp::GetChildren(path) => reader.add_get_children(path.as_str()),
     }
 }
@@ -293,10 +293,9 @@ pub(super) fn read_reply(
     session: SessionId,
 ) -> ReadReply {
     match result {
-        zk::MultiReadResult::Data { data, stat: found } => ReadReply::Data {
-            data: Bytes::from(data),
-            stat: stat(found),
-        },
+        zk::MultiReadResult::Data { data, stat: found } => {
+            data_reply(op, Bytes::from(data), stat(found))
+        }
         zk::MultiReadResult::Children { children } => ReadReply::Children(children),
         zk::MultiReadResult::Error { err } => ReadReply::Failed(about_read(op, session).error(err)),
         _ => ReadReply::Failed(Error::Protocol(
@@ -305,8 +304,20 @@ pub(super) fn read_reply(
     }
 }
 
+/// Returns the reply to a read of data. A ZooKeeper does not know when an entry was granted.
+pub(super) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
+    match op {
+        ReadOp::GetEntry(_) => ReadReply::Entry {
+            data,
+            stat,
+            granted_at_ms: None,
+        },
+        _ => ReadReply::Data { data, stat },
+    }
+}
+
 pub(super) fn about_read(op: &ReadOp, session: SessionId) -> RequestContext<'_> {
-    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+    let path = op.path();
     RequestContext {
         what: "multiRead",
         path: path.as_str(),

@@ -375,12 +375,12 @@ async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> R
     let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
     for op in ops {
         reading.push(match op {
-            ReadOp::GetData(path) => {
+            ReadOp::GetData(path) | ReadOp::GetEntry(path) => {
                 let found = client.get_data(path.as_str());
                 Box::pin(async move {
                     let (data, stat) = found.await?;
                     let (data, stat) = (Bytes::from(data), convert::stat(stat));
-                    Ok(ReadReply::Data { data, stat })
+                    Ok(convert::data_reply(op, data, stat))
                 })
             }
             ReadOp::GetChildren(path) => {

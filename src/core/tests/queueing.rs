@@ -186,6 +186,68 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
     );
 }
 
+impl Harness {
+    /// Returns the times at which entries were granted, in seconds.
+    fn granted<const N: usize>(
+        &mut self,
+        session: SessionRef,
+        entries: [&str; N],
+    ) -> [Option<i64>; N] {
+        let reads = entries.map(|entry| ReadOp::GetEntry(path(entry)));
+        let Ok(Reply::MultiRead(replies)) = self.submit(session, Request::MultiRead(reads.into()))
+        else {
+            panic!("a multi-read is answered with its parts")
+        };
+        let mut replies = replies.into_iter();
+        entries.map(|entry| match replies.next() {
+            Some(ReadReply::Entry { granted_at_ms, .. }) => granted_at_ms.map(|ms| ms / 1_000),
+            other => panic!("{entry}: {other:?}"),
+        })
+    }
+}
+
+#[test]
+fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
+    let mut store = Harness::new();
+    let [admin, one, two] = [(); 3].map(|()| store.session());
+    store.create(admin, "/q", Persistent).unwrap();
+    store.advance(SECOND);
+    let (writer, _) = store.enqueue(one, "/q", "w-", Blockers::All);
+    let (reader, _) = store.enqueue(two, "/q", "__READ__", Blockers::Exclusive);
+    let (second_reader, _) = store.enqueue(two, "/q", "__READ__", Blockers::Exclusive);
+    let (last, _) = store.enqueue(two, "/q", "w-", Blockers::All);
+    let entries = [&writer, &reader, &second_reader, &last].map(ZnodePath::as_str);
+    assert_eq!(store.granted(admin, entries), [Some(1), None, None, None]);
+    // The writer keeps its place as a reader, and the readers behind it hold, too.
+    store.advance(SECOND);
+    store
+        .convert(one, writer.as_str(), "/q/__READ__0000000000")
+        .unwrap();
+    let entries = ["/q/__READ__0000000000", entries[1], entries[2], entries[3]];
+    assert_eq!(
+        store.granted(admin, entries),
+        [Some(2), Some(2), Some(2), None]
+    );
+    // One that is not connected as the way becomes clear is granted when it hears of that.
+    store.detach(two);
+    for reader in &entries[..3] {
+        store.advance(SECOND);
+        store.delete(admin, reader).unwrap();
+    }
+    assert_eq!(store.granted(admin, [entries[3]]), [None]);
+    store.advance(SECOND);
+    assert!(matches!(
+        store.look(two, &last, Blockers::All),
+        Predecessor::Clear
+    ));
+    store.advance(SECOND);
+    assert!(matches!(
+        store.look(two, &last, Blockers::All),
+        Predecessor::Clear
+    ));
+    assert_eq!(store.granted(admin, [entries[3]]), [Some(6)]);
+}
+
 #[test]
 fn a_withdrawal_is_no_release() {
     let mut store = Harness::new();

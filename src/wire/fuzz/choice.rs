@@ -398,8 +398,9 @@ impl Choice {
 
     /// Returns a part of a multiRead.
     fn read(self, known: &Known) -> MultiOp<'static> {
-        match self.op % 2 {
+        match self.op % 4 {
             0 => MultiOp::GetData(self.looking(known)),
+            2 => MultiOp::GetEntry(self.looking(known)),
             _ => MultiOp::GetChildren(self.looking(known)),
         }
     }

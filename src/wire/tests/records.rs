@@ -149,6 +149,7 @@ fn reads() -> impl Strategy<Value = Vec<MultiOp<'static>>> {
     list(prop_oneof![
         look().prop_map(MultiOp::GetData),
         look().prop_map(MultiOp::GetChildren),
+        look().prop_map(MultiOp::GetEntry),
     ])
 }
 
@@ -167,6 +168,7 @@ fn of_one_znode() -> BoxedStrategy<Request<'static>> {
         look().prop_map(Request::Exists),
         look().prop_map(Request::GetData),
         look().prop_map(Request::GetChildren),
+        look().prop_map(Request::GetEntry),
         look().prop_map(Request::GetChildren2),
         set_data().prop_map(Request::SetData),
         named().prop_map(Request::GetAcl),
@@ -266,6 +268,8 @@ fn result() -> impl Strategy<Value = MultiResult<'static>> {
         Just(MultiResult::Checked),
         list(text()).prop_map(MultiResult::Children),
         (data(), stat()).prop_map(|(data, stat)| MultiResult::Data(data, stat)),
+        (data(), stat(), any::<i64>())
+            .prop_map(|(data, stat, at)| MultiResult::Entry(data, stat, at)),
         any::<i32>().prop_map(MultiResult::Failed),
     ]
 }
