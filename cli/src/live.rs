@@ -1,9 +1,11 @@
 //! The locks of a store as they change, for those who show them live: `top` and the dashboard.
 
 mod feed;
+mod grants;
 #[cfg(test)]
 pub(crate) mod samples;
 mod sort;
 
 pub(crate) use feed::{Feed, News, SILENCE};
-pub(crate) use sort::{Sort, rank, searched};
+pub(crate) use grants::{SeenGrants, add_seen};
+pub(crate) use sort::{Sort, granted_at, rank, searched};

@@ -118,7 +118,7 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
     let pid = metadata.and_then(|it| it.pid);
     [
         entry.fencing_token.to_string(),
-        duration(entry.age(now_ms)),
+        held(entry, now_ms),
         expected.map(duration).unwrap_or_default(),
         entry.overdue_by(now_ms).map(duration).unwrap_or_default(),
         entry.owner.to_string(),
@@ -126,6 +126,12 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
         pid.map(|pid| pid.to_string()).unwrap_or_default(),
         text(|it| &it.label),
     ]
+}
+
+/// Returns the time for which an entry has held; where that is not known, and of a waiter, since when it is in the queue.
+fn held(entry: &QueueEntry, now_ms: i64) -> String {
+    let held = entry.held_for(now_ms).map(duration);
+    held.unwrap_or_else(|| format!("queued {}", duration(entry.age(now_ms))))
 }
 
 /// Returns a holder in words: its token, and what it says of itself.

@@ -76,7 +76,7 @@ pub(crate) fn object(
     object.insert("other".into(), metadata.other.into());
     if position > 0 {
         // A waiter is not late.
-        for field in ["held_ms", "due_ms", "overdue_ms"] {
+        for field in ["granted_ms", "held_ms", "due_ms", "overdue_ms"] {
             object.insert(field.into(), Value::Null);
         }
     }
@@ -95,16 +95,25 @@ pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
         queue.kind
     );
     let mut table = Table::new([
-        "AHEAD", "TOKEN", "SINCE", "EXPECTED", "OVERDUE", "SESSION", "HOST", "PID", "LABEL",
+        "AHEAD", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "SESSION", "HOST", "PID", "LABEL",
     ]);
     for (position, entry) in positions(queue) {
-        let [token, since, expected, overdue, session, host, pid, label] = cells(entry, now_ms);
+        let [
+            token,
+            held_for,
+            expected,
+            overdue,
+            session,
+            host,
+            pid,
+            label,
+        ] = cells(entry, now_ms);
         let (place, overdue) = match position {
             0 => ("holds".into(), overdue),
             place => ((held + place - 1).to_string(), String::new()),
         };
         table.push([
-            place, token, since, expected, overdue, session, host, pid, label,
+            place, token, held_for, expected, overdue, session, host, pid, label,
         ]);
     }
     let _ = write!(text, "{table}");

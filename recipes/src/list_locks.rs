@@ -136,20 +136,30 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
         return Ok(LockQueue {
             kind: LockKind::Semaphore,
             holders: retry(|| read_queue(&session, &leases)).await?,
-            waiters: retry(|| read_queue(&session, &locks)).await?,
+            waiters: waiters(retry(|| read_queue(&session, &locks)).await?),
             path,
         });
     }
     let mut queue = retry(|| read_queue(&session, &path)).await?;
     let kind = recipe_of(queue.iter().map(|entry| entry.path.name()));
-    let waiters = queue.split_off(holders(&queue).len());
+    let waiting = queue.split_off(holders(&queue).len());
     let holders = queue;
     Ok(LockQueue {
         path,
         kind,
         holders,
-        waiters,
+        waiters: waiters(waiting),
     })
+}
+
+/// Returns entries as waiters. The head of a semaphore's queue waits although no entry blocks it.
+fn waiters(entries: Vec<QueueEntry>) -> Vec<QueueEntry> {
+    entries.into_iter().map(waiter).collect()
+}
+
+fn waiter(mut entry: QueueEntry) -> QueueEntry {
+    entry.granted_at_ms = None;
+    entry
 }
 
 /// A part of a lock's queue, as [`lock_queue_part`] has read it.
@@ -234,7 +244,7 @@ pub async fn lock_queue_part(
         holders,
         holder_count,
         waiters: positions
-            .filter_map(|(position, entry)| Some((position, entry?)))
+            .filter_map(|(position, entry)| Some((position, waiter(entry?))))
             .collect(),
         waiter_count: waiting.len(),
     })

@@ -36,6 +36,9 @@ pub struct QueueEntry {
     /// of anything but permits; elsewhere of a contender of another library that has waited, and of one that was
     /// granted before a restart of the store. A [`Warden`](crate::Warden) does not ask for it.
     pub granted_at_ms: Option<i64>,
+    /// Time at which an observer first saw it as a holder, where that observer has set it. No function of this library
+    /// does. Where the grant is unknown, [`overdue_by`](Self::overdue_by) counts from it: late, and never early.
+    pub seen_holding_at_ms: Option<i64>,
     /// Time of the last write of its data (a request, or its holder's `keep_alive`), likewise.
     pub written_at_ms: i64,
     /// Its metadata; `None` if another library wrote it.
@@ -57,6 +60,7 @@ impl QueueEntry {
             version: stat.version,
             joined_at_ms: stat.ctime,
             granted_at_ms: if is_permit { Some(stat.ctime) } else { granted },
+            seen_holding_at_ms: None,
             written_at_ms: stat.mtime,
             metadata: LockMetadata::parse(&data),
             data,
@@ -80,8 +84,9 @@ impl QueueEntry {
     }
 
     /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has. It
-    /// counts from the grant, or from the last `keep_alive`; where neither is known, no holder is overdue. A
-    /// [`Warden`](crate::Warden) times holders on its own clock, and is never early.
+    /// counts from the grant, or from the last `keep_alive`. Where neither is known, no holder is overdue, except for an
+    /// observer that sets [`seen_holding_at_ms`](Self::seen_holding_at_ms). A [`Warden`](crate::Warden) times holders on
+    /// its own clock, and is never early.
     ///
     /// `now_ms` as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
@@ -102,9 +107,10 @@ impl QueueEntry {
     fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
         // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
+        let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
-            0 => self.granted_at_ms,
-            _ => self.granted_at_ms.max(Some(self.written_at_ms)),
+            0 => held_from,
+            _ => held_from.max(Some(self.written_at_ms)),
         }
     }
 }

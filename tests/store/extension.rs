@@ -13,7 +13,7 @@ use crate::common::*;
 use crate::support::{Proxy, Served, unique, within_reason, zookeeper};
 use crate::wire::{Conn, Out, Session, code, op};
 
-const VERSION: i32 = 0x4c4b_0003;
+const VERSION: i32 = 0x4c4b_0004;
 const ENQUEUE: i32 = 4001;
 const GET_PREDECESSOR: i32 = 4002;
 const GET_QUEUE: i32 = 4003;

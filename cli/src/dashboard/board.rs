@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{LockChange, LockInfo, LockMetadata, ZnodePath};
+use lockkeeper::{LockChange, LockInfo, LockMetadata, QueueEntry, ZnodePath};
 use serde_json::{Value, json};
 
 use super::handovers::{Handovers, passed};
-use crate::live::{News, SILENCE, Sort, rank, searched};
+use crate::live::{News, SILENCE, Sort, granted_at, rank, searched};
 use crate::locks::json;
 use crate::locks::names::escaped;
 
@@ -73,7 +73,7 @@ pub(super) struct Figures {
     pub(super) waiters: usize,
     /// Since the board was made.
     pub(super) hand_overs: u64,
-    /// Time since the oldest holder joined its queue; 0 without a holder.
+    /// Time since the oldest grant that is known; 0 without one.
     pub(super) oldest_hold_ms: u64,
 }
 
@@ -279,9 +279,10 @@ impl Board {
         if !self.was_read {
             return None;
         }
-        // A lock without a holder is ordered last, by the largest number.
         let oldest = self.orders[Sort::Held.index()].first();
-        let since = oldest.map_or(i64::MAX, |(since, _)| *since);
+        let since = oldest
+            .and_then(|(rank, _)| granted_at(*rank))
+            .unwrap_or(i64::MAX);
         Some(Figures {
             held: self.held,
             waiters: self.waiters,
@@ -339,6 +340,11 @@ impl Row {
             ranks,
             bytes,
         }
+    }
+
+    /// Returns the first holders.
+    pub(super) fn holders(&self) -> &[QueueEntry] {
+        &self.lock.holders
     }
 
     fn json(&self, now_ms: i64) -> Value {

@@ -40,7 +40,7 @@ impl LockMetrics {
             )?,
             oldest_hold: Gauge::new(
                 "lockkeeper_server_oldest_hold_seconds",
-                "Time since the oldest holder of a lock joined its queue; 0 while no lock is held.",
+                "Time since the oldest grant of a lock that is held; 0 without one whose time is known.",
             )?,
         })
     }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::board::{Board, Cursor, PACE, Row, StoreState, Window, shorten};
 use super::query::QueueCursor;
 use super::shared::Shared;
+use crate::live::add_seen;
 use crate::locks::names::lock_name;
 use crate::who;
 
@@ -179,12 +180,21 @@ pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<B
         if !is_same || read_at.elapsed() >= READ_AGAIN {
             let client = shared.feed.client();
             let queue = shared.read(part(&client, &cursor)).await;
-            (read, read_at) = (Some(lock), Instant::now());
             let queue = match queue {
                 // The state of the connection tells of these.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
+            let queue = queue.map(|queue| {
+                queue.map(|mut queue| {
+                    add_seen(
+                        lock.as_deref().map_or(&[], Row::holders),
+                        &mut queue.holders,
+                    );
+                    queue
+                })
+            });
+            (read, read_at) = (Some(lock), Instant::now());
             if let Some(queue) = queue
                 && told.as_ref() != Some(&queue)
             {

@@ -11,6 +11,7 @@ use lockkeeper_store::{Session, SessionState};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::Sender;
 
+use super::grants::SeenGrants;
 use crate::locks::names::escaped;
 use crate::target::Target;
 
@@ -68,9 +69,10 @@ impl Feed {
 
     /// Tells of the locks, for as long as it is polled.
     pub(crate) async fn watch<T: From<News>>(self, to: Sender<T>) {
+        let mut grants = SeenGrants::default();
         loop {
             let client = self.client();
-            let error = match self.follow(&client, &to).await {
+            let error = match self.follow(&client, &mut grants, &to).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
@@ -94,6 +96,7 @@ impl Feed {
     async fn follow<T: From<News>>(
         &self,
         client: &Client,
+        grants: &mut SeenGrants,
         to: &Sender<T>,
     ) -> Result<std::convert::Infallible, Error> {
         let session = client.session().await?;
@@ -123,7 +126,8 @@ impl Feed {
                         break;
                     }
                     change = changes.next() => {
-                        let change = change.unwrap_or(Err(Error::ConnectionLoss))?;
+                        let mut change = change.unwrap_or(Err(Error::ConnectionLoss))?;
+                        grants.complete(&mut change, all, client.clock().unix_ms());
                         tell(to, News::Locks { change, all }).await;
                         all = false;
                     }

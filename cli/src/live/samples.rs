@@ -47,7 +47,9 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     holder.fencing_token = token(number);
     // Its own has random digits, which filters of numbers would find.
     holder.owner = SessionId(0x1_0000_0000_0000);
-    holder.joined_at_ms = NOW_MS - held_s * 1_000;
+    // It has waited for a minute, which is no part of its hold.
+    holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;
+    holder.granted_at_ms = Some(NOW_MS - held_s * 1_000);
     let metadata = holder.metadata.as_mut().unwrap();
     (metadata.host, metadata.pid) = (Some("db1".into()), Some(48_213));
     metadata.label = Some(format!("label of {name}"));

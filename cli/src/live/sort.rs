@@ -32,13 +32,24 @@ impl Sort {
     }
 }
 
+/// The place of holders without a known grant, behind all others: among them the first in the queue is first.
+const QUEUED: i64 = 1 << 62;
+
+/// Returns the time of a grant from the rank by which a row is sorted, if it is known.
+pub(crate) fn granted_at(rank: i64) -> Option<i64> {
+    (rank < QUEUED).then_some(rank)
+}
+
 /// Returns the number by which a row is sorted.
 pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> i64 {
     match (sort, holder) {
         (Sort::Name, _) => 0,
         (Sort::Waiters, _) => -i64::try_from(lock.waiters).unwrap_or(i64::MAX),
         (Sort::Held | Sort::Overdue, None) => i64::MAX,
-        (Sort::Held, Some(holder)) => holder.joined_at_ms,
+        (Sort::Held, Some(holder)) => match holder.granted_at_ms {
+            Some(granted) => granted,
+            None => QUEUED.saturating_add(holder.joined_at_ms),
+        },
         // It stands for the excess, which grows with the time, while the order by it does not change.
         (Sort::Overdue, Some(holder)) => holder.due_at_ms().unwrap_or(i64::MAX),
     }

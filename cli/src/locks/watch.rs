@@ -13,6 +13,7 @@ use super::names::{escaped, lock_name};
 use super::table::fitted;
 use super::{json, shown, warn_of};
 use crate::exit::Failure;
+use crate::live::SeenGrants;
 
 /// Interval at which a terminal shows the times anew.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -25,6 +26,7 @@ pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Resu
     let mut changes = observe_locks(client, prefix)?;
     let on_screen = !json && io::stdout().is_terminal();
     let mut known = BTreeMap::<ZnodePath, LockInfo>::new();
+    let (mut grants, mut all) = (SeenGrants::default(), true);
     loop {
         let redraw = async {
             match on_screen {
@@ -32,7 +34,7 @@ pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Resu
                 false => std::future::pending().await,
             }
         };
-        let change = tokio::select! {
+        let mut change = tokio::select! {
             change = changes.next() => match change {
                 Some(change) => change?,
                 None => return Ok(()),
@@ -40,6 +42,8 @@ pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Resu
             () = redraw => LockChange::default(),
         };
         let now_ms = client.clock().unix_ms();
+        grants.complete(&mut change, all, now_ms);
+        all = false;
         let text = if on_screen {
             for lock in change.changed {
                 known.insert(lock.path.clone(), lock);

@@ -9,6 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Widget};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::rows::Row;
 use super::state::{Link, QueueView, Revocation, State};
 use crate::live::Sort;
 use crate::locks::names::{escaped, lock_name};
@@ -29,9 +30,10 @@ pub(super) struct Look {
 const WIDTHS: [usize; 11] = [14, 9, 19, 8, 8, 8, 8, 18, 10, 7, 10];
 
 /// The columns by their worth: a narrow terminal shows the first of them.
-const BY_WORTH: [usize; 11] = [LOCK, 3, OVERDUE, 6, LABEL, HOST, 9, 2, 4, 1, 7];
+const BY_WORTH: [usize; 11] = [LOCK, HELD, OVERDUE, 6, LABEL, HOST, 9, 2, 4, 1, 7];
 
 const LOCK: usize = 0;
+const HELD: usize = 3;
 const OVERDUE: usize = 5;
 const HOST: usize = 8;
 const LABEL: usize = 10;
@@ -174,12 +176,18 @@ fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     put(buffer, line, &text, style);
 }
 
-/// Returns the columns that fit, with their places and widths, in the order of the titles.
-fn columns(width: usize) -> Vec<(usize, usize, usize)> {
+/// Width of the longest time since a holder joined its queue, which is shown where the time of its grant is unknown.
+const QUEUED_WIDTH: usize = "queued 99d 23h".len();
+
+/// Returns the columns that fit, with their places and widths, in the order of the titles. `held` is the width of the
+/// times that are shown.
+fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
+    let mut widths = WIDTHS;
+    widths[HELD] = held.clamp(WIDTHS[HELD], QUEUED_WIDTH);
     let mut chosen = Vec::new();
     let mut used = 0;
     for column in BY_WORTH {
-        let more = WIDTHS[column] + if chosen.is_empty() { 0 } else { GAP };
+        let more = widths[column] + if chosen.is_empty() { 0 } else { GAP };
         if used + more > width && !chosen.is_empty() {
             break;
         }
@@ -189,7 +197,6 @@ fn columns(width: usize) -> Vec<(usize, usize, usize)> {
     chosen.sort_unstable();
     // Names and labels get what is left.
     let mut spare = width.saturating_sub(used);
-    let mut widths = WIDTHS;
     for (column, eighths) in [(LABEL, 3), (HOST, 1)] {
         if chosen.contains(&column) {
             widths[column] += width.saturating_sub(used) * eighths / 8;
@@ -210,7 +217,7 @@ fn columns(width: usize) -> Vec<(usize, usize, usize)> {
 fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
     let sorted = match sort {
         Sort::Name => LOCK,
-        Sort::Held => 3,
+        Sort::Held => HELD,
         Sort::Overdue => OVERDUE,
         Sort::Waiters => 6,
     };
@@ -223,7 +230,17 @@ fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
 }
 
 fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut State, look: &Look) {
-    let columns = columns(body.width.into());
+    let (rows, selected) = state.rows.window(body.height.into());
+    let cells_of = |shown: &Row| {
+        let lock = state.rows.lock(&shown.lock)?;
+        let holder = shown
+            .token
+            .and_then(|it| state.rows.holder(&shown.lock, it));
+        Some(row(lock, holder, state.now_ms))
+    };
+    let rows: Vec<_> = rows.iter().map(cells_of).collect();
+    let held = rows.iter().flatten().map(|cells| cells[HELD].width());
+    let columns = columns(body.width.into(), held.max().unwrap_or(0));
     let cell = |line: Rect, x: usize, width: usize| {
         Rect::new(line.x + x as u16, line.y, width as u16, 1).intersection(line)
     };
@@ -231,20 +248,13 @@ fn draw_list(buffer: &mut Buffer, heading: Rect, body: Rect, state: &mut State, 
         let title = title(column, state.rows.order());
         put(buffer, cell(heading, x, width), &title, bold());
     }
-    let (rows, selected) = state.rows.window(body.height.into());
     let old = match state.is_current() {
         true => Style::new(),
         false => Style::new().add_modifier(Modifier::DIM),
     };
-    for (index, shown) in rows.iter().enumerate() {
+    for (index, cells) in rows.iter().enumerate() {
         let line = Rect::new(body.x, body.y + index as u16, body.width, 1);
-        let Some(lock) = state.rows.lock(&shown.lock) else {
-            continue;
-        };
-        let holder = shown
-            .token
-            .and_then(|it| state.rows.holder(&shown.lock, it));
-        let cells = row(lock, holder, state.now_ms);
+        let Some(cells) = cells else { continue };
         for &(column, x, width) in &columns {
             let style = match column == OVERDUE && !cells[column].is_empty() {
                 true if look.has_color => old.fg(Color::Red).add_modifier(Modifier::BOLD),

@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use lockkeeper::{LockChange, LockQueue, QueueEntry, ZnodePath};
 
 use super::rows::{Row, Rows};
-use crate::live::{News, SILENCE, Sort};
+use crate::live::{News, SILENCE, Sort, add_seen};
 use crate::locks::names::{escaped, lock_name};
 use crate::who;
 
@@ -151,7 +151,10 @@ impl State {
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
             Input::News(news) => self.hear(news),
-            Input::Queue { lock, queue } => {
+            Input::Queue { lock, mut queue } => {
+                if let (Ok(queue), Some(lock)) = (&mut queue, self.rows.lock(&lock)) {
+                    add_seen(&lock.holders, &mut queue.holders);
+                }
                 if let Some(view) = self.queue.as_mut().filter(|view| view.lock == lock) {
                     view.queue = Some(queue);
                     view.write(self.now_ms);

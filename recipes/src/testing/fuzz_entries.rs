@@ -109,6 +109,7 @@ fn entry(lock: &ZnodePath, version: i32, data: &[u8]) -> QueueEntry {
         version,
         joined_at_ms: 0,
         granted_at_ms: None,
+        seen_holding_at_ms: None,
         written_at_ms: i64::from(version),
         metadata: LockMetadata::parse(data),
         data: Bytes::copy_from_slice(data),

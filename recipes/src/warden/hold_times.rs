@@ -229,6 +229,7 @@ mod tests {
             version,
             joined_at_ms: 0,
             granted_at_ms: None,
+            seen_holding_at_ms: None,
             written_at_ms: 0,
             metadata: LockMetadata::parse(data),
             data: Bytes::from_static(data),

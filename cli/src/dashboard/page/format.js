@@ -34,6 +34,12 @@ export function dateTime(ms) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clockTime(ms)}`;
 }
 
+// Time for which a holder has held; where the store does not know it, the time since it joined the queue.
+export function heldFor(entry, nowMs, elapsed) {
+  if (entry.held_ms === null) return `queued ${duration(nowMs - entry.joined_ms)}`;
+  return duration(entry.held_ms + elapsed);
+}
+
 // Time by which a holder is overdue at a time of the server; negative if it is not, or states nothing.
 export function overdueBy(entry, news, nowMs) {
   if (entry.due_ms !== undefined) return entry.due_ms === null ? -1 : nowMs - entry.due_ms;

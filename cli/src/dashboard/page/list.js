@@ -1,6 +1,6 @@
 // The list of locks: a window of rows, in the order and with the filter that the server applies.
 
-import { counted, duration, number, overdueBy, place, setText, visible } from "./format.js";
+import { counted, duration, heldFor, number, overdueBy, place, setText, visible } from "./format.js";
 import * as link from "./link.js";
 import * as plot from "./plot.js";
 import { Stream } from "./stream.js";
@@ -188,7 +188,7 @@ function tickRow(row, elapsed) {
   const overdue = Math.max(...row.lock.holders.map((it) => overdueBy(it, news, nowMs)), -1);
   row.classList.toggle("overdue", overdue >= 0);
   row.classList.toggle("free", !holder);
-  setText(row.querySelector(".held"), holder ? duration(holder.held_ms + elapsed) : "");
+  setText(row.querySelector(".held"), holder ? heldFor(holder, nowMs, elapsed) : "");
   const asked = holder?.revocation ? "asked to release" : "held";
   const state = holder ? asked : "free";
   setText(row.querySelector(".state"), overdue >= 0 ? `overdue ${duration(overdue)}` : state);

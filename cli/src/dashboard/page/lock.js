@@ -1,6 +1,6 @@
 // One lock: its holders and those who wait, in order.
 
-import { counted, dateTime, duration, number, overdueBy, place, role, setText, visible, visibleLines } from "./format.js";
+import { counted, dateTime, duration, heldFor, number, overdueBy, place, role, setText, visible, visibleLines } from "./format.js";
 import * as link from "./link.js";
 import * as revoke from "./revoke.js";
 import { Stream } from "./stream.js";
@@ -155,8 +155,9 @@ function tickItem(item, nowMs, elapsed) {
   const age = duration(nowMs + elapsed - entry.joined_ms);
   const overdue = entry.holds ? overdueBy(entry, news, nowMs + elapsed) : -1;
   const isOverdue = overdue >= 0;
+  const held = `${entry.held_ms === null ? "" : "held for "}${heldFor(entry, nowMs + elapsed, elapsed)}`;
   item.classList.toggle("overdue", isOverdue);
-  setText(item.querySelector(".age"), entry.holds ? `held for ${duration(entry.held_ms + elapsed)}` : `waits ${age}`);
+  setText(item.querySelector(".age"), entry.holds ? held : `waits ${age}`);
   setText(item.querySelector(".state"), isOverdue ? `overdue ${duration(overdue)}` : "");
 }
 
