@@ -9,6 +9,8 @@ use rustix::fs::OFlags;
 use rustix::io::dup;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use unicode_width::UnicodeWidthStr;
 
 use crate::running::*;
 use crate::stores::*;
@@ -31,9 +33,21 @@ impl Drop for Shell {
 impl Shell {
     /// `$0` is the command `lockkeeper`.
     fn start(store: &StoreAt, script: &str) -> Self {
+        Self::start_on(store, script, 80)
+    }
+
+    /// The same on a terminal of this width.
+    fn start_on(store: &StoreAt, script: &str, columns: u16) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&terminal, size).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let side = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, 0.into()).unwrap();
         // The tests may run in the background of a script or under `nohup`, and what is ignored stays so. `setsid --ctty`
@@ -215,6 +229,34 @@ fn a_job_without_a_url_is_said_to_belong_to_one_user_on_one_machine() {
     shell.shows("status 0\r\n");
     assert_eq!(shell.shows("again 0\r\n"), "");
     shell.shows("stopped 0");
+}
+
+/// A line that wraps could not be written over, and a holder's label is another user's text.
+#[test]
+fn a_wait_is_shown_on_one_line_without_the_controls_of_others() {
+    let store = StoreAt::served();
+    let label = format!("\u{202e}\u{2028}日本{}", "x".repeat(40));
+    let _holder = store.start_script(&["--label", &label, "a"], "echo held; exec sleep 1000");
+    let mut shell = Shell::start_on(&store, r#""$0" run a -- true"#, 70);
+    shell.shows("lockkeeper: waiting, 1 ahead, held by ");
+    let shown = shell.shows("…");
+    assert!(shown.starts_with(r"\u{202e}\u{2028}日本x"), "{shown:?}");
+    assert!(38 + shown.width() < 69, "{shown:?}");
+}
+
+#[test]
+fn a_terminal_without_controls_gets_a_line_for_each_step_of_a_wait() {
+    let store = StoreAt::served();
+    let _holder = store.start_script(&["--label", "nightly", "a"], "echo held; exec sleep 1000");
+    let script = r#"set -m; echo begin
+        TERM=dumb "$0" run a -- true; echo "status $?""#;
+    let mut shell = Shell::start(&store, script);
+    shell.shows("begin\r\n");
+    let before = shell.shows("lockkeeper: waiting, 1 ahead, held by nightly (");
+    assert_eq!(before, "");
+    shell.shows(")\r\n");
+    shell.types("\x03");
+    assert_eq!(shell.shows("status 130"), "^C");
 }
 
 /// Ctrl-S stops all output to the terminal, and blocks every process that writes to it.
