@@ -225,3 +225,29 @@ fn table(sessions: &[Value]) -> String {
     });
     lines.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_long_identity_hides_no_other_session() {
+        let session = |id: &str, identity: String| {
+            json!({
+                "session": id, "peer": "127.0.0.1:4", "connected_ms": 5_000, "timeout_ms": 30_000, "ephemerals": 1,
+                "watches": 2, "identities": [identity],
+            })
+        };
+        let long = session("0x1", "日".repeat(40_000));
+        let other = session("0x2", "digest:\u{202e}ann".into());
+        let table = table(&[long, other]).to_string();
+        let lines: Vec<_> = table.lines().collect();
+        assert!(
+            lines[1].starts_with("0x1  ") && lines[1].ends_with('…'),
+            "{table}"
+        );
+        assert!(lines[2].ends_with(r"digest:\u{202e}ann"), "{table}");
+    }
+}

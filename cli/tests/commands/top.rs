@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lockkeeper::{LockOptions, LostReason, Mutex, RwLock};
+use lockkeeper::{Election, LockOptions, LostReason, Mutex, RwLock};
 use rustix::process::Signal;
 
 use super::locks::named;
@@ -96,6 +96,21 @@ on_each_store! {
         top.types("n");
         top.until(|screen| !screen.text().contains("Take the lock away?"));
         assert!(next.is_held());
+    }
+
+    async fn a_long_text_and_a_leaders_data_fit_on_the_screen(store: StoreAt) {
+        let client = store.connect().await;
+        let long = LockOptions::new().label("日".repeat(40_000)).reason("y".repeat(40_000));
+        let _long = Mutex::new(&client, named("a")).unwrap().lock_with(long).await.unwrap();
+        let election = Election::new(&client, named("leader")).unwrap();
+        let _leader = election.campaign("me:8080").await.unwrap();
+        let mut top = Top::start(&store.url, &[]);
+        top.shows("me:8080");
+        top.types("\r");
+        top.shows("a: mutex, 1 holding, 0 waiting");
+        top.shows("reason: yyy");
+        top.types("q");
+        top.ends_well();
     }
 
     async fn one_queue_is_shown_in_full(store: StoreAt) {
