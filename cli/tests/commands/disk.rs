@@ -65,6 +65,20 @@ fn a_closed_store_is_backed_up_too() {
     assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
 }
 
+/// Clients have chosen the names.
+#[test]
+fn an_inspection_and_an_error_leave_the_terminal_alone() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    put(&Store::file(&dir).unwrap(), "a\u{202e}b\u{2028}", "");
+    let shown = success(&lockkeeper(&[&"inspect", &dir]));
+    assert!(shown.contains(r"/a\u{202e}b\u{2028}"), "{shown}");
+    assert!(!shown.contains(['\u{202e}', '\u{2028}']), "{shown:?}");
+    let error = lockkeeper(&[&"inspect", &folder.at("no\u{202e}ne")]).stderr;
+    let error = String::from_utf8(error).unwrap();
+    assert!(error.contains(r"no\u{202e}ne"), "{error:?}");
+}
+
 #[test]
 fn an_inspection_names_the_process_that_has_the_store_open() {
     let folder = Folder::new();
