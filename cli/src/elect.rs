@@ -12,6 +12,7 @@ use clap::Args;
 use lockkeeper::{Election, LeaderChange};
 
 use crate::exit::Failure;
+use crate::locks::names::escaped;
 use crate::run::Run;
 use crate::target::{Target, lock_path};
 use crate::values;
@@ -95,9 +96,5 @@ fn line(change: &LeaderChange) -> String {
         return "-\n".into();
     };
     let data = leader.data.as_deref().unwrap_or_default();
-    let data: String = data
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
-    format!("{} {data}\n", leader.epoch)
+    format!("{} {}\n", leader.epoch, escaped(data))
 }

@@ -38,6 +38,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lockkeeper::disk;
 
 use exit::Failure;
+use locks::names::escaped_lines;
 
 /// The command line of `lockkeeper`.
 #[derive(Parser)]
@@ -272,7 +273,14 @@ fn failed(error: &dyn Error) -> ExitCode {
 /// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
 fn print_error(error: impl std::fmt::Display) {
     use std::io::Write;
+    // A name that others have chosen may be a part of it.
+    let error = escaped_lines(&error.to_string());
     let _ = writeln!(std::io::stderr(), "lockkeeper: {error}");
+}
+
+/// Returns true on a terminal that only takes lines, without controls of the cursor.
+fn has_dumb_terminal() -> bool {
+    std::env::var_os("TERM").is_some_and(|it| it == "dumb")
 }
 
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
@@ -309,7 +317,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             let text = if json {
                 inspect::json(&seen).to_string()
             } else {
-                seen.to_string()
+                escaped_lines(&seen.to_string())
             };
             print(&format!("{text}\n"))?;
             if !seen.problems.is_empty() {

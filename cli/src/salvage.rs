@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::inspect;
+use crate::locks::names::escaped_lines;
 
 /// Arguments of `lockkeeper salvage`.
 #[derive(Args)]
@@ -36,10 +37,10 @@ impl Arguments {
         let new = self.new.display();
         let text = match self.json {
             true => format!("{}\n", self.as_json(&salvaged)),
-            false => format!(
+            false => escaped_lines(&format!(
                 "{new} has {salvaged}\nthe fencing tokens of {new} continue above all earlier ones, and its sessions end when \
                  it is opened\n"
-            ),
+            )),
         };
         Ok(crate::print(&text)?)
     }

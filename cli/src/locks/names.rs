@@ -51,6 +51,12 @@ pub(crate) fn escaped(text: &str) -> String {
     shown
 }
 
+/// Returns a text of several lines, each [`escaped`].
+pub(crate) fn escaped_lines(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(escaped).collect();
+    lines.join("\n")
+}
+
 /// Returns true for separators of lines, marks of direction, and characters without width.
 fn is_invisible(c: char) -> bool {
     matches!(c,

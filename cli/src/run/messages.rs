@@ -4,9 +4,12 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use rustix::termios::tcgetwinsize;
 use tokio::sync::oneshot;
 
 use super::channel::Waiting;
+use crate::locks::names::escaped_lines;
+use crate::locks::table::fitted;
 
 /// Texts that wait to be written; the next ones are dropped.
 const ROOM: usize = 64;
@@ -36,17 +39,25 @@ impl Messages {
 
     /// Prints a line.
     pub(super) fn say(&self, text: &str) {
+        let text = escaped_lines(text);
         let _ = self.texts.try_send(format!("lockkeeper: {text}\n"));
     }
 
-    /// Shows the position on a terminal, in one line that is written over, and removed when the wait is over.
+    /// Shows the position on a terminal, in one line that is written over, and removed when the wait is over. A terminal
+    /// that has no controls gets a line each time.
     pub(super) fn show_wait(&self, waiting: Option<&Waiting>) {
         let text = waiting.map_or(String::new(), |waiting| {
             let holder = waiting.holder.as_deref();
             let holder = holder.map_or(String::new(), |holder| format!(", held by {holder}"));
             format!("lockkeeper: waiting, {} ahead{holder}", waiting.ahead)
         });
-        let _ = self.texts.try_send(format!("\r\x1b[2K{text}"));
+        let text = match (crate::has_dumb_terminal(), waiting) {
+            (true, None) => return,
+            (true, Some(_)) => format!("{text}\n"),
+            // A line that reaches the last column wraps on some terminals, and could not be written over.
+            (false, _) => format!("\r\x1b[2K{}", fitted(&text, columns() - 1)),
+        };
+        let _ = self.texts.try_send(text);
     }
 
     /// Waits until all is written. When this is dropped, the rest is lost.
@@ -54,4 +65,11 @@ impl Messages {
         drop(self.texts);
         let _ = self.written.await;
     }
+}
+
+/// Returns the width of the terminal, as it is now.
+fn columns() -> usize {
+    let size = tcgetwinsize(io::stderr()).ok();
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { 80 } else { columns }
 }

@@ -25,8 +25,7 @@ pub(super) struct Screen {
 impl Screen {
     /// Checks that there is a terminal.
     pub(super) fn check() -> Result<(), Failure> {
-        let is_dumb = std::env::var_os("TERM").is_some_and(|it| it == "dumb");
-        if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        if crate::has_dumb_terminal() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(Failure::Usage(
                 "top needs a terminal: elsewhere use `lockkeeper locks --watch`".into(),
             ));
