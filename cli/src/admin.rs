@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::locks::table::Table;
 use crate::serve::Request;
 use crate::values;
 
@@ -107,7 +108,7 @@ impl Admin {
             }
             crate::print(&match json {
                 true => sessions.iter().map(|it| format!("{it}\n")).collect(),
-                false => table(&sessions),
+                false => table(&sessions).to_string(),
             })?;
             return Ok(());
         }
@@ -172,8 +173,8 @@ impl Command {
 }
 
 /// Returns the sessions as a table.
-fn table(sessions: &[Value]) -> String {
-    let heading = [
+fn table(sessions: &[Value]) -> Table<7> {
+    let mut table = Table::new([
         "SESSION",
         "PEER",
         "CONNECTED",
@@ -181,13 +182,12 @@ fn table(sessions: &[Value]) -> String {
         "ZNODES",
         "WATCHES",
         "IDENTITIES",
-    ];
-    let mut rows = vec![heading.map(str::to_owned)];
-    rows.extend(sessions.iter().map(|of| {
-        let text = |name: &str| of[name].as_str().unwrap_or("-").to_owned();
+    ]);
+    for of in sessions {
+        let text = |name: &str| of[name].as_str().unwrap_or_default().to_owned();
         let seconds = |name: &str| match of[name].as_u64() {
             Some(ms) => format!("{}s", ms / 1_000),
-            None => "-".into(),
+            None => String::new(),
         };
         let identities = of["identities"].as_array().into_iter().flatten();
         let identities: Vec<_> = identities.filter_map(Value::as_str).collect();
@@ -195,35 +195,17 @@ fn table(sessions: &[Value]) -> String {
             true => "the server itself".into(),
             false => text("peer"),
         };
-        // Names are the clients' choice: none may write to the terminal.
-        let identities = identities.join(" ").escape_debug().to_string();
-        [
+        table.push([
             text("session"),
             peer,
             seconds("connected_ms"),
             seconds("timeout_ms"),
             of["ephemerals"].to_string(),
             of["watches"].to_string(),
-            identities,
-        ]
-    }));
-    let widths: Vec<_> = (0..heading.len())
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let lines = rows.iter().map(|row| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        format!("{}\n", line.trim_end())
-    });
-    lines.collect()
+            identities.join(" "),
+        ]);
+    }
+    table
 }
 
 #[cfg(test)]

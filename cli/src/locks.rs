@@ -15,8 +15,8 @@ use lockkeeper::{
 use crate::exit::Failure;
 use crate::target::Target;
 
-use names::{escaped, lock_name, lock_prefix};
-use table::{Table, duration};
+use names::{lock_name, lock_prefix};
+use table::{MAX_LINE, MAX_TEXT, Table, duration, fitted};
 
 /// The arguments of `locks`.
 #[derive(Args, Debug)]
@@ -69,8 +69,8 @@ fn warn_of(unreadable: &[(ZnodePath, Error)]) {
         crate::print_error(format_args!(
             "locks may be missing: {} znodes cannot be read, such as {}: {}",
             unreadable.len(),
-            escaped(path.as_str()),
-            escaped(&why.to_string())
+            fitted(path.as_str(), MAX_LINE),
+            fitted(&why.to_string(), MAX_LINE)
         ));
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
         entry.owner.to_string(),
         text(|it| &it.host),
         pid.map(|pid| pid.to_string()).unwrap_or_default(),
-        text(|it| &it.label),
+        label(entry).unwrap_or_default().to_owned(),
     ]
 }
 
@@ -136,13 +136,29 @@ fn held(entry: &QueueEntry, now_ms: i64) -> String {
 
 /// Returns a holder in words: its token, and what it says of itself.
 pub(crate) fn described(entry: &QueueEntry) -> String {
-    let metadata = entry.metadata.clone().unwrap_or_default();
+    let metadata = entry.metadata.as_ref();
+    let host = metadata.and_then(|it| it.host.as_deref());
+    let pid = metadata.and_then(|it| it.pid);
     let parts = [
         Some(format!("token {}", entry.fencing_token)),
-        metadata.label,
-        metadata.host.map(|host| format!("host {host}")),
-        metadata.pid.map(|pid| format!("pid {pid}")),
+        label(entry).map(|label| fitted(label, MAX_TEXT)),
+        host.map(|host| format!("host {}", fitted(host, MAX_TEXT))),
+        pid.map(|pid| format!("pid {pid}")),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
-    escaped(&parts.join(", "))
+    parts.join(", ")
 }
+
+/// Returns the label of an entry; without one the data with which a leader campaigns.
+fn label(entry: &QueueEntry) -> Option<&str> {
+    let metadata = entry.metadata.as_ref()?;
+    metadata.label.as_deref().or_else(|| leader_data(metadata))
+}
+
+/// Returns the data of a candidate or leader.
+pub(crate) fn leader_data(metadata: &LockMetadata) -> Option<&str> {
+    metadata.other.get(LEADER_DATA)?.as_str()
+}
+
+/// The field of a candidate's metadata with its data.
+pub(crate) const LEADER_DATA: &str = "data";

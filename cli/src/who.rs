@@ -8,11 +8,14 @@ use lockkeeper::{LockKind, LockMetadata, LockQueue, QueueEntry, ZnodePath, lock_
 use serde_json::Value;
 
 use crate::exit::Failure;
-use crate::locks::cells;
 use crate::locks::json;
 use crate::locks::names::{escaped, lock_name};
-use crate::locks::table::{NONE, Table, duration};
+use crate::locks::table::{MAX_LINE, MAX_TEXT, NONE, Table, duration, fitted};
+use crate::locks::{cells, leader_data};
 use crate::target::{Target, lock_path};
+
+/// Limit of the lines of a backtrace.
+const MAX_LINES: usize = 1_000;
 
 /// The arguments of `who`.
 #[derive(Args, Debug)]
@@ -85,7 +88,7 @@ pub(crate) fn object(
 
 /// Returns the queue as text: a table of its entries, and what each says beside it.
 pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
-    let name = escaped(&lock_name(&queue.path));
+    let name = fitted(&lock_name(&queue.path), MAX_LINE);
     if queue.holders.is_empty() && queue.waiters.is_empty() {
         return format!("{name}: free, and nobody waits\n");
     }
@@ -128,7 +131,11 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     let metadata = entry.metadata.clone().unwrap_or_default();
     let mut lines = Vec::new();
     if let Some(reason) = &metadata.reason {
-        lines.push(format!("reason: {}", escaped(reason)));
+        lines.push(format!("reason: {}", fitted(reason, MAX_LINE)));
+    }
+    // Without a label it is shown in the table.
+    if let Some(data) = leader_data(&metadata).filter(|_| metadata.label.is_some()) {
+        lines.push(format!("data: {}", fitted(data, MAX_LINE)));
     }
     for (what, after) in [
         ("worth an alarm after", metadata.alert_after()),
@@ -144,7 +151,8 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     lines.extend(asked(&metadata, entry, now_ms));
     if let Some(backtrace) = &metadata.backtrace {
         lines.push("acquired at:".into());
-        lines.extend(backtrace.lines().map(|line| format!("  {}", escaped(line))));
+        let trace = backtrace.lines().take(MAX_LINES);
+        lines.extend(trace.map(|line| format!("  {}", fitted(line, MAX_LINE))));
     }
     if position > 0 && lines.is_empty() || lines.is_empty() && entry.metadata.is_some() {
         return String::new();
@@ -159,7 +167,8 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
         };
         lines.push(format!("entry of another library; data: {data}"));
     }
-    let mut text = format!("\n{} {}\n", entry.fencing_token, escaped(entry.path.name()));
+    let name = fitted(entry.path.name(), MAX_LINE);
+    let mut text = format!("\n{} {name}\n", entry.fencing_token);
     for line in lines {
         let _ = writeln!(text, "  {line}");
     }
@@ -173,7 +182,8 @@ fn asked(metadata: &LockMetadata, entry: &QueueEntry, now_ms: i64) -> Option<Str
     }
     let request = metadata.revocation.as_ref()?;
     let ago = now_ms.saturating_sub(request.at_ms).max(0).unsigned_abs();
-    let by = request.by.as_deref().map(escaped).unwrap_or(NONE.into());
+    let by = request.by.as_deref().map(|by| fitted(by, MAX_TEXT));
+    let by = by.unwrap_or(NONE.into());
     let ago = duration(Duration::from_millis(ago));
     Some(format!(
         "asked to release it {ago} ago by {by}, request number {}",

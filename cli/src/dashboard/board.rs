@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::handovers::{Handovers, passed};
 use crate::live::{News, SILENCE, Sort, granted_at, rank, searched};
-use crate::locks::json;
 use crate::locks::names::escaped;
+use crate::locks::{LEADER_DATA, json, leader_data};
 
 /// Limit of the rows of a window.
 pub(super) const MAX_ROWS: usize = 200;
@@ -356,7 +356,12 @@ impl Row {
 
 /// Cuts the texts of an entry, which others wrote, and of the backtrace this many bytes.
 pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
+    let data = metadata.other.remove(LEADER_DATA);
     metadata.other.clear();
+    if let Some(Value::String(data)) = data {
+        let data = cut(&data, MAX_TEXT);
+        metadata.other.insert(LEADER_DATA.into(), data.into());
+    }
     let by = metadata.revocation.as_mut().map(|it| &mut it.by);
     for text in [
         &mut metadata.label,
@@ -377,7 +382,7 @@ fn size(metadata: &LockMetadata) -> usize {
     let by = metadata.revocation.as_ref().and_then(|it| it.by.as_ref());
     let texts = [&metadata.label, &metadata.host, &metadata.reason];
     let texts = texts.into_iter().flatten().chain(by);
-    texts.map(String::len).sum()
+    texts.map(String::len).sum::<usize>() + leader_data(metadata).map_or(0, str::len)
 }
 
 /// Returns a text, cut to about this many bytes.

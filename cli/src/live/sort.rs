@@ -2,6 +2,7 @@
 
 use lockkeeper::{LockInfo, QueueEntry};
 
+use crate::locks::leader_data;
 use crate::locks::names::lock_name;
 
 /// The order of the rows.
@@ -61,7 +62,7 @@ pub(crate) fn searched(lock: &LockInfo, holder: Option<&QueueEntry>) -> String {
     let mut text = lock_name(&lock.path);
     if let Some(holder) = holder {
         let metadata = holder.metadata.as_ref();
-        let texts = metadata.map(|it| [it.label.as_deref(), it.host.as_deref()]);
+        let texts = metadata.map(|it| [it.label.as_deref(), it.host.as_deref(), leader_data(it)]);
         for part in texts.into_iter().flatten().flatten() {
             text.push('\n');
             text.push_str(part);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockkeeper::{LockInfo, LockKind, QueueEntry, ZnodePath};
 use serde_json::{Map, Value, json};
 
+use super::leader_data;
 use super::names::lock_name;
 
 /// A lock with its holders.
@@ -36,6 +37,7 @@ pub(crate) fn entry(of: &QueueEntry, now_ms: i64) -> Value {
         "host": metadata.host,
         "pid": metadata.pid,
         "label": metadata.label,
+        "data": leader_data(&metadata),
         "reason": metadata.reason,
         "joined_ms": of.joined_at_ms,
         "granted_ms": of.granted_at_ms,

@@ -7,13 +7,19 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::names::escaped;
 
-/// A table: a title for each column, and rows of texts that are shown escaped.
+/// A table: a title for each column, and rows of texts that are shown escaped, up to [`MAX_TEXT`].
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
 /// Shown where nothing is known.
 pub(crate) const NONE: &str = "-";
+
+/// Limit of a text of others in a table or a sentence, in columns: a long one must not hide all others.
+pub(crate) const MAX_TEXT: usize = 200;
+
+/// Limit of a text of others that has a line to itself, in columns.
+pub(crate) const MAX_LINE: usize = 1_000;
 
 impl<const N: usize> Table<N> {
     pub(crate) fn new(titles: [&str; N]) -> Self {
@@ -24,7 +30,7 @@ impl<const N: usize> Table<N> {
     pub(crate) fn push(&mut self, row: [String; N]) {
         self.rows.push(row.map(|cell| match &*cell {
             "" => NONE.to_owned(),
-            cell => escaped(cell),
+            cell => fitted(cell, MAX_TEXT),
         }));
     }
 

@@ -176,7 +176,7 @@ function fill(row, lock) {
 }
 
 function holderText(lock, holder) {
-  const name = visible(holder.label || holder.host || `session ${holder.session}`);
+  const name = visible(holder.label || holder.data || holder.host || `session ${holder.session}`);
   const more = lock.holder_count > 1 ? ` and ${counted(lock.holder_count - 1, "other")}` : "";
   return `${name}${more}`;
 }

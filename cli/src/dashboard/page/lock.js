@@ -129,7 +129,7 @@ function fill(item, entry, lock) {
   setText(item.querySelector(".position"), entry.holds ? "holds" : number(entry.position));
   setText(item.querySelector(".role"), part);
   item.dataset.role = part;
-  setText(item.querySelector(".label"), visible(entry.label || "without a label"));
+  setText(item.querySelector(".label"), visible(entry.label || entry.data || "without a label"));
   const since = entry.holds ? ` · joined the queue at ${dateTime(entry.joined_ms)}` : "";
   setText(item.querySelector(".where"), `${place(entry)} · token ${entry.token}${since}`);
   setText(item.querySelector(".reason"), notes(entry).join(" · "));
@@ -143,6 +143,7 @@ function fill(item, entry, lock) {
 function notes(entry) {
   const notes = [];
   if (entry.reason) notes.push(`reason: ${visible(entry.reason)}`);
+  if (entry.label && entry.data) notes.push(`data: ${visible(entry.data)}`);
   if (entry.expected_ms != null) notes.push(`expects to hold for ${duration(entry.expected_ms)}`);
   if (entry.alert_ms != null) notes.push(`worth an alarm after ${duration(entry.alert_ms)}`);
   if (entry.auto_unlock_ms != null) notes.push(`may be unlocked after ${duration(entry.auto_unlock_ms)}`);
