@@ -676,7 +676,7 @@ impl Tree {
         node.family = has_had_children.then_some(family);
         node.data = image.data;
         node.acl = image.acl;
-        // A snapshot does not tell it.
+        // A snapshot does not have it.
         node.granted_ms = Node::NOT_KNOWN;
         (node.czxid, node.mzxid) = (image.czxid, image.mzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);

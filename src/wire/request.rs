@@ -94,7 +94,7 @@ ops! {
     // Each within a multi alone, as a check.
     CheckData = 4006 "CHKD",
     CheckChildren = 4007 "CHKN",
-    // Within a multiRead alone.
+    // Only within a multiRead.
     GetEntry = 4008 "GENT",
 }
 

@@ -87,7 +87,7 @@ on_every_backend! {
         let age = Duration::from_secs(7);
         let later = holder.joined_at_ms + 7_000;
         assert_eq!(holder.age(later), age);
-        // It found the lock free, which a ZooKeeper does not tell.
+        // It found the lock free, which a ZooKeeper does not record.
         let granted = world.env.has_index().then_some(holder.joined_at_ms);
         assert_eq!((holder.granted_at_ms, holder.held_for(later)), (granted, granted.map(|_| age)));
         let overdue = granted.map(|_| Duration::from_secs(2));

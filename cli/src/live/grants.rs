@@ -1,4 +1,4 @@
-//! [`SeenGrants`]: the grants that a watching command has seen, of holders of which the store does not tell it.
+//! [`SeenGrants`]: the grants that a watching command has seen, where the store does not record them.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use lockkeeper::{FencingToken, LockChange, QueueEntry, ZnodePath};
 /// Limit of the locks with such holders that are remembered. The holders of further ones stay without a time.
 const MAX_LOCKS: usize = 65_536;
 
-/// The holders of which the store does not say when they were granted, and when they were first seen. One that has come
-/// to a lock that was known counts as granted then, so no time is too early.
+/// The holders without a recorded grant, and when each was first seen. A new holder of a lock that was known before counts
+/// as granted then, so no time is too early.
 #[derive(Debug, Default)]
 pub(crate) struct SeenGrants(HashMap<ZnodePath, Vec<Seen>>);
 

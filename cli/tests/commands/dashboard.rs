@@ -44,7 +44,7 @@ on_each_store! {
         let guard = Mutex::new(&client, named("jobs/a")).unwrap().lock_with(options).await.unwrap();
         let seen = list.until("locks", |it| it["locks"] == 1 && it["overdue"] == 1);
         assert_eq!((&seen["held"], &seen["matching"], &seen["waiters"]), (&1.into(), &1.into(), &0.into()));
-        // As `locks --json` has it, but for times that pass, and for the grant, which a ZooKeeper does not tell and the
+        // As `locks --json` has it, but for times that pass, and for the grant, which a ZooKeeper does not record and the
         // dashboard has seen.
         let mut expected = objects(&success(&store.run(&["locks", "--json"]))).remove(0);
         let mut row = seen["rows"][0].clone();
