@@ -374,6 +374,8 @@ mod tests {
             "zookeeper://[::1]:2181",
             "lockkeeper://127.0.0.1:2181",
             "lockkeeper://keeper.example:2182/app",
+            "lockkeeper+tls://keeper.example:2281/app",
+            "zookeeper+tls://a:2281,b.example:2282/app/x",
             "lockkeeper+unix:///run/lockkeeper.sock",
             "lockkeeper+unix:///run/lock keeper@1.sock?chroot=/app/x",
             "lockkeeper+unix:///run/a.sock?end_with_process=false",
@@ -414,6 +416,14 @@ mod tests {
             ("zookeeper:///app", "no host in"),
             ("lockkeeper:", "no host in"),
             ("lockkeeper://a,b", "lockkeeper:// takes one server"),
+            ("lockkeeper+tls://a,b", "takes one server"),
+            ("lockkeeper+tls:", "no host in"),
+            ("zookeeper+tls:///app", "no host in"),
+            ("file+tls:a", "unknown scheme \"file+tls\""),
+            (
+                "zookeeper+tls://u:secret@a",
+                "credentials do not belong in a URL",
+            ),
             (
                 "lockkeeper://u:secret@a",
                 "credentials do not belong in a URL",
@@ -478,6 +488,7 @@ mod tests {
     fn no_error_shows_a_password() {
         for url in [
             "zookeeper:user:secret@zk1:2181/app",
+            "zookeeper+tls:user:secret@zk1:2181/app",
             "zookeeper:/user:secret@zk1:2181",
             "zookeeper://user:sec/secret@zk1",
             "lockkeeper:secret@host",

@@ -157,6 +157,7 @@ mod kazoo {
 /// A real ZooKeeper that speaks TLS.
 struct Reference {
     address: SocketAddr,
+    plain: SocketAddr,
     _running: ChildProcess,
     _files: Files,
 }
@@ -165,11 +166,14 @@ impl Reference {
     fn start(authority: &Authority) -> Self {
         let signed = authority.server(ADDRESS, When::Now);
         let files = Files::new(authority, &[("server", &signed)]);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port_of_a_server()));
+        let [address, plain] =
+            [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, port_of_a_server())));
         let config = [
             format!("dataDir={}", files.path("data").display()),
             format!("secureClientPort={}", address.port()),
             "secureClientPortAddress=127.0.0.1".into(),
+            format!("clientPort={}", plain.port()),
+            "clientPortAddress=127.0.0.1".into(),
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into(),
             "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider".into(),
             "tickTime=200".into(),
@@ -192,6 +196,7 @@ impl Reference {
             .stderr(std::fs::File::create(files.path("log")).unwrap());
         Self {
             address,
+            plain,
             _running: ChildProcess::spawn_until_stdin_ends(&mut running),
             _files: files,
         }
@@ -228,4 +233,27 @@ async fn a_real_zookeeper_speaks_tls_with_our_client_and_calls_it_the_same() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn the_wrong_protocol_is_named_of_a_real_zookeeper() {
+    let authority = Authority::new("the tests' authority");
+    let server = Reference::start(&authority);
+    for (url, tls) in [
+        (format!("zookeeper://{}", server.plain), None),
+        (
+            format!("zookeeper://{}", server.address),
+            Some(authority.client("alice", When::Now)),
+        ),
+    ] {
+        // It takes its time to start.
+        let options = ConnectOptions::new().connect_timeout(Duration::from_secs(120));
+        let options = match tls {
+            Some(alice) => options.tls(alice.shown(authority.believed())),
+            None => options,
+        };
+        connect_with(url.as_str(), options).await.unwrap();
+    }
+    let ports = [server.plain, server.address];
+    refusals::wrong_protocols_are_named(ports, &authority).await;
 }

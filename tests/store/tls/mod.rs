@@ -123,6 +123,29 @@ async fn everything_goes_over_tls_as_without() {
 }
 
 #[tokio::test]
+async fn a_url_asks_for_tls_and_is_never_connected_without() {
+    let world = World::guarded().await;
+    let url = format!("lockkeeper+tls://{}/app", world.server.tls_addr().unwrap());
+    let alice = world.authority.client("alice", When::Now);
+    let tls = alice.shown(world.authority.believed());
+    let options = ConnectOptions::new().tls(tls).create_chroot();
+    let client = connect_with(url.as_str(), options).await.unwrap();
+    assert_eq!(client.target(), url);
+    make(&client.session().await.unwrap(), "/n").await;
+
+    // Where plain connections would be served, too.
+    let plain = ServerOptions::new().listen(somewhere());
+    let plain = Server::bind(&world.store, plain).await.unwrap();
+    for scheme in ["lockkeeper+tls", "zookeeper+tls"] {
+        let url = format!("{scheme}://{}", plain.local_addr().unwrap());
+        match connect_with(url.as_str(), ConnectOptions::new()).await {
+            Err(Error::Tls(TlsError::NoAuthority)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_session_that_expires_over_tls_is_over() {
     let world = World::open().await;
     let client = world

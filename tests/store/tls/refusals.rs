@@ -56,7 +56,6 @@ async fn clients_without_the_right_certificate_are_refused() {
         ),
         // A server's is none for a client.
         (world.url(), Some(server.shown(believing())), "Certificate"),
-        (world.url(), None, "gave no session"),
     ])
     .await;
     // The server has not suffered.
@@ -138,18 +137,42 @@ async fn a_name_of_the_certificate_is_enough() {
     make(&client.session().await.unwrap(), "/n").await;
 }
 
-#[tokio::test]
-async fn tls_is_not_spoken_where_it_is_not_expected() {
-    let store = Store::memory();
-    let options = ServerOptions::new().listen(somewhere());
-    let server = Server::bind(&store, options).await.unwrap();
-    let url = format!("lockkeeper://{}", server.local_addr().unwrap());
-    let authority = Authority::new("the tests' authority");
-    let options = ConnectOptions::new().tls(authority.believed());
-    match connect_with(url.as_str(), options.connect_timeout(PATIENCE)).await {
-        Err(Error::ConnectFailed { reason, .. }) => assert!(reason.contains("TLS"), "{reason}"),
-        other => panic!("{other:?}"),
+/// Checks that a client of either kind that speaks TLS to a plain port, or the reverse, learns so at its first attempt.
+pub(super) async fn wrong_protocols_are_named(
+    [plain, secure]: [SocketAddr; 2],
+    authority: &Authority,
+) {
+    for scheme in ["lockkeeper", "zookeeper"] {
+        for (url, says) in [
+            (format!("{scheme}://{secure}"), "speaks TLS"),
+            (format!("{scheme}+tls://{plain}"), "does not speak TLS"),
+        ] {
+            let options = match url.contains("+tls") {
+                true => ConnectOptions::new().tls(authority.believed()),
+                false => ConnectOptions::new(),
+            };
+            let options = options.connect_timeout(Duration::from_secs(10_000));
+            let connecting = connect_with(url.as_str(), options);
+            match within_reason(connecting).await {
+                Err(Error::Tls(error)) => assert!(error.to_string().contains(says), "{error}"),
+                other => panic!("{url}: {other:?}"),
+            }
+        }
     }
+}
+
+#[tokio::test]
+async fn the_wrong_protocol_is_named() {
+    let authority = Authority::new("the tests' authority");
+    let tls = authority.server(ADDRESS, When::Now).options();
+    let tls = tls.client_ca_pem(authority.pem.as_str()).unwrap();
+    let options = ServerOptions::new()
+        .listen(somewhere())
+        .tls(tls)
+        .tls_listen(somewhere());
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let ports = [server.local_addr(), server.tls_addr()];
+    wrong_protocols_are_named(ports.map(Option::unwrap), &authority).await;
 }
 
 /// Returns a server's answer to bytes until it hangs up.
