@@ -2,9 +2,10 @@
 
 mod cleanup;
 #[cfg(any(feature = "client", feature = "zookeeper"))]
-mod foreign;
 mod lease;
 mod options;
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+mod protocol_probe;
 #[cfg(any(feature = "client", feature = "zookeeper"))]
 mod sequence_limit;
 #[cfg(feature = "client")]

@@ -72,8 +72,8 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             feature: "file",
         })),
         #[cfg(feature = "zookeeper")]
-        TargetKind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
-            crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),
+        TargetKind::ZooKeeper { hosts, chroot, tls } => Ok(Arc::new(
+            crate::backend::zookeeper::ZooKeeper::new(hosts, chroot, *tls),
         )),
         #[cfg(not(feature = "zookeeper"))]
         TargetKind::ZooKeeper { .. } => Err(Error::Target(TargetError::FeatureMissing {
@@ -81,11 +81,15 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             feature: "zookeeper",
         })),
         #[cfg(feature = "client")]
-        TargetKind::Served { host, chroot } => Ok(Arc::new(crate::backend::served::Served::new(
-            Endpoint::Tcp(host.clone()),
-            chroot,
-            target.to_string(),
-        ))),
+        TargetKind::Served { host, chroot, tls } => {
+            let endpoint = match tls {
+                true => Endpoint::Tls(host.clone()),
+                false => Endpoint::Tcp(host.clone()),
+            };
+            let url = target.to_string();
+            let served = crate::backend::served::Served::new(endpoint, chroot, url);
+            Ok(Arc::new(served))
+        }
         #[cfg(all(feature = "client", unix))]
         TargetKind::ServedUnix {
             path,

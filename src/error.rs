@@ -346,7 +346,7 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "{}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper://host:port[,host:port…][/chroot]",
+        "{}: expected memory:[NAME], file:PATH, lockkeeper[+tls]://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper[+tls]://host:port[,host:port…][/chroot]",
         unknown_scheme(scheme, url)
     )]
     UnknownScheme {
@@ -369,7 +369,7 @@ pub enum TargetError {
     },
     /// A host is missing.
     #[error(
-        "no host in \"{url}\": expected lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]",
+        "no host in \"{url}\": expected lockkeeper[+tls]://host:port[/chroot] or zookeeper[+tls]://host:port[,host:port…][/chroot]",
         url = .url.escape_debug()
     )]
     NoHost {

@@ -14,6 +14,10 @@ use crate::path::ZnodePath;
 /// absolute (`file:/var/lib/app`, `file:///var/lib/app`). It is used verbatim, without any encoding; a leading `~`,
 /// which only a shell expands, is refused.
 ///
+/// `lockkeeper+tls://…` and `zookeeper+tls://…` are connected with TLS and never without. The certificate authority of
+/// the server is needed, too: [`ConnectOptions::tls`](crate::ConnectOptions::tls), which also connects
+/// `lockkeeper://…` and `zookeeper://…` with TLS.
+///
 /// ```
 /// use lockkeeper_store::Target;
 ///
@@ -36,10 +40,12 @@ pub(crate) enum TargetKind {
     ZooKeeper {
         hosts: String,
         chroot: ZnodePath,
+        tls: bool,
     },
     Served {
         host: String,
         chroot: ZnodePath,
+        tls: bool,
     },
     ServedUnix {
         path: PathBuf,
@@ -69,7 +75,7 @@ impl Target {
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
     pub fn zookeeper(hosts: &str) -> Result<Self, TargetError> {
-        zookeeper(&format!("zookeeper://{hosts}"), hosts)
+        zookeeper(&format!("zookeeper://{hosts}"), hosts, false)
     }
 
     /// Returns a store served by another process, given as `host[:port][/chroot]`.
@@ -77,7 +83,7 @@ impl Target {
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
     pub fn served(host: &str) -> Result<Self, TargetError> {
-        served(&format!("lockkeeper://{host}"), host)
+        served(&format!("lockkeeper://{host}"), host, false)
     }
 
     /// Returns a store served by another process of this machine over a Unix socket, given as
@@ -103,9 +109,11 @@ fn parse(url: &str) -> Result<Target, TargetError> {
     match (scheme, rest.strip_prefix("//")) {
         ("memory", None) => memory(url, rest),
         ("file", path) => file(url, path.unwrap_or(rest)),
-        ("lockkeeper", host) => served(url, host.unwrap_or_default()),
+        ("lockkeeper", host) => served(url, host.unwrap_or_default(), false),
+        ("lockkeeper+tls", host) => served(url, host.unwrap_or_default(), true),
         ("lockkeeper+unix", socket) => served_unix(url, socket.unwrap_or_default()),
-        ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
+        ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default(), false),
+        ("zookeeper+tls", hosts) => zookeeper(url, hosts.unwrap_or_default(), true),
         _ => Err(TargetError::UnknownScheme {
             url: url.into(),
             scheme: scheme.into(),
@@ -169,22 +177,23 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
     })
 }
 
-fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
+fn zookeeper(url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
     let (hosts, chroot) = hosts_and_chroot(url, rest)?;
     Ok(Target(TargetKind::ZooKeeper {
         hosts: hosts.join(","),
         chroot,
+        tls,
     }))
 }
 
-fn served(url: &str, rest: &str) -> Result<Target, TargetError> {
+fn served(url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
     let (hosts, chroot) = hosts_and_chroot(url, rest)?;
     let [host] = <[String; 1]>::try_from(hosts).map_err(|hosts| TargetError::BadHost {
         url: url.into(),
         host: hosts.join(","),
         reason: "lockkeeper:// takes one server",
     })?;
-    Ok(Target(TargetKind::Served { host, chroot }))
+    Ok(Target(TargetKind::Served { host, chroot, tls }))
 }
 
 /// Longest path of a Unix socket, in bytes: Linux's.
@@ -317,14 +326,12 @@ impl fmt::Display for Target {
                 write!(f, "file://{}", path.display())
             }
             TargetKind::File { path } => write!(f, "file:{}", path.display()),
-            TargetKind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
-                write!(f, "zookeeper://{hosts}")
+            TargetKind::ZooKeeper { hosts, chroot, tls } => {
+                write_hosts(f, "zookeeper", *tls, hosts, chroot)
             }
-            TargetKind::ZooKeeper { hosts, chroot } => write!(f, "zookeeper://{hosts}{chroot}"),
-            TargetKind::Served { host, chroot } if chroot.is_root() => {
-                write!(f, "lockkeeper://{host}")
+            TargetKind::Served { host, chroot, tls } => {
+                write_hosts(f, "lockkeeper", *tls, host, chroot)
             }
-            TargetKind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
             TargetKind::ServedUnix {
                 path,
                 chroot,
@@ -339,6 +346,21 @@ impl fmt::Display for Target {
                 }
             }
         }
+    }
+}
+
+fn write_hosts(
+    f: &mut fmt::Formatter<'_>,
+    scheme: &str,
+    tls: bool,
+    hosts: &str,
+    chroot: &ZnodePath,
+) -> fmt::Result {
+    let tls = if tls { "+tls" } else { "" };
+    write!(f, "{scheme}{tls}://{hosts}")?;
+    match chroot.is_root() {
+        true => Ok(()),
+        false => write!(f, "{chroot}"),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) use self::extension::{
     GetPredecessor, GetQueue, put_departure, reason,
 };
 pub(crate) use self::frame::{
-    BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, foreign_protocol, put_frame,
+    BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, SPEAKS_TLS, foreign_protocol, put_frame,
 };
 pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};

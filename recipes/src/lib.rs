@@ -93,7 +93,7 @@
 //! | `zookeeper` (default) | `zookeeper://` URLs, with some sixty more packages |
 //! | `file` | `file:` URLs, the embedded store in a directory |
 //! | `server` | `Server`, to serve the embedded store to other processes |
-//! | `tls` | TLS for clients and servers |
+//! | `tls` | TLS for clients (`lockkeeper+tls://`, `zookeeper+tls://`) and servers |
 //! | `metrics` | metrics of all locks of the process, for Prometheus |
 //! | `test-util` | `testing`: fresh stores, virtual time and faults |
 //!

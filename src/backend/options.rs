@@ -82,7 +82,7 @@ impl ConnectOptions {
 
     /// Sets the time after which connecting gives up with [`Error::ConnectFailed`], 10 s by default; for the first
     /// session, and again for each that replaces a lost one. Until then, servers that refuse or do not answer are tried
-    /// again every 100 ms. A server that has accepted the connection and is silent is then asked, for half a second at most,
+    /// again every 100 ms. A server that has accepted the connection and is silent is then asked, for 4 s at most,
     /// which other protocol it speaks. Closing a session waits for the answer
     /// for as long as the timeout.
     ///
@@ -126,12 +126,13 @@ impl ConnectOptions {
         self
     }
 
-    /// Connects to `lockkeeper://` and `zookeeper://` servers with TLS, and never without: a server that does not speak
-    /// it is treated as one that does not answer. Has no effect on a store of this process.
+    /// Connects to servers with TLS, and never without, whether or not the URL asks for it (`lockkeeper+tls://`,
+    /// `zookeeper+tls://`). A URL that does needs this option, because it has the authority by which to verify the
+    /// server. Has no effect on a store of this process.
     ///
     /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used, or if the only server of the URL
-    /// refuses the certificate or shows one that is not trusted; and with [`Error::Target`] in a build without the
-    /// feature `tls`.
+    /// does not speak TLS, refuses the certificate, or shows one that is not trusted; and with [`Error::Target`] in a
+    /// build without the feature `tls`.
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);

@@ -27,9 +27,10 @@ pub(crate) use self::socket::Endpoint;
 #[cfg(feature = "simulation")]
 pub(crate) use self::socket::SimEndpoint;
 use self::tls::Tls;
+use super::protocol_probe::{WrongProtocol, refusal};
 use super::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
-    LAST_DROP_LIMIT, SessionStatus, foreign, store_id,
+    LAST_DROP_LIMIT, SessionStatus, store_id,
 };
 use crate::acl::Acl;
 use crate::clock::Clock;
@@ -40,6 +41,7 @@ use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::process::ProcessIdentity;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
+use crate::tls::ClientTls;
 use crate::types::CreateMode;
 
 /// A store that another process serves.
@@ -152,7 +154,7 @@ impl Opening {
                 return Ok(());
             }
             match link.failure() {
-                Some(Failure::Certificate(error)) => return Err(Error::Tls(error)),
+                Some(Failure::Tls(error)) => return Err(Error::Tls(error)),
                 Some(Failure::Down { reason, is_absent })
                     if !std::mem::replace(&mut is_told, true) =>
                 {
@@ -170,9 +172,11 @@ impl Opening {
     async fn failed(&self, link: &Link) -> Error {
         let failure = match link.failure() {
             Some(failure) => Some(failure),
-            None => driver::foreign_protocol(link)
-                .await
-                .map(|why| Failure::Other(foreign::refusal(why))),
+            None => match driver::wrong_protocol(link).await {
+                Some(WrongProtocol::Tls(error)) => return Error::Tls(error),
+                Some(WrongProtocol::Other(why)) => Some(Failure::Other(refusal(why))),
+                None => None,
+            },
         };
         let is_plain = self.options.tls.is_none();
         Error::ConnectFailed {
@@ -189,7 +193,7 @@ impl Opening {
             timeout: self.options.connect_timeout,
             reason: match failure {
                 None => "no answer".to_owned(),
-                Some(Failure::Certificate(error)) => error.to_string(),
+                Some(Failure::Tls(error)) => error.to_string(),
                 Some(Failure::Down { reason, .. } | Failure::Other(reason)) => reason,
             },
         }
@@ -306,7 +310,9 @@ pub(super) struct ServedSession {
 impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
-        let tls = options.tls.as_ref();
+        // Without an authority, the check of the options says so.
+        let required = server.endpoint.requires_tls().then(ClientTls::new);
+        let tls = options.tls.as_ref().or(required.as_ref());
         if tls.is_some() && !server.endpoint.is_network() {
             let why = "TLS over a Unix socket: leave the option out, the connection is within this machine";
             return Err(Error::BadArguments(why.into()));

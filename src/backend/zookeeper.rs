@@ -23,7 +23,7 @@ mod watches;
 
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use zookeeper_client as zk;
@@ -33,7 +33,7 @@ use self::io::{blocking, spawn};
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
-use super::foreign::{self, LONGEST_ANSWER};
+use super::protocol_probe::{self, WrongProtocol};
 use super::sequence_limit::SequenceLimit;
 use super::{Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, SessionStatus, store_id};
 use crate::acl::Acl;
@@ -41,7 +41,7 @@ use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::path::ZnodePath;
-use crate::tls::TlsError;
+use crate::tls::{ClientTls, TlsError};
 use crate::types::{CreateMode, SessionId, Zxid};
 
 /// Pauses between two attempts to connect: each is twice as long as the last.
@@ -56,6 +56,8 @@ pub(crate) struct ZooKeeper(Arc<Servers>);
 struct Servers {
     hosts: String,
     chroot: ZnodePath,
+    /// True if the URL asks for TLS.
+    requires_tls: bool,
     clock: Clock,
     /// The sessions opened here, so that a test can expire one.
     #[cfg(feature = "test-util")]
@@ -82,7 +84,8 @@ impl Servers {
             true => "",
             false => self.chroot.as_str(),
         };
-        format!("zookeeper://{}{chroot}", self.hosts)
+        let tls = if self.requires_tls { "+tls" } else { "" };
+        format!("zookeeper{tls}://{}{chroot}", self.hosts)
     }
 
     /// Returns the length of the chroot, in bytes, which every path on the wire begins with.
@@ -96,10 +99,11 @@ impl Servers {
 
 impl ZooKeeper {
     /// Returns the connector of these hosts, given as `host:port[,host:port…]`.
-    pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
+    pub(crate) fn new(hosts: &str, chroot: &ZnodePath, requires_tls: bool) -> Self {
         Self(Arc::new(Servers {
             hosts: hosts.to_owned(),
             chroot: chroot.clone(),
+            requires_tls,
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
@@ -136,16 +140,21 @@ struct Opening {
     servers: Arc<Servers>,
     options: ConnectOptions,
     tls: Option<Tls>,
+    /// The finding, once the servers were asked which protocol they speak.
+    wrong_protocol: OnceLock<Option<WrongProtocol>>,
 }
 
 impl Opening {
     fn new(servers: Arc<Servers>, options: ConnectOptions) -> Result<Self> {
-        let tls = options.tls.as_ref();
+        // Without an authority, the check of the options says so.
+        let required = servers.requires_tls.then(ClientTls::new);
+        let tls = options.tls.as_ref().or(required.as_ref());
         let tls = tls.map(|tls| Tls::new(tls, &servers.hosts, &servers.url()));
         Ok(Self {
             tls: tls.transpose()?,
             servers,
             options,
+            wrong_protocol: OnceLock::new(),
         })
     }
 
@@ -162,7 +171,7 @@ impl Opening {
                 match self.open_once().await {
                     Err(Error::ConnectionLoss) => match self.failure_reason(deadline).await {
                         // With several hosts, another one may accept the certificate.
-                        Refusal::Certificate(error) if self.servers.has_one_host() => {
+                        Refusal::Tls(error) if self.servers.has_one_host() => {
                             return Err(Error::Tls(error));
                         }
                         refusal => {
@@ -197,7 +206,7 @@ impl Opening {
     /// Returns the reason where the first attempt was still under way at the end.
     async fn silence(&self) -> String {
         let clock = &self.servers.clock;
-        let end = clock.now().after(LONGEST_ANSWER);
+        let end = clock.now().after(protocol_probe::LONGEST);
         let reason = clock.until(end, self.failure_reason(end)).await;
         reason.map_or_else(|| "no answer".to_owned(), |reason| reason.to_string())
     }
@@ -280,13 +289,35 @@ impl Opening {
                 .split(',')
                 .find_map(|host| refusal(host, tls.as_ref(), left))
         };
-        match blocking(asking).await {
+        let refusal = match blocking(asking).await {
             Ok(Some(refusal)) => refusal,
             Ok(None) => {
                 Refusal::Other("the server accepted the connection, and gave no session".to_owned())
             }
             Err(error) => Refusal::Other(error.to_string()),
+        };
+        let Refusal::Other(_) = refusal else {
+            return refusal;
+        };
+        match self.wrong_protocol().await {
+            Some(WrongProtocol::Tls(error)) => Refusal::Tls(error),
+            Some(WrongProtocol::Other(why)) => Refusal::Other(protocol_probe::refusal(why)),
+            None => refusal,
         }
+    }
+
+    /// Asks the servers, once, which other protocol they speak.
+    async fn wrong_protocol(&self) -> Option<WrongProtocol> {
+        if let Some(known) = self.wrong_protocol.get() {
+            return known.clone();
+        }
+        let (servers, is_tls) = (self.servers.clone(), self.tls.is_some());
+        let asking = move || {
+            let mut hosts = servers.hosts.split(',');
+            hosts.find_map(|host| protocol_probe::wrong_protocol(host, is_tls))
+        };
+        let found = blocking(asking).await.ok().flatten();
+        self.wrong_protocol.get_or_init(|| found).clone()
     }
 
     async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
@@ -395,9 +426,8 @@ fn is_ensemble(config: &[u8]) -> bool {
 /// Reason for which a server gives no session.
 #[derive(Debug)]
 enum Refusal {
-    /// A certificate: a retry at this server cannot change that.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "TLS alone has them"))]
-    Certificate(TlsError),
+    /// A certificate, or one side speaks TLS and the other does not: a retry at this server cannot change that.
+    Tls(TlsError),
     /// No connection can be made: no program listens there, or the host is unknown or unreachable.
     Down(String),
     Other(String),
@@ -418,7 +448,7 @@ fn warn_unreachable(servers: &Servers, reason: &str) {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Certificate(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
             Self::Down(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
@@ -435,11 +465,7 @@ fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
     for address in addresses {
         match TcpStream::connect_timeout(&address, limit) {
             Ok(stream) => {
-                return match tls {
-                    Some(tls) => tls.refusal(stream, host, limit),
-                    None => foreign::protocol_of(stream)
-                        .map(|why| Refusal::Other(format!("{host}: {}", foreign::refusal(why)))),
-                };
+                return tls?.refusal(stream, host, limit);
             }
             Err(error) => refusal = down(&error),
         }

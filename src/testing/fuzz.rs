@@ -73,6 +73,7 @@ fn urls() -> Vec<(&'static str, Vec<u8>)> {
             "socket",
             "lockkeeper+unix:///run/l.sock?chroot=/app&end_with_process=false",
         ),
+        ("tls", "zookeeper+tls://zk1:2281,zk2/app"),
         ("ensemble", "zookeeper://zk1:2181,zk2,zk3:1/app/b"),
         ("damaged", "zookeeper://zk1:port"),
     ];

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Pem, TlsError};
 
-/// TLS options of a client of `lockkeeper://` and `zookeeper://`: the authorities that it trusts, and its own
+/// TLS options of a client of `lockkeeper+tls://` and `zookeeper+tls://`: the authorities that it trusts, and its own
 /// certificate. See [`ConnectOptions::tls`](crate::ConnectOptions::tls).
 ///
 /// The server's certificate must be signed by one of these authorities (the system's are not used), be valid at the
@@ -22,7 +22,7 @@ use super::{Pem, TlsError};
 /// let tls = ClientTls::new()
 ///     .ca_file("/etc/locks/ca.pem")?
 ///     .client_certificate_files("/etc/locks/me.pem", "/etc/locks/me.key")?;
-/// let client = connect_with("lockkeeper://locks.example:2281", ConnectOptions::new().tls(tls)).await?;
+/// let client = connect_with("lockkeeper+tls://locks.example:2281", ConnectOptions::new().tls(tls)).await?;
 /// # client.close().await?;
 /// # Ok(()) }
 /// ```
@@ -32,6 +32,8 @@ pub struct ClientTls {
     pub(crate) authorities: Vec<Pem>,
     /// The certificate and its key.
     pub(crate) identity: Option<(Pem, Pem)>,
+    /// The name that the server's certificate must have, if it is not the host of the URL.
+    pub(crate) server_name: Option<String>,
 }
 
 const AUTHORITY: &str = "the certificate authority";
@@ -58,6 +60,16 @@ impl ClientTls {
     pub fn ca_file(mut self, path: impl AsRef<Path>) -> Result<Self, TlsError> {
         self.authorities.push(Pem::file(AUTHORITY, path.as_ref())?);
         Ok(self)
+    }
+
+    /// Sets the DNS name or the IP address that the server's certificate must have, for a server that is reached by
+    /// another one, as through a tunnel or by its address. By default it is the host of the URL.
+    ///
+    /// Only for `lockkeeper+tls://`. With `zookeeper+tls://` connecting fails with
+    /// [`Error::BadArguments`](crate::Error::BadArguments), because the crate zookeeper-client checks the host of the URL.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
     }
 
     /// Sets the client's certificate chain and its key, as PEM.

@@ -8,13 +8,16 @@ use rustls::pki_types::ServerName;
 
 use super::{Authorities, ClientTls, TlsError, key_pair, provider};
 
-/// Returns the name that the certificate of `host:port` must have.
-pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
+/// Returns the host of `host:port`, of an IPv6 address without its brackets.
+pub(crate) fn host_name(host: &str) -> &str {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name
-        .strip_prefix('[')
+    name.strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
+        .unwrap_or(name)
+}
+
+/// Returns a name as a certificate may have it.
+pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
         host: name.to_owned(),
     })

@@ -67,6 +67,18 @@ pub enum TlsError {
         /// The refusal.
         reason: String,
     },
+    /// The server expects TLS, and the client was not asked for it.
+    #[error("{host} speaks TLS: write lockkeeper+tls:// or zookeeper+tls:// in the URL")]
+    Required {
+        /// The server, as `host:port`.
+        host: String,
+    },
+    /// The client was asked for TLS, and the server answers without.
+    #[error("{host} does not speak TLS: give the server's port for TLS, or a URL without +tls")]
+    NotSpoken {
+        /// The server, as `host:port`.
+        host: String,
+    },
     /// The host is neither a name nor an address that a certificate could name.
     #[error(
         "no certificate can be made out to the host \"{host}\": expected a DNS name or an IP address",

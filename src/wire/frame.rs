@@ -117,12 +117,14 @@ impl Frames {
     }
 }
 
+pub(crate) const SPEAKS_TLS: &str = "it speaks TLS";
+
 /// Returns the sign of another protocol in the first bytes of a server's answer.
 pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static str> {
     match answer {
         [b'H', b'T', b'T', b'P'] => Some("it speaks HTTP"),
-        // A record of the type alert, of any version.
-        [0x15, 3, ..] => Some("it speaks TLS"),
+        // A record of an alert or of a handshake, of any version.
+        [0x15 | 0x16, 3, ..] => Some(SPEAKS_TLS),
         _ => None,
     }
 }

@@ -2,7 +2,6 @@
 //! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use tokio::io::Interest;
 use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
-use super::socket::{Endpoint, RegisteredSocket, Socket};
-use crate::backend::foreign::{self, LONGEST_ANSWER};
+use super::socket::{RegisteredSocket, Socket};
+use crate::backend::protocol_probe::{self, WrongProtocol};
 use crate::error::{Error, Result};
 use crate::future::select;
 
@@ -98,6 +97,11 @@ async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
 async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
+    if link.is_probe_due()
+        && let Some(WrongProtocol::Tls(error)) = wrong_protocol(&link).await
+    {
+        return link.failed(Failure::Tls(error), attempt);
+    }
     let connecting = link.endpoint.connect();
     let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
         Ok(connected) => connected,
@@ -120,18 +124,14 @@ async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
     }
 }
 
-/// Asks a silent server which other protocol it speaks.
-pub(super) async fn foreign_protocol(link: &Link) -> Option<&'static str> {
-    let host = match &link.endpoint {
-        Endpoint::Tcp(host) if link.tls.is_none() => host.clone(),
-        _ => return None,
-    };
-    let asked = started().ok()?.spawn_blocking(move || {
-        let address = host.to_socket_addrs().ok()?.next()?;
-        let stream = TcpStream::connect_timeout(&address, LONGEST_ANSWER).ok()?;
-        foreign::protocol_of(stream)
-    });
-    asked.await.ok()?
+/// Asks a server that gives no session which other protocol it speaks.
+pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
+    if !link.endpoint.is_network() || link.endpoint.is_simulated() {
+        return None;
+    }
+    let (host, is_tls) = (link.host.clone(), link.tls.is_some());
+    let probe = move || protocol_probe::wrong_protocol(&host, is_tls);
+    started().ok()?.spawn_blocking(probe).await.ok()?
 }
 
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.

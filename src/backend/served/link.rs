@@ -25,7 +25,8 @@ use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
-use crate::backend::{SessionStatus, foreign};
+use crate::backend::SessionStatus;
+use crate::backend::protocol_probe::refusal;
 use crate::clock::{BootInstant, Clock};
 use crate::fork;
 use crate::path::ZnodePath;
@@ -53,6 +54,8 @@ pub(super) struct Link {
     pub(super) progress: Notify,
     /// True while a reader on our own thread stands in for the user's, whose runtime is busy or not being run.
     is_taken_over: AtomicBool,
+    /// True once the server was asked whether it speaks TLS.
+    is_probed: AtomicBool,
 }
 
 struct Inner {
@@ -80,8 +83,8 @@ struct Inner {
 /// Reason for which the last attempt to connect has failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// A certificate is refused: another attempt cannot change that.
-    Certificate(TlsError),
+    /// A certificate is refused, or one side speaks TLS and the other does not: another attempt cannot change that.
+    Tls(TlsError),
     /// No connection can be made.
     Down {
         reason: String,
@@ -156,6 +159,7 @@ impl Link {
             own_outgoing: Notify::new(),
             progress: Notify::new(),
             is_taken_over: AtomicBool::new(false),
+            is_probed: AtomicBool::new(false),
         })
     }
 
@@ -363,6 +367,13 @@ impl Link {
         })
     }
 
+    /// Returns true, once, if a connection over a network was lost before the first session was opened: the server may
+    /// expect TLS, or none.
+    pub(super) fn is_probe_due(&self) -> bool {
+        let is_due = self.status().is_none() && matches!(self.failure(), Some(Failure::Other(_)));
+        is_due && !self.is_probed.swap(true, Ordering::Relaxed)
+    }
+
     /// Records that an attempt to connect has failed.
     pub(super) fn failed(self: &Arc<Self>, failure: Failure, attempt: u64) {
         self.drive(|inner, now| {
@@ -471,7 +482,7 @@ impl Inner {
                 Ok(count) => {
                     self.session.received(&buffer[..count], now);
                     if let Some(why) = self.session.take_violation() {
-                        self.failure = Some(Failure::Other(foreign::refusal(why)));
+                        self.failure = Some(Failure::Other(refusal(why)));
                     }
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
@@ -486,7 +497,7 @@ impl Inner {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
                 Err(error) => {
                     if let Some(refused) = refused(host, &error) {
-                        self.failure = Some(Failure::Certificate(refused));
+                        self.failure = Some(Failure::Tls(refused));
                         self.close_stream();
                         self.session.disconnected(now);
                         return Err(error);

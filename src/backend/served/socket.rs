@@ -23,6 +23,8 @@ use crate::simnet::{Network, SimSocket};
 pub(crate) enum Endpoint {
     /// As `host:port`.
     Tcp(String),
+    /// As `host:port`, and never without TLS.
+    Tls(String),
     #[cfg(unix)]
     Unix {
         path: PathBuf,
@@ -66,7 +68,7 @@ impl Endpoint {
     pub(super) fn states_process(&self) -> bool {
         match self {
             // A closed TCP connection proves nothing, and the kernel does not say which process is behind one.
-            Self::Tcp(_) => false,
+            Self::Tcp(_) | Self::Tls(_) => false,
             #[cfg(unix)]
             Self::Unix {
                 ends_with_process, ..
@@ -98,7 +100,7 @@ impl Endpoint {
     pub(super) fn longest_pause(&self) -> Duration {
         match self {
             // A server that comes back is not to be met by all clients of a network at once.
-            Self::Tcp(_) => Duration::from_secs(1),
+            Self::Tcp(_) | Self::Tls(_) => Duration::from_secs(1),
             // An attempt costs two system calls. And a server that is killed again and again listens for moments only:
             // with long pauses a client misses them all, until its session is given up.
             #[cfg(unix)]
@@ -120,7 +122,7 @@ impl Endpoint {
     /// Returns true if the way to the server may lead through a network.
     pub(super) fn is_network(&self) -> bool {
         match self {
-            Self::Tcp(_) => true,
+            Self::Tcp(_) | Self::Tls(_) => true,
             #[cfg(unix)]
             Self::Unix { .. } => false,
             #[cfg(feature = "simulation")]
@@ -128,7 +130,13 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there.
+    /// Returns true if TLS is asked for by the URL.
+    pub(super) fn requires_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there,
+    /// and that TLS is not asked for: such a server is started without more ado.
     pub(super) fn is_absent(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match self {
@@ -138,6 +146,7 @@ impl Endpoint {
                     host.starts_with("localhost:") || address.is_ok_and(|it| it.ip().is_loopback());
                 is_loopback && error.kind() == ConnectionRefused
             }
+            Self::Tls(_) => false,
             #[cfg(unix)]
             Self::Unix { .. } => matches!(error.kind(), ConnectionRefused | NotFound),
             #[cfg(feature = "simulation")]
@@ -148,7 +157,7 @@ impl Endpoint {
     /// Connects, on a runtime with IO.
     pub(super) async fn connect(&self) -> io::Result<Socket> {
         match self {
-            Self::Tcp(host) => {
+            Self::Tcp(host) | Self::Tls(host) => {
                 let socket = tokio::net::TcpStream::connect(host).await?.into_std()?;
                 // Two small requests that are sent one after the other are not held back for the reply to the first.
                 socket.set_nodelay(true)?;
@@ -168,7 +177,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(host) => f.write_str(host),
+            Self::Tcp(host) | Self::Tls(host) => f.write_str(host),
             #[cfg(unix)]
             Self::Unix { path, .. } => path.display().fmt(f),
             #[cfg(feature = "simulation")]

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use super::socket::Socket;
 use crate::error::{Error, Result};
-use crate::tls::{ClientTls, TlsError, client_config, server_name};
+use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
 
 /// Options of TLS for one host, checked.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ impl Tls {
     /// Checks the options for this host, given as `host:port`.
     pub(super) fn new(tls: &ClientTls, host: &str, _url: &str) -> Result<Self> {
         Ok(Self {
-            name: server_name(host)?,
+            name: server_name(tls.server_name.as_deref().unwrap_or(host_name(host)))?,
             config: client_config(tls)?,
         })
     }

@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use zookeeper_client as zk;
 
 use super::Refusal;
-use crate::error::Result;
-use crate::tls::{ClientTls, Pem, TlsError, client_config, server_name};
+use crate::error::{Error, Result};
+use crate::tls::{ClientTls, Pem, TlsError, client_config, host_name, server_name};
 
 /// Checked options.
 #[derive(Clone)]
@@ -27,9 +27,13 @@ pub(super) struct Tls {
 impl Tls {
     /// Checks the options for these hosts, given as `host:port[,host:port…]`.
     pub(super) fn new(tls: &ClientTls, hosts: &str, _url: &str) -> Result<Self> {
+        if tls.server_name.is_some() {
+            let why = "the server name of TLS: the certificate of a ZooKeeper must name the host of the URL";
+            return Err(Error::BadArguments(why.into()));
+        }
         hosts
             .split(',')
-            .try_for_each(|host| server_name(host).map(|_| ()))?;
+            .try_for_each(|host| server_name(host_name(host)).map(|_| ()))?;
         let config = client_config(tls)?;
         // zookeeper-client uses the process's default provider. Two are compiled in, since both crates name theirs,
         // and rustls panics if none has been installed.
@@ -57,7 +61,7 @@ impl Tls {
         stream: TcpStream,
         host: &str,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-        let name = server_name(host).map_err(io::Error::other)?;
+        let name = server_name(host_name(host)).map_err(io::Error::other)?;
         let connection =
             ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
@@ -94,7 +98,7 @@ fn refused(host: &str, error: &io::Error) -> Refusal {
     let tls = error.get_ref().and_then(|error| error.downcast_ref());
     match tls {
         Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_)) => {
-            Refusal::Certificate(TlsError::Refused {
+            Refusal::Tls(TlsError::Refused {
                 host: host.to_owned(),
                 reason,
             })
