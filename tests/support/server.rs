@@ -23,6 +23,7 @@ const SCRIPT: &str = include_str!("../zookeeper.sh");
 /// A running server. Dropping it ends it.
 pub(crate) struct ZooKeeper {
     port: u16,
+    secure_port: Option<u16>,
     folder: PathBuf,
     watcher: Child,
 }
@@ -31,6 +32,24 @@ impl ZooKeeper {
     /// A server of a test's own.
     pub(crate) fn start() -> Self {
         Self::start_with(Duration::from_secs(60))
+    }
+
+    /// A server that also serves TLS, to clients with a certificate. `server` is a file with its key and its certificate,
+    /// `authority` one with the authority of its clients.
+    pub(crate) fn start_secure(server: &Path, authority: &Path) -> Self {
+        let secured = || {
+            let (port, secure) = (port_of_a_server(), port_of_a_server());
+            let mut command = Self::script(port, Duration::from_secs(60));
+            command.env("SECURE_PORT", secure.to_string());
+            command.env("SERVER_PEM", server).env("CA_PEM", authority);
+            let mut server = Self::spawn(&mut command, port)?;
+            server.secure_port = Some(secure);
+            server.wait_until_it_answers()?;
+            Ok::<_, String>(server)
+        };
+        (0..5)
+            .find_map(|_| secured().ok())
+            .expect("ZooKeeper starts on some ports")
     }
 
     /// A server that looks for containers and TTL nodes to remove once in `sweep`.
@@ -82,22 +101,31 @@ impl ZooKeeper {
         sweep: Duration,
         member: impl IntoIterator<Item = String>,
     ) -> Result<Self, String> {
+        let mut command = Self::script(port, sweep);
+        Self::spawn(command.args(member), port)
+    }
+
+    fn folder(port: u16) -> PathBuf {
         let name = format!("zookeeper-{:x}-{port}", super::process_number());
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let watcher = Command::new("sh")
-            .args(["-c", SCRIPT, "zookeeper"])
-            .arg(port.to_string())
-            .arg(&folder)
-            .arg(sweep.as_millis().to_string())
-            .args(member)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("sh: {error}"))?;
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+    }
+
+    fn script(port: u16, sweep: Duration) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT, "zookeeper"]);
+        command.arg(port.to_string()).arg(Self::folder(port));
+        command.arg(sweep.as_millis().to_string());
+        command
+    }
+
+    fn spawn(command: &mut Command, port: u16) -> Result<Self, String> {
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let watcher = command.spawn().map_err(|error| format!("sh: {error}"))?;
         Ok(Self {
             port,
-            folder,
+            secure_port: None,
+            folder: Self::folder(port),
             watcher,
         })
     }
@@ -148,6 +176,12 @@ impl ZooKeeper {
     /// Its address, as `host:port`.
     pub(crate) fn hosts(&self) -> String {
         self.address().to_string()
+    }
+
+    /// Its address for TLS, as `host:port`.
+    pub(crate) fn secure_hosts(&self) -> String {
+        let port = self.secure_port.expect("it serves TLS");
+        format!("127.0.0.1:{port}")
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

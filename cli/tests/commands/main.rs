@@ -27,6 +27,8 @@ mod run;
 #[cfg(target_os = "linux")]
 mod running;
 mod salvage;
+#[cfg(target_os = "linux")]
+mod secured;
 mod serve;
 mod server;
 mod stops;

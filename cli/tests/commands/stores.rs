@@ -6,7 +6,7 @@
 )]
 
 #[path = "../../../tests/support/server.rs"]
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Output, Stdio};

@@ -17,13 +17,13 @@ use super::server::*;
 use super::support::*;
 
 /// Signs certificates.
-struct Authority {
+pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -48,7 +48,7 @@ impl Authority {
     }
 
     /// A certificate for 127.0.0.1 and its key.
-    fn sign(&self) -> (String, String) {
+    pub(crate) fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
@@ -57,13 +57,13 @@ impl Authority {
 }
 
 /// Files of a server's certificates, with names as the options have them.
-struct Files {
+pub(crate) struct Files {
     folder: Folder,
-    authority: Authority,
+    pub(crate) authority: Authority,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let files = Self {
             folder: Folder::new(),
             authority: Authority::new("one"),
@@ -73,7 +73,7 @@ impl Files {
         files
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.at(name)
     }
 
@@ -85,21 +85,21 @@ impl Files {
     }
 
     /// Adds the options, for a TLS address that is free.
-    fn tls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    pub(crate) fn tls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.args(["--data", "memory", "--tls-listen", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(self.at("cert"));
         command.arg("--tls-key").arg(self.at("key"))
     }
 }
 
-fn bare() -> Command {
+pub(crate) fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.arg("serve").env_remove("LOCKKEEPER_LOG");
     command
 }
 
 /// Returns the address behind the word `tls` in the line on stdout.
-fn tls_address(server: &Server) -> &str {
+pub(crate) fn tls_address(server: &Server) -> &str {
     let (_, address) = server
         .ready
         .split_once(" tls ")

@@ -1,6 +1,6 @@
 //! `lockkeeper top`, on a real terminal.
 
-mod screen;
+pub(crate) mod screen;
 
 use std::path::Path;
 use std::process::Command;

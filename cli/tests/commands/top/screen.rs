@@ -17,7 +17,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A command on a terminal of its own. Killed when it is dropped.
-pub(super) struct Top {
+pub(crate) struct Top {
     child: Child,
     terminal: File,
     /// Kept open: without it the terminal is gone when the command ends.
@@ -38,7 +38,7 @@ impl Top {
         Self::start_with(url, arguments, &[])
     }
 
-    pub(super) fn start_with(url: &str, arguments: &[&str], set: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(url: &str, arguments: &[&str], set: &[(&str, &str)]) -> Self {
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_lockkeeper"), "top"]);
         command.args(arguments).envs(set.iter().copied());
@@ -95,7 +95,7 @@ impl Top {
 
     /// Reads until the screen shows a text.
     #[track_caller]
-    pub(super) fn shows(&mut self, text: &str) {
+    pub(crate) fn shows(&mut self, text: &str) {
         let text = text.to_owned();
         self.until(|screen| screen.text().contains(&text));
     }
