@@ -6,6 +6,7 @@
 mod admin;
 mod bench;
 mod completions;
+mod config;
 mod dashboard;
 mod digest;
 mod elect;
@@ -168,6 +169,12 @@ enum Command {
     /// recovered store are greater than all that the original can have issued, also in the lost part. The exit code is 0
     /// if NEW was written, whatever is lost.
     Salvage(salvage::Arguments),
+    /// Shows which store commands use, and the source of each value.
+    ///
+    /// It reads the options of commands, the environment and the profiles in ~/.config/lockkeeper/config.toml and
+    /// /etc/lockkeeper/client.toml, as every command does, and connects to nothing. Passwords are hidden. Run it where the
+    /// command runs, as in a crontab: two stores would give one lock to two holders.
+    Config(config::Config),
     /// Measures the speed of locks on a store.
     ///
     /// It opens sessions and takes locks below one new znode, and removes the znode at the end, also after SIGINT and
@@ -220,7 +227,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look after data",
         &["backup", "restore", "inspect", "salvage"],
     ),
-    ("Other", &["bench", "digest", "completions", "man"]),
+    (
+        "Other",
+        &["config", "bench", "digest", "completions", "man"],
+    ),
 ];
 
 /// Returns the command line with its grouped help, which clap does not have for subcommands.
@@ -325,6 +335,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Admin(admin) => return Ok(ended(admin.run())),
+        Command::Config(config) => return Ok(ended(config.run())),
         Command::Bench(bench) => return Ok(bench.run()),
         Command::BenchHolder(holder) => return Ok(in_a_store(holder.run())),
         Command::Health(health) => return Ok(ended(health.run())),

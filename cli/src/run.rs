@@ -90,9 +90,6 @@ pub(crate) struct Run {
     /// Prints nothing but errors
     #[arg(long, conflicts_with = "verbose")]
     quiet: bool,
-    /// Explains on stderr why the command was not run, although that is no error
-    #[arg(short, long)]
-    verbose: bool,
     /// Name of this holder for others to see; by default that of the command
     #[arg(long)]
     label: Option<String>,
@@ -130,7 +127,6 @@ impl Run {
             all: Vec::new(),
             once_per: None,
             quiet,
-            verbose: false,
             label,
             expect: None,
             grace,
@@ -146,7 +142,8 @@ impl Run {
 
     /// The same with another hidden subcommand, which reads the same arguments as this process.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
-        let checked = self.goal().and_then(|_| self.target.check());
+        let checked = self.goal().and_then(|_| self.target.explain());
+        let checked = checked.and_then(|()| self.target.check());
         if let Err(failure) = checked {
             return failure.report();
         }

@@ -1,8 +1,12 @@
 //! [`Target`]: the store that a command uses, and the locks in it.
 
+mod profile;
+mod settings;
 mod url;
 
+use std::ffi::OsString;
 use std::process::Command;
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -12,11 +16,17 @@ use crate::exit::Failure;
 use crate::local::LocalStore;
 use crate::values;
 
+use self::settings::{Settings, Sources};
+
 /// Options of every command that uses a store.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, or file:DIR, which no
-    /// other process may have open [default: this user's own store on this machine, see `lockkeeper local`]
+    // The first: the others are taken out as they are read.
+    #[command(flatten)]
+    sources: Sources,
+    /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, with TLS
+    /// lockkeeper+tls://… or zookeeper+tls://…, or file:DIR, which no other process may have open [default: that of the
+    /// profile, or this user's own store on this machine, see `lockkeeper local`]
     #[arg(
         long,
         value_name = "URL",
@@ -39,14 +49,62 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     auth: Option<String>,
+    /// The certificate authority of the server, as PEM, for TLS
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCKKEEPER_CA",
+        help_heading = "Store"
+    )]
+    ca: Option<OsString>,
+    /// The certificate of this client, as PEM, for a server that asks for one; needs --key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCKKEEPER_CERT",
+        help_heading = "Store"
+    )]
+    cert: Option<OsString>,
+    /// The key of the certificate, as PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCKKEEPER_KEY",
+        help_heading = "Store"
+    )]
+    key: Option<OsString>,
+    /// The name that the server's certificate has, if it is not the host of the URL; only for lockkeeper+tls://
+    #[arg(
+        long,
+        value_name = "HOST",
+        env = "LOCKKEEPER_SERVER_NAME",
+        help_heading = "Store"
+    )]
+    server_name: Option<String>,
+    /// A profile of the configuration, which has URL, password and TLS [default: the one called `default`, if no URL is
+    /// given]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "LOCKKEEPER_PROFILE",
+        help_heading = "Store"
+    )]
+    profile: Option<String>,
+    /// Says on stderr which store is used and the source of each value, and with `run` why the command was skipped
+    #[arg(short, long, help_heading = "Store")]
+    pub(crate) verbose: bool,
     /// Create the path of the URL, the chroot, where the store has none
     #[arg(long, help_heading = "Store")]
     create_chroot: bool,
+    /// Resolved once: a file that changes later does not lead a command to another store.
+    #[arg(skip)]
+    settings: Arc<OnceLock<Result<Settings, String>>>,
 }
 
 impl Target {
     /// Connects to the store, with the options of the command line.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        self.explain()?;
         self.connect_with(ConnectOptions::new()).await
     }
 
@@ -78,13 +136,17 @@ impl Target {
         let mut options = options
             .session_timeout(session_timeout)
             .connect_timeout(self.connect_timeout);
-        if let Some(secret) = self.auth()? {
-            options = options.auth("digest", secret);
+        let settings = self.settings()?;
+        if let Some(secret) = settings.auth() {
+            options = options.auth("digest", secret.as_bytes());
+        }
+        if let Some(tls) = settings.tls()? {
+            options = options.tls(tls);
         }
         if self.create_chroot {
             options = options.create_chroot();
         }
-        match self.url() {
+        match settings.url() {
             Some(url) => Ok(lockkeeper::connect_with(url::parse(url)?, options).await?),
             None => {
                 LocalStore::find()?
@@ -97,21 +159,15 @@ impl Target {
     /// Checks the options without connecting, and creates the folder of the user's own store if that is the one.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_shared()?;
-        self.auth()?;
-        match self.url() {
+        match self.settings()?.url() {
             Some(url) => url::parse(url).map(drop),
             None => LocalStore::find().map(drop),
         }
     }
 
-    /// Returns true if the store is this user's own, on this machine.
-    pub(crate) fn is_local(&self) -> bool {
-        self.url().is_none()
-    }
-
     /// Refuses a store that only this process can use: every process would get the same lock.
     fn check_shared(&self) -> Result<(), Failure> {
-        match self.url() {
+        match self.settings()?.url() {
             Some(url) if url::is_memory(url) => Err(Failure::Usage(
                 "a store in memory excludes no other process, because each has its own: leave --url and LOCKKEEPER_URL out \
                  to use this user's own store on this machine, or give the URL of a server"
@@ -121,19 +177,26 @@ impl Target {
         }
     }
 
-    /// Returns the user and the password. An error does not repeat them.
-    fn auth(&self) -> Result<Option<&str>, Failure> {
-        let auth = self.auth.as_deref().filter(|auth| !auth.is_empty());
-        match auth.map(|auth| auth.split_once(':').unwrap_or_default()) {
-            Some(("", _) | (_, "")) => Err(Failure::Usage(
-                "--auth and LOCKKEEPER_AUTH expect USER:PASSWORD, and neither may be empty".into(),
-            )),
-            _ => Ok(auth),
+    /// Returns true if the store is this user's own, on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.settings()
+            .is_ok_and(|settings| settings.url().is_none())
+    }
+
+    /// Returns the user's own store, if that is the one.
+    pub(crate) fn local(&self) -> Result<Option<LocalStore>, Failure> {
+        match self.settings()?.url() {
+            Some(_) => Ok(None),
+            None => LocalStore::find().map(Some),
         }
     }
 
     /// Gives a command of this program the same store, with another session timeout. Secrets are in the environment only.
-    pub(crate) fn hand_down(&self, command: &mut Command, session_timeout: Duration) {
+    pub(crate) fn hand_down(
+        &self,
+        command: &mut Command,
+        session_timeout: Duration,
+    ) -> Result<(), Failure> {
         let options = [
             ("--session-timeout", session_timeout),
             ("--connect-timeout", self.connect_timeout),
@@ -144,20 +207,57 @@ impl Target {
         if self.create_chroot {
             command.arg("--create-chroot");
         }
-        let variables = [
-            ("LOCKKEEPER_URL", &self.url),
-            ("LOCKKEEPER_AUTH", &self.auth),
-        ];
-        for (name, value) in variables {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        self.settings()?.hand_down(command);
+        Ok(())
     }
 
-    fn url(&self) -> Option<&str> {
-        self.url.as_deref().filter(|url| !url.is_empty())
+    /// With --verbose, prints to stderr, once, which store is used, and the source of each value.
+    pub(crate) fn explain(&self) -> Result<(), Failure> {
+        static ONCE: Once = Once::new();
+        let text = match self.verbose {
+            true => self.shown()?,
+            false => return Ok(()),
+        };
+        ONCE.call_once(|| {
+            for line in text.lines() {
+                crate::print_error(&Failure::Other(line.into()));
+            }
+        });
+        Ok(())
+    }
+
+    /// Returns which store is used, and the source of each value, one a line. Passwords are hidden.
+    pub(crate) fn shown(&self) -> Result<String, Failure> {
+        let (settings, local) = (self.settings()?, self.local()?);
+        // A bad URL may have a password in it, and its error does not show that.
+        if let Some(url) = settings.url() {
+            url::parse(url)?;
+        }
+        Ok(settings.shown(local.map(|store| store.url()).as_deref()))
+    }
+
+    /// Returns the files that were searched for a profile, one a line.
+    pub(crate) fn shown_files(&self) -> Result<String, Failure> {
+        Ok(self.settings()?.shown_files())
+    }
+
+    fn settings(&self) -> Result<&Settings, Failure> {
+        let text = |text: &String| OsString::from(text);
+        let given = || {
+            [
+                ("url", self.url.as_ref().map(text)),
+                ("auth", self.auth.as_ref().map(text)),
+                ("ca", self.ca.clone()),
+                ("cert", self.cert.clone()),
+                ("key", self.key.clone()),
+                ("server-name", self.server_name.as_ref().map(text)),
+                ("profile", self.profile.as_ref().map(text)),
+            ]
+        };
+        let resolved = self
+            .settings
+            .get_or_init(|| Settings::resolve(given(), &self.sources));
+        resolved.as_ref().map_err(|why| Failure::Usage(why.clone()))
     }
 }
 

@@ -182,6 +182,7 @@ impl Address {
                 let path = rest.split('?').next().unwrap_or_default();
                 vec![Self::Unix(path.into())]
             }
+            // Over TLS no server is asked: this has no client of TLS for the words.
             "lockkeeper" | "zookeeper" => {
                 let hosts = rest.split('/').next().unwrap_or_default();
                 hosts
@@ -236,6 +237,7 @@ mod tests {
         assert_eq!(of("lockkeeper://[::1]:2181"), [tcp("[::1]:2181")]);
         let unix = Address::Unix("/run/a b.sock".into());
         assert_eq!(of("lockkeeper+unix:///run/a b.sock?chroot=/app"), [unix]);
+        assert_eq!(of("zookeeper+tls://a:1"), []);
         assert_eq!(of("memory:"), []);
         assert_eq!(of("file:/data"), []);
     }

@@ -285,7 +285,8 @@ impl<'a> Run<'a> {
     async fn holder(&self, path: &LockPath) -> Result<Child, Failure> {
         let mut command = Command::from(crate::executable::command()?);
         command.args([HOLDER, path.as_znode().as_str()]);
-        self.bench.target.hand_down(command.as_std_mut(), TIMEOUT);
+        let target = &self.bench.target;
+        target.hand_down(command.as_std_mut(), TIMEOUT)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A signal of the terminal is for this process, which ends the other.
         command.process_group(0).kill_on_drop(true);

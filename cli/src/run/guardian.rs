@@ -193,7 +193,7 @@ impl Guardian {
                 self.close(&client).await;
                 let (since_end, due_in) = (duration(since_end), duration(due_in));
                 // Cron would mail a line.
-                let message = self.run.verbose.then(|| {
+                let message = self.run.target.verbose.then(|| {
                     format!(
                         "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
                     )

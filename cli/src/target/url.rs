@@ -7,7 +7,14 @@ use lockkeeper::{Target, TargetError};
 use crate::exit::Failure;
 
 /// Schemes that a mistyped one is compared with. A store in memory is of no use to a command.
-const SCHEMES: [&str; 4] = ["file", "lockkeeper", "lockkeeper+unix", "zookeeper"];
+const SCHEMES: [&str; 6] = [
+    "file",
+    "lockkeeper",
+    "lockkeeper+tls",
+    "lockkeeper+unix",
+    "zookeeper",
+    "zookeeper+tls",
+];
 
 /// Schemes that people write.
 const ALIASES: [(&str, &str); 3] = [

@@ -1,0 +1,21 @@
+//! `lockkeeper config`: the store that a command would use, and the source of each value.
+
+use clap::Args;
+
+use crate::exit::Failure;
+use crate::target::Target;
+
+/// The arguments of `config`.
+#[derive(Args, Debug)]
+pub(crate) struct Config {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Config {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.target.check()?;
+        let text = self.target.shown()? + &self.target.shown_files()?;
+        Ok(crate::print(&text)?)
+    }
+}
