@@ -172,6 +172,7 @@ impl Secured {
                 (&["elect", "e", "--", "echo", "led"], 0, "led\n"),
                 (&["locks", "--json"], 0, ""),
                 (&["who", "a"], 0, ""),
+                (&["permits", "a"], 1, ""),
                 (&["revoke", "a"], 1, ""),
                 (&["config"], 0, &*self.values[0].1),
                 // It starts a process that holds a lock.
