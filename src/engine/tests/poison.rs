@@ -2,10 +2,12 @@
 
 use std::sync::mpsc;
 
+use super::bench::{LIMIT, TIMEOUT};
 use super::world::*;
 use super::*;
 use crate::engine::file;
 use crate::log::{Boot, Faults, SimDisk};
+use crate::process::LocalProcess;
 use crate::protocol::{Create, Request};
 
 fn create(at: &str, size: usize) -> Request {
@@ -189,5 +191,26 @@ fn a_changed_bit_is_noticed_or_harmless() {
                 }
             }
         }
+    }
+}
+
+/// A client that gets an error tries again. Were it believed then, its process would be another one after a restart.
+#[test]
+fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
+    let disk = SimDisk::new();
+    let (store, _) = opened(&disk);
+    let remote = store.attach().unwrap();
+    let connection = wait(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.unwrap();
+    let end_with = |pid| {
+        let process = LocalProcess { pid, start_time: 1 };
+        runtime.block_on(connection.end_with(Some(process)))
+    };
+    end_with(1).unwrap();
+    // Neither a write nor a removal succeeds any more.
+    disk.crash_keeping(|| false);
+    for _ in 0..2 {
+        assert!(matches!(end_with(2), Err(Error::StoreFailed { .. })));
     }
 }
