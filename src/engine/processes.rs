@@ -1,6 +1,8 @@
 //! The processes that sessions end with: each session knows its own, and a store on disk remembers them for the next
 //! server ([`ProcessFile`](crate::log)).
 
+use tokio::task::JoinError;
+
 use super::connection::{Connection, Follower};
 use super::durable::Known;
 use super::remote::Remote;
@@ -22,7 +24,12 @@ impl Connection {
         }
         // A busy disk may keep even a short write waiting.
         let recording = tokio::task::spawn_blocking(move || record(&engine, session, process));
-        recording.await.unwrap_or(Ok(()))
+        match recording.await.map_err(JoinError::try_into_panic) {
+            Ok(recorded) => recorded,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime ends, and this task with it.
+            Err(Err(_)) => std::future::pending().await,
+        }
     }
 }
 
@@ -37,16 +44,19 @@ impl Engine {
 fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
     // Held until it is written: of two connections that take a session in turn, the second writes last.
     let mut file = engine.files.as_ref().map(|files| files.processes());
-    let mut state = engine.state.lock();
-    if !state.core.is_current(session) {
+    if !engine.state.lock().core.is_current(session) {
         return Ok(());
     }
-    *state.sessions.process(session.slot) = process.map(|process| Box::new((session.id, process)));
-    drop(state);
-    match &mut file {
-        None => Ok(()),
-        Some(file) => file.record(session.id, process, || all(engine)),
+    if let Some(file) = &mut file {
+        file.record(session.id, process, || all(engine))?;
     }
+    // Not earlier: if it cannot be written, the client's next try must fail as well.
+    let mut state = engine.state.lock();
+    if state.core.is_current(session) {
+        let process = process.map(|process| Box::new((session.id, process)));
+        *state.sessions.process(session.slot) = process;
+    }
+    Ok(())
 }
 
 fn all(engine: &Engine) -> Known {

@@ -76,7 +76,7 @@ impl ProcessFile {
         known
     }
 
-    /// Records the process of a session. `known` returns all sessions with their processes, this one among them.
+    /// Records the process of a session. `known` returns the sessions with the processes that were recorded before.
     ///
     /// # Errors
     /// `StoreFailed`: the file is there, and says something else.
@@ -86,30 +86,30 @@ impl ProcessFile {
         process: Option<LocalProcess>,
         known: impl FnOnce() -> Known,
     ) -> Result<()> {
-        let FileState::Open {
-            file,
-            bytes,
-            most,
-            lines,
-        } = &mut self.state
-        else {
+        let Err(error) = self.append(&line(session, process), known) else {
             return Ok(());
         };
-        let written = if *lines < *most {
-            let line = line(session, process);
-            let written = file.write_at(*bytes, line.as_bytes());
-            *bytes += line.len() as u64;
-            *lines += 1;
-            written
-        } else {
-            self.rewrite(&known())
-        };
-        let Err(error) = written else { return Ok(()) };
         if self.give_up(&error) {
             return Ok(());
         }
         let path = self.disk.path(NAME);
         Err(failed(path, "cannot be written or removed", &error))
+    }
+
+    fn append(&mut self, line: &str, known: impl FnOnce() -> Known) -> io::Result<()> {
+        if matches!(self.state, FileState::Open { lines, most, .. } if lines >= most) {
+            self.rewrite(&known())?;
+        }
+        let FileState::Open {
+            file, bytes, lines, ..
+        } = &mut self.state
+        else {
+            return Ok(());
+        };
+        let at = *bytes;
+        *bytes += line.len() as u64;
+        *lines += 1;
+        file.write_at(at, line.as_bytes())
     }
 
     fn rewrite(&mut self, known: &Known) -> io::Result<()> {
