@@ -207,9 +207,9 @@ fn what_is_missing_is_named() {
     let folder = Folder::new();
     let missing = folder.at("missing");
     let said = failure(&lockkeeper(&[&"inspect", &missing]));
-    assert!(said.contains("missing is no store"), "{said}");
+    assert!(said.contains("missing is not a Lockkeeper store"), "{said}");
     let said = failure(&lockkeeper(&[&"backup", &missing, &folder.at("file")]));
-    assert!(said.contains("missing is no store"), "{said}");
+    assert!(said.contains("missing is not a Lockkeeper store"), "{said}");
     let said = failure(&lockkeeper(&[&"restore", &missing, &folder.at("to")]));
     assert!(said.contains("missing"), "{said}");
     let said = failure(&lockkeeper(&[&"inspect", &folder.0]));

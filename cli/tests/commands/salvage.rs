@@ -132,7 +132,7 @@ fn nothing_is_written_over_anything_nor_into_the_original() {
         &folder.at("none"),
         &folder.at("new"),
     ]));
-    assert!(said.contains("is no store"), "{said}");
+    assert!(said.contains("is not a Lockkeeper store"), "{said}");
     assert!(!folder.at("new").exists());
     assert_eq!(count(&dir), 3);
 }

@@ -118,7 +118,10 @@ fn one_of_each_kind_is_listened_on() {
     let output = command.args(["--listen", "unix:/b"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("--listen is given once"), "{said}");
+    assert!(
+        said.contains("--listen takes one address and one Unix socket"),
+        "{said}"
+    );
 }
 
 #[test]
