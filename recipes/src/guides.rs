@@ -69,6 +69,7 @@ pub mod testing {}
 #[doc = repository!("packaging", "docs/packaging.md")]
 #[doc = repository!("pause", "docs/durability.md#the-pause")]
 #[doc = repository!("polling", "docs/performance.md#busy-polling-of-the-server")]
+#[doc = repository!("profiles", "docs/commands/local.md#profiles")]
 #[doc = repository!("unit", "contrib/systemd/lockkeeper.service")]
 #[doc = repository!("warden", "docs/commands/locks.md#lockkeeper-warden-prefix")]
 #[doc = repository!("threads", "docs/performance.md#threads-of-the-server")]
