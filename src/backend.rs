@@ -1,7 +1,6 @@
 //! [`Backend`]: the interface through which a session reaches its store, embedded or remote; and [`SessionStatus`].
 
 mod cleanup;
-#[cfg(any(feature = "client", feature = "zookeeper"))]
 mod lease;
 mod options;
 #[cfg(any(feature = "client", feature = "zookeeper"))]

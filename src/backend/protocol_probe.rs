@@ -14,6 +14,7 @@ use crate::wire::{LENGTH_BYTES, SPEAKS_TLS, foreign_protocol};
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest time of a [`wrong_protocol`], without the lookup of the host.
+#[cfg(feature = "zookeeper")]
 pub(super) const LONGEST: Duration = Duration::from_secs(4);
 
 /// A ClientHello of TLS 1.2 without extensions. A server that speaks TLS answers it with its own, or with an alert.
@@ -44,7 +45,7 @@ pub(super) fn refusal(why: &str) -> String {
 
 /// Returns the protocol of a server that does not speak the client's; `None` if it is unknown.
 ///
-/// It blocks for as long as a lookup of the host takes, and then for [`LONGEST`] at most.
+/// It blocks for as long as a lookup of the host takes, and then for four times [`LIMIT`] at most.
 pub(super) fn wrong_protocol(host: &str, is_tls: bool) -> Option<WrongProtocol> {
     let answer = |question: &[u8]| answer(host, question);
     let address = || host.to_owned();

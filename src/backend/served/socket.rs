@@ -2,7 +2,7 @@
 //! ([`Socket`]), and one that a runtime waits for ([`RegisteredSocket`]).
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
@@ -138,17 +138,17 @@ impl Endpoint {
     /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there,
     /// and that TLS is not asked for: such a server is started without more ado.
     pub(super) fn is_absent(&self, error: &io::Error) -> bool {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
+        let kind = error.kind();
         match self {
             Self::Tcp(host) => {
                 let address = host.parse::<SocketAddr>();
                 let is_loopback =
                     host.starts_with("localhost:") || address.is_ok_and(|it| it.ip().is_loopback());
-                is_loopback && error.kind() == ConnectionRefused
+                is_loopback && kind == ErrorKind::ConnectionRefused
             }
             Self::Tls(_) => false,
             #[cfg(unix)]
-            Self::Unix { .. } => matches!(error.kind(), ConnectionRefused | NotFound),
+            Self::Unix { .. } => matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => false,
         }
