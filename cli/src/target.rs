@@ -220,7 +220,7 @@ impl Target {
         };
         ONCE.call_once(|| {
             for line in text.lines() {
-                crate::print_error(&Failure::Other(line.into()));
+                crate::print_error(Failure::Other(line.into()));
             }
         });
         Ok(())
