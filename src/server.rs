@@ -42,6 +42,7 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;
+mod turn;
 mod unfinished;
 mod unix_socket;
 
@@ -75,12 +76,12 @@ use self::options::Limits;
 pub use self::options::ServerOptions;
 use self::peer::PeerAddress;
 use self::process_watch::{NotWatched, ProcessWatch};
-use self::protocol::TurnLength;
 pub use self::readiness::{NotReady, ServerMonitor};
 pub use self::sessions::{KickOutcome, SessionInfo};
 use self::stats::Sources;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
+use self::turn::TurnLength;
 use self::unfinished::Unfinished;
 use self::unix_socket::SocketFile;
 pub use self::unix_socket::SocketListener;

@@ -42,6 +42,7 @@ pub(crate) use self::command::Local;
 use self::connector::LocalConnector;
 pub(crate) use self::detach::detach;
 use self::folder::Folder;
+pub(crate) use self::folder::home;
 use crate::exit::Failure;
 use crate::locks::table::duration;
 

@@ -159,10 +159,7 @@ impl Target {
     /// Checks the options without connecting, and creates the folder of the user's own store if that is the one.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_shared()?;
-        match self.settings()?.url() {
-            Some(url) => url::parse(url).map(drop),
-            None => LocalStore::find().map(drop),
-        }
+        self.shown().map(drop)
     }
 
     /// Refuses a store that only this process can use: every process would get the same lock.
@@ -181,14 +178,6 @@ impl Target {
     pub(crate) fn is_local(&self) -> bool {
         self.settings()
             .is_ok_and(|settings| settings.url().is_none())
-    }
-
-    /// Returns the user's own store, if that is the one.
-    pub(crate) fn local(&self) -> Result<Option<LocalStore>, Failure> {
-        match self.settings()?.url() {
-            Some(_) => Ok(None),
-            None => LocalStore::find().map(Some),
-        }
     }
 
     /// Gives a command of this program the same store, with another session timeout. Secrets are in the environment only.
@@ -228,12 +217,13 @@ impl Target {
 
     /// Returns which store is used, and the source of each value, one a line. Passwords are hidden.
     pub(crate) fn shown(&self) -> Result<String, Failure> {
-        let (settings, local) = (self.settings()?, self.local()?);
-        // A bad URL may have a password in it, and its error does not show that.
-        if let Some(url) = settings.url() {
-            url::parse(url)?;
-        }
-        Ok(settings.shown(local.map(|store| store.url()).as_deref()))
+        let settings = self.settings()?;
+        let local = match settings.url() {
+            // A bad URL may have a password in it, and its error does not show that.
+            Some(url) => url::parse(url).map(|_| None)?,
+            None => Some(LocalStore::find()?.url()),
+        };
+        Ok(settings.shown(local.as_deref()))
     }
 
     /// Returns the files that were searched for a profile, one a line.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::auth::Admission;
-use super::protocol::{Agreed, ProtocolState, ProtocolViolation, TurnLength};
+use super::protocol::{Agreed, ProtocolState, ProtocolViolation};
 use super::request_counters::RequestCounters;
+use super::turn::TurnLength;
 use super::{Limits, ServerOptions};
 use crate::clock::BootInstant;
 use crate::engine::{Ask, Message};

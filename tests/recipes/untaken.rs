@@ -107,7 +107,7 @@ async fn permits_that_are_granted_and_not_taken_say_so() {
     }
 }
 
-/// The reply with the permits arrives, and the wait does not look: nobody waits behind it, but the permits are held.
+/// The reply with the permits arrives, and the wait is not polled. No other client waits, but the permits are held.
 #[tokio::test]
 async fn permits_that_were_free_and_are_not_taken_say_so() {
     let log = Log::of_thread(Level::WARN);

@@ -115,7 +115,7 @@ fn env(name: &str) -> Option<OsString> {
 }
 
 /// Returns the user's home: cron and service managers may leave `$HOME` out.
-fn home() -> Result<PathBuf, String> {
+pub(crate) fn home() -> Result<PathBuf, String> {
     if let Some(home) = env("HOME") {
         return Ok(home.into());
     }

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use crate::local::home;
+
 /// Names of a profile's values, as of the options.
 pub(super) const NAMES: [&str; 6] = ["url", "auth", "ca", "cert", "key", "server-name"];
 
@@ -53,12 +55,8 @@ pub(super) fn files() -> Vec<PathBuf> {
         .map(PathBuf::from)
         .filter(absolute);
     let config = config.or_else(|| {
-        let home = variable("HOME").map(PathBuf::from).or_else(|| {
-            // cron and service managers may leave `$HOME` out.
-            let user = nix::unistd::User::from_uid(nix::unistd::geteuid());
-            user.ok().flatten().map(|user| user.dir)
-        });
-        home.filter(absolute).map(|home| home.join(".config"))
+        let home = home().ok().filter(absolute);
+        home.map(|home| home.join(".config"))
     });
     let own = config.map(|config| config.join("lockkeeper/config.toml"));
     own.into_iter()
@@ -91,8 +89,8 @@ pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profi
         false => format!(": there is {}", known.join(", ")),
     };
     Err(format!(
-        "no profile {:?} in {}{known}",
-        name,
+        "no profile \"{}\" in {}{known}",
+        name.escape_debug(),
         files.join(" or ")
     ))
 }
@@ -115,7 +113,7 @@ fn read(path: &Path) -> Result<Vec<Profile>, String> {
     // Of the open file: its path may lead to another one now.
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() || about.len() > MAX_FILE_BYTES {
-        return Err(format!("{shown} is no file of a configuration"));
+        return Err(format!("{shown} is not a configuration file"));
     }
     let mut text = String::new();
     file.take(MAX_FILE_BYTES)

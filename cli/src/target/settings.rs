@@ -308,7 +308,7 @@ impl Settings {
 impl Value {
     fn text(&self) -> Result<&str, String> {
         let text = self.value.to_str();
-        text.ok_or_else(|| format!("{} is no UTF-8", self.source))
+        text.ok_or_else(|| format!("{} is not UTF-8", self.source))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::ServerOptions;
 use super::super::auth::Policy;
+use super::super::turn::TurnLength;
 use super::*;
 
 fn protocol() -> ProtocolState {
