@@ -38,7 +38,7 @@ public class Worker {
 
     public static void main(String[] args) throws Exception {
         Worker worker = new Worker(args[0], Integer.parseInt(args[2]));
-        worker.say("ready");
+        worker.say("Ready");
         for (int i = 0; i < LOCKS.length; i++) {
             String[] lock = LOCKS[i];
             Random random = new Random(Long.parseLong(args[1]) * 31 + i);
@@ -71,12 +71,14 @@ public class Worker {
         }
     }
 
-    private void say(Object... words) {
-        StringBuilder line = new StringBuilder();
-        for (Object word : words) {
-            line.append(word).append(' ');
+    /** Writes a report with the names and the values of its fields, as JSON. */
+    private void say(String report, Object... fields) {
+        StringBuilder line = new StringBuilder("{\"report\":\"" + report + "\"");
+        for (int i = 0; i < fields.length; i += 2) {
+            String quote = fields[i + 1] instanceof String ? "\"" : "";
+            line.append(",\"" + fields[i] + "\":" + quote + fields[i + 1] + quote);
         }
-        line.setCharAt(line.length() - 1, '\n');
+        line.append("}\n");
         try {
             // One write: a line of a process that is killed is whole, or is not there.
             synchronized (out) {
@@ -93,13 +95,13 @@ public class Worker {
             try {
                 Thread.sleep(random.nextInt(60));
                 if (turn(kind, key, random) && isLast) {
-                    say("done");
+                    say("Done");
                     return;
                 }
             } catch (KeeperException failure) {
-                say("no-grant", "Curator:", failure.code());
+                say("NoGrant", "reason", "Curator: " + failure.code());
             } catch (Exception failure) {
-                say("no-grant", "Curator:", failure.getClass().getSimpleName());
+                say("NoGrant", "reason", "Curator: " + failure.getClass().getSimpleName());
             }
         }
     }
@@ -115,32 +117,34 @@ public class Worker {
             Stat stat = client.checkExists().forPath(znode);
             // The session may have ended meanwhile, and the znode with it.
             if (stat == null) {
-                say("no-grant", "Curator: lost at once");
+                say("NoGrant", "reason", "Curator: lost at once");
                 return false;
             }
             long grant = numbers.incrementAndGet();
-            String share = kind.equals("semaphore") ? "1" : "x";
-            say("granted", grant, key, share, stat.getCzxid(), at);
-            return stay(grant, share, before, random);
+            boolean isShared = kind.equals("semaphore");
+            Object share = isShared ? new StringBuilder("{\"Permits\":1}") : "Exclusive";
+            String token = Long.toString(stat.getCzxid());
+            say("Granted", "grant", grant, "key", key, "share", share, "token", token, "at", at);
+            return stay(grant, isShared, before, random);
         } finally {
             recipe.release();
         }
     }
 
-    private boolean stay(long grant, String share, long before, Random random) throws Exception {
+    private boolean stay(long grant, boolean isShared, long before, Random random) throws Exception {
         for (int step = random.nextInt(4); step >= 0; step--) {
             Thread.sleep(random.nextInt(15));
             if (!confirm(grant, before)) {
-                say("lost", grant, System.nanoTime(), "Curator: suspended");
+                say("Lost", "grant", grant, "at", System.nanoTime(), "reason", "Curator: suspended");
                 return false;
             }
-            if (share.equals("x") && !write(grant)) {
-                say("refused", grant, confirm(grant, before));
+            if (!isShared && !write(grant)) {
+                say("Refused", "grant", grant, "is_held", confirm(grant, before));
                 return false;
             }
         }
         confirm(grant, before);
-        say("released", grant);
+        say("Released", "grant", grant);
         return true;
     }
 
@@ -149,7 +153,7 @@ public class Worker {
         long at = System.nanoTime();
         boolean isHeld = suspensions.get() == before;
         if (isHeld) {
-            say("held", grant, at);
+            say("Held", "grant", grant, "at", at);
         }
         return isHeld;
     }
@@ -158,7 +162,7 @@ public class Worker {
     private boolean write(long grant) throws Exception {
         BlockingQueue<Boolean> answer = new LinkedBlockingQueue<>();
         uses.put(grant, answer);
-        say("use", grant);
+        say("Use", "grant", grant);
         Boolean admitted = answer.poll(60, TimeUnit.SECONDS);
         uses.remove(grant);
         return admitted == null || admitted;

@@ -8,15 +8,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testkit::ChildProcess;
 
 use crate::checks::{Belief, Checker, WorkerId};
-use crate::process::Process;
 use crate::report::Report;
 
 /// A worker's process.
 struct Worker {
     id: WorkerId,
-    process: Process,
+    process: ChildProcess,
     stdin: Arc<Mutex<ChildStdin>>,
     heard: Arc<Heard>,
     reader: Option<JoinHandle<()>>,
@@ -48,20 +48,19 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Starts a worker of each kind. The number of a worker is its place.
-    pub(crate) fn start(kinds: Vec<Kind>, checker: Arc<Mutex<Checker>>) -> std::io::Result<Self> {
+    pub(crate) fn start(kinds: Vec<Kind>, checker: Arc<Mutex<Checker>>) -> Self {
         let mut crew = Self {
             kinds,
             workers: Vec::new(),
             checker,
         };
         for number in 0..crew.kinds.len() {
-            let worker = crew.spawn(number, 0)?;
-            crew.workers.push(worker);
+            crew.workers.push(crew.spawn(number, 0));
         }
-        Ok(crew)
+        crew
     }
 
-    fn spawn(&self, number: usize, life: u32) -> std::io::Result<Worker> {
+    fn spawn(&self, number: usize, life: u32) -> Worker {
         let kind = &self.kinds[number];
         let id = WorkerId {
             number,
@@ -70,22 +69,23 @@ impl Crew {
         };
         let mut command = (kind.command)(number, life);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command)?;
-        let stdin = Arc::new(Mutex::new(process.stdin()));
-        let stdout = process.stdout();
+        let mut process = ChildProcess::spawn(&mut command);
+        let stdin = process.stdin.take().expect("it is piped");
+        let stdin = Arc::new(Mutex::new(stdin));
+        let stdout = process.stdout.take().expect("it is piped");
         let heard = Arc::<Heard>::default();
         let hearing = (self.checker.clone(), stdin.clone(), heard.clone());
         let reader = std::thread::spawn(move || {
             let (checker, stdin, heard) = hearing;
             hear(id, stdout, &checker, &stdin, &heard);
         });
-        Ok(Worker {
+        Worker {
             id,
             process,
             stdin,
             heard,
             reader: Some(reader),
-        })
+        }
     }
 
     /// Waits until all workers are connected. Returns false if one is not.
@@ -112,10 +112,9 @@ impl Crew {
     }
 
     /// Starts a worker that was killed.
-    pub(crate) fn restart(&mut self, number: usize) -> std::io::Result<()> {
+    pub(crate) fn restart(&mut self, number: usize) {
         let life = self.workers[number].id.life + 1;
-        self.workers[number] = self.spawn(number, life)?;
-        Ok(())
+        self.workers[number] = self.spawn(number, life);
     }
 
     /// Has each task do a last turn, and waits for all. Returns the workers that do not come to an end.
@@ -140,7 +139,7 @@ impl Crew {
 
 fn end(worker: &mut Worker) {
     worker.heard.may_end.store(true, Ordering::Relaxed);
-    worker.process.kill();
+    worker.process.end();
     if let Some(reader) = worker.reader.take() {
         let _ = reader.join();
     }
@@ -175,7 +174,7 @@ fn hear(
         .read_line(&mut line)
         .is_ok_and(|_| line.ends_with('\n'))
     {
-        match line.trim_end().parse() {
+        match Report::of_line(&line) {
             Ok(report) => take(id, report, checker, stdin, heard),
             Err(why) => locked(checker).violate(format!("error: {id} says {line:?}: {why}")),
         }

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::checks::Belief;
 use crate::crew::Kind;
-use crate::process;
 use crate::run::TIMEOUT_MS;
 
 /// Number of locks that it contends for.
@@ -49,7 +48,7 @@ impl Curator {
     pub(crate) fn worker(&self, hosts: String, seed: u64) -> Kind {
         let class_path = self.class_path.clone();
         let command = move |number: usize, life: u32| {
-            let mut command = process::command("java");
+            let mut command = testkit::with_death_signal("java");
             let seed = seed ^ (number as u64 * 1_000 + u64::from(life));
             command
                 .args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])

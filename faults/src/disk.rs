@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::process::Process;
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use testkit::ChildProcess;
 
 /// Tells this program that it has a namespace.
 const NAMESPACE: &str = "LOCKKEEPER_FAULTS_NAMESPACE";
@@ -87,10 +88,10 @@ impl Disk {
     }
 
     /// Leaves no room for the server.
-    pub(crate) fn fill(&self, server: &Process) -> io::Result<()> {
+    pub(crate) fn fill(&self, server: &ChildProcess) -> io::Result<()> {
         match self.kind {
             Kind::Limited => {
-                server.limit_files(Some(4096));
+                limit_files(server, Some(4096));
                 Ok(())
             }
             Kind::Tmpfs => {
@@ -105,9 +106,9 @@ impl Disk {
     }
 
     /// Makes room again.
-    pub(crate) fn free(&self, server: &Process) {
+    pub(crate) fn free(&self, server: &ChildProcess) {
         match self.kind {
-            Kind::Limited => server.limit_files(None),
+            Kind::Limited => limit_files(server, None),
             Kind::Tmpfs => {
                 let _ = fs::remove_file(self.ballast());
             }
@@ -137,4 +138,13 @@ fn write_all_or_nothing(file: &mut File, bytes: &[u8]) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Limits the size of the files that a process writes. `None` ends the limit.
+fn limit_files(server: &ChildProcess, bytes: Option<u64>) {
+    let limits = Rlimit {
+        current: bytes,
+        maximum: getrlimit(Resource::Fsize).maximum,
+    };
+    let _ = prlimit(Some(server.pid()), Resource::Fsize, limits);
 }

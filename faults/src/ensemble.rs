@@ -8,14 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::runtime::Handle;
+use testkit::{Proxy, Random, free_address};
 
 use self::links::{Links, Silence};
 use self::member::{Member, Role};
 use crate::crew::waited;
-use crate::ports;
-use crate::proxy::Proxy;
-use crate::random::Random;
 use crate::run::System;
 
 /// Number of servers.
@@ -55,9 +52,8 @@ impl Ensemble {
         folder: &Path,
         workers: usize,
         mebibytes: u64,
-        runtime: &Handle,
     ) -> io::Result<Self> {
-        let links = Links::start(runtime)?;
+        let links = Links::start()?;
         let member = |number| {
             let folder = folder.join(format!("server-{}", number + 1));
             Member::start(number, class_path, &folder, mebibytes, &links)
@@ -66,7 +62,7 @@ impl Ensemble {
         println!("full disk: {}", members[0].disk.describe());
         let proxies_of = |_| {
             let servers = members.iter();
-            let proxy = |member: &Member| Proxy::start(runtime, ports::free(), member.client, None);
+            let proxy = |member: &Member| Proxy::of_bytes(free_address(), member.config.address);
             servers.map(proxy).collect::<io::Result<_>>()
         };
         let proxies = (0..workers).map(proxies_of).collect::<io::Result<_>>()?;
@@ -103,7 +99,7 @@ impl Ensemble {
             if !server.process.has_ended_within(PATIENCE) {
                 return Err(format!("error: server {} does not end", number + 1));
             }
-            server.start_again()?;
+            server.start_again();
             if !waited(PATIENCE, || self.is_well()) {
                 return Err(format!("error: server {} does not come back", number + 1));
             }
@@ -131,7 +127,7 @@ impl Ensemble {
         let server = &mut self.members[number];
         match how {
             "killed" => {
-                server.process.kill();
+                server.process.end();
                 self.hurt = Some(Hurt::Killed(vec![number]));
             }
             "stopped" => {
@@ -184,7 +180,7 @@ impl System for Ensemble {
         let all = (0..SERVERS).collect();
         self.members
             .iter_mut()
-            .for_each(|server| server.process.kill());
+            .for_each(|server| server.process.end());
         self.hurt = Some(Hurt::Killed(all));
         Ok("all servers".to_owned())
     }
@@ -193,7 +189,7 @@ impl System for Ensemble {
         match self.hurt.take() {
             Some(Hurt::Killed(numbers)) => {
                 for number in numbers {
-                    self.members[number].start_again()?;
+                    self.members[number].start_again();
                 }
             }
             Some(Hurt::Stopped(number)) => self.members[number].process.signal(Signal::CONT),
@@ -201,9 +197,9 @@ impl System for Ensemble {
             // A ZooKeeper that could not write its log needs its operator: it ends, or serves no more.
             Some(Hurt::FullDisk(number)) => {
                 let server = &mut self.members[number];
-                server.process.kill();
+                server.process.end();
                 server.disk.free(&server.process);
-                server.start_again()?;
+                server.start_again();
             }
             Some(Hurt::Restarted) | None => {}
         }
@@ -224,7 +220,7 @@ impl System for Ensemble {
         let hosts: Vec<_> = self
             .members
             .iter()
-            .map(|member| member.client.to_string())
+            .map(|member| member.config.address.to_string())
             .collect();
         format!("zookeeper://{}", hosts.join(","))
     }

@@ -6,47 +6,33 @@
 //! a register. A seed decides the faults and what the workers want, and not how the machine schedules them. `soak` has no
 //! faults but clients that come and go, and watches for an hour that nothing grows.
 
-#[path = "../../sim/src/ask.rs"]
-mod ask;
 mod checks;
 mod crew;
 mod curator;
 mod disk;
 mod ensemble;
 mod figures;
-mod keys;
-#[path = "../../sim/src/linearizable.rs"]
-mod linearizable;
 mod plan;
-mod ports;
-mod process;
 mod programs;
-mod proxy;
-#[path = "../../sim/src/random.rs"]
-mod random;
-#[path = "../../sim/src/recipe.rs"]
-#[expect(dead_code, reason = "the simulation weighs guards")]
-mod recipe;
 mod report;
 mod run;
 mod served;
 mod soak;
 mod time;
-mod word;
 mod worker;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser};
+use testkit::{TempFolder, with_death_signal};
 use tokio::runtime::Runtime;
 
 use crate::checks::Belief;
 use crate::crew::Kind;
 use crate::curator::Curator;
 use crate::ensemble::Ensemble;
-use crate::programs::{Folder, Version};
+use crate::programs::{Version, own_program};
 use crate::run::{Plan, Run, System, TIMEOUT_MS};
 use crate::served::Served;
 use crate::worker::Mistake;
@@ -70,12 +56,6 @@ enum Command {
     Worker(worker::Options),
     #[command(hide = true)]
     Load(soak::load::Options),
-    #[command(hide = true)]
-    Launch {
-        parent: i32,
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        program: Vec<OsString>,
-    },
 }
 
 #[derive(Args, Clone)]
@@ -109,9 +89,6 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Command::Soak(options) => soak::run(&options),
-        Command::Launch { parent, program } => process::launch(parent, &program)
-            .map(|never| match never {})
-            .map_err(|error| error.to_string()),
         Command::Serve(common) => serve(&common),
         Command::Ensemble { common, version } => ensemble(&common, version),
     };
@@ -130,7 +107,7 @@ fn serve(common: &Common) -> Result<bool, String> {
         disk::enter_namespace();
     }
     let program = programs::lockkeeper()?;
-    let folder = Folder::new().map_err(|error| error.to_string())?;
+    let folder = TempFolder::short();
     let runtime = runtime();
     let curator = Curator::compile(folder.path());
     let system = Served::start(program, folder.path(), WORKERS + 1, runtime.handle())
@@ -144,18 +121,12 @@ fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
         disk::enter_namespace();
     }
     let class_path = programs::zookeeper(version)?;
-    let folder = Folder::new().map_err(|error| error.to_string())?;
+    let folder = TempFolder::short();
     let runtime = runtime();
     let curator = Curator::compile(folder.path());
     // The servers never remove old logs here.
     let mebibytes = 128 + (common.minutes * 32.0) as u64;
-    let started = Ensemble::start(
-        &class_path,
-        folder.path(),
-        WORKERS + 1,
-        mebibytes,
-        runtime.handle(),
-    );
+    let started = Ensemble::start(&class_path, folder.path(), WORKERS + 1, mebibytes);
     let system = started.map_err(|error| format!("the servers do not start: {error}"))?;
     let hosts: Vec<_> = (0..=WORKERS).map(|worker| system.hosts(worker)).collect();
     start(system, "zookeeper", &hosts, curator, common, &runtime)
@@ -200,7 +171,7 @@ fn own_worker(
     mistake: Option<Mistake>,
 ) -> Kind {
     let command = move |number: usize, life: u32| {
-        let mut command = process::command(process::own_program());
+        let mut command = with_death_signal(own_program());
         let unique = number as u64 * 1_000 + u64::from(life);
         command
             .args(["worker", &url])

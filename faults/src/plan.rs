@@ -1,6 +1,6 @@
 //! [`Deck`]: the order of the faults, which a seed decides. PURE.
 
-use crate::random::Random;
+use testkit::Random;
 
 /// Kinds of faults, each of which is drawn once before any is drawn again.
 pub(crate) struct Deck {

@@ -1,9 +1,12 @@
-//! The programs and folders that a run needs.
+//! The programs that a run needs.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Returns a path of this program that holds even if a new build has replaced its file.
+pub(crate) fn own_program() -> String {
+    format!("/proc/{}/exe", std::process::id())
+}
 
 /// Returns the command `lockkeeper` of the same build. Run by cargo, this builds it.
 ///
@@ -48,19 +51,10 @@ pub(crate) enum Version {
 /// Returns the class path of a ZooKeeper server.
 ///
 /// # Errors
-/// The package or the script that brings it.
+/// The script that brings it.
 pub(crate) fn zookeeper(version: Version) -> Result<String, String> {
     match version {
-        Version::V3_8 => {
-            let jars = ["zookeeper", "slf4j-simple"];
-            let jars = jars.map(|jar| format!("/usr/share/java/{jar}.jar"));
-            match jars.iter().find(|jar| !Path::new(jar).exists()) {
-                None => Ok(jars.join(":")),
-                Some(jar) => Err(format!(
-                    "{jar} is missing: apt install zookeeper libslf4j-java"
-                )),
-            }
-        }
+        Version::V3_8 => Ok(testkit::JARS.to_owned()),
         Version::V3_9 => {
             let own = std::env::current_exe().map_err(|error| error.to_string())?;
             let target = own
@@ -76,28 +70,5 @@ pub(crate) fn zookeeper(version: Version) -> Result<String, String> {
                 )),
             }
         }
-    }
-}
-
-/// A folder for the servers of a run, removed when it is dropped.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> io::Result<Self> {
-        let name = format!("lockkeeper-faults-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is mounted in it goes with this process.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, connect_with, queue};
+use testkit::Proxy;
+use testkit::Random;
+use testkit::keys::{self, LOCKS, register};
+use testkit::linearizable::Call;
 use tokio::runtime::Handle;
 
 use crate::checks::{Belief, Checker, Fault, WorkerId};
 use crate::crew::{Crew, Kind, locked, waited};
 use crate::figures::tables;
-use crate::keys::{self, LOCKS, register};
-use crate::linearizable::Call;
 use crate::plan::Deck;
-use crate::proxy::Proxy;
-use crate::random::Random;
 use crate::report::Report;
 use crate::time::{nanos, now, seconds};
 use crate::worker::{connect_options, user};
@@ -103,7 +103,7 @@ impl<S: System> Run<S> {
     ) -> Result<Self, String> {
         let allowance = Duration::from_millis(TIMEOUT_MS) + RECONNECTION;
         let checker = Arc::new(Mutex::new(Checker::new(nanos(allowance))));
-        let crew = Crew::start(kinds, checker.clone()).map_err(|error| error.to_string())?;
+        let crew = Crew::start(kinds, checker.clone());
         if !crew.are_ready_within(PATIENCE) {
             return Err(format!("the workers do not connect; {}", system.logs()));
         }
@@ -195,12 +195,18 @@ impl<S: System> Run<S> {
             "client cut off" => {
                 let (there, back) =
                     [(true, true), (true, false), (false, true)][self.random.within(0..3) as usize];
-                let proxies = self.system.proxies(worker).iter();
-                proxies.for_each(|proxy| proxy.hold(there, back));
+                for proxy in self.system.proxies(worker) {
+                    if there {
+                        proxy.hold_requests();
+                    }
+                    if back {
+                        proxy.hold_replies();
+                    }
+                }
             }
             "connections reset" => {
                 let all = (0..self.crew.count()).flat_map(|worker| self.system.proxies(worker));
-                all.for_each(Proxy::cut);
+                all.for_each(Proxy::break_off);
                 return Ok("all".to_owned());
             }
             _ => return self.system.hurt(kind, &mut self.random),
@@ -212,21 +218,13 @@ impl<S: System> Run<S> {
     fn heal(&mut self, kind: &'static str) -> Result<(), String> {
         let worker = self.victim.unwrap_or_default();
         match kind {
-            "client killed" => {
-                let started = self.crew.restart(worker);
-                started.map_err(|error| format!("error: a worker does not start: {error}"))
-            }
-            "client stopped" => {
-                self.crew.resume(worker);
-                Ok(())
-            }
-            "client cut off" => {
-                self.system.proxies(worker).iter().for_each(Proxy::mend);
-                Ok(())
-            }
-            "connections reset" => Ok(()),
-            _ => self.system.heal(),
+            "client killed" => self.crew.restart(worker),
+            "client stopped" => self.crew.resume(worker),
+            "client cut off" => self.system.proxies(worker).iter().for_each(Proxy::mend),
+            "connections reset" => {}
+            _ => return self.system.heal(),
         }
+        Ok(())
     }
 
     /// Returns false, with a story, if something is wrong.

@@ -4,21 +4,19 @@ use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper::connect_with;
 use lockkeeper_store::CreateMode;
 use rustix::process::Signal;
+use testkit::{
+    ChildProcess, Proxy, Random, four_letter_word, free_address, last_lines, open_log, serve,
+};
 use tokio::runtime::Handle;
 
 use crate::disk::Disk;
-use crate::ports;
-use crate::process::{self, Process};
-use crate::proxy::Proxy;
-use crate::random::Random;
 use crate::run::{System, TIMEOUT_MS};
-use crate::word;
 use crate::worker::connect_options;
 
 /// Size of the server's disk, in MiB. A small store needs up to 450 (docs/durability.md): with less the log itself fills the
@@ -30,7 +28,7 @@ const LOST_WRITES: &str = include_str!("../shim/lost_writes.c");
 
 /// A running server. Its fields are dropped in this order.
 pub(crate) struct Served {
-    server: Process,
+    server: ChildProcess,
     proxies: Vec<Vec<Proxy>>,
     setup: Setup,
     hurt: Option<&'static str>,
@@ -61,18 +59,18 @@ impl Served {
         let setup = Setup {
             program,
             folder: folder.to_owned(),
-            address: ports::free(),
+            address: free_address(),
             disk: Disk::new(&folder.join("disk"), DISK)?,
             shim: compile(folder),
         };
         println!("full disk: {}", setup.disk.describe());
         let proxy = |_| {
-            let proxy = Proxy::start(runtime, ports::free(), setup.address, None)?;
+            let proxy = Proxy::of_bytes(free_address(), setup.address)?;
             Ok(vec![proxy])
         };
         let proxies = (0..workers).map(proxy).collect::<io::Result<_>>()?;
         Ok(Self {
-            server: setup.start()?,
+            server: setup.start(),
             proxies,
             setup,
             hurt: None,
@@ -123,13 +121,10 @@ impl Served {
         }
     }
 
-    fn start_again(&mut self) -> Result<(), String> {
+    fn start_again(&mut self) {
         // A second server would be refused the folder while the first one lives.
-        self.server.kill();
-        let started = self.setup.start();
-        self.server =
-            started.map_err(|error| format!("error: the server does not start: {error}"))?;
-        Ok(())
+        self.server.end();
+        self.server = self.setup.start();
     }
 }
 
@@ -151,12 +146,12 @@ impl System for Served {
     }
 
     fn hurt(&mut self, kind: &'static str, _: &mut Random) -> Result<String, String> {
-        if let Some(status) = self.server.ended() {
+        if let Ok(Some(status)) = self.server.try_wait() {
             return Err(format!("error: the server has ended by itself: {status}"));
         }
         self.hurt = Some(kind);
         match kind {
-            "server killed" => self.server.kill(),
+            "server killed" => self.server.end(),
             "server stopped" => self.server.signal(Signal::STOP),
             "server restarted in order" => {
                 self.server.signal(Signal::TERM);
@@ -167,7 +162,7 @@ impl System for Served {
             "disk full" => return self.fill_the_disk(),
             "server killed on a full disk" => {
                 let filled = self.fill_the_disk()?;
-                self.server.kill();
+                self.server.end();
                 return Ok(filled);
             }
             _ => return self.fail_the_sync(),
@@ -181,25 +176,25 @@ impl System for Served {
             Some("disk full") => {
                 // A healthy server with free space goes on.
                 self.setup.disk.free(&self.server);
-                if let Some(status) = self.server.ended() {
+                if let Ok(Some(status)) = self.server.try_wait() {
                     return Err(format!("error: a full disk has ended the server: {status}"));
                 }
             }
             Some("server killed on a full disk") => {
                 self.setup.disk.free(&self.server);
-                self.start_again()?;
+                self.start_again();
             }
             Some("sync failed") => {
                 let _ = fs::remove_file(self.setup.sync_order());
-                self.start_again()?;
+                self.start_again();
             }
-            _ => self.start_again()?,
+            _ => self.start_again(),
         }
         Ok(())
     }
 
     fn is_well(&mut self) -> bool {
-        word::ask(self.setup.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
+        four_letter_word(self.setup.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
     }
 
     fn proxies(&self, worker: usize) -> &[Proxy] {
@@ -215,32 +210,30 @@ impl System for Served {
     }
 
     fn logs(&self) -> String {
-        word::end_of(&self.setup.folder.join("log"))
+        last_lines(&fs::read_to_string(self.setup.log()).unwrap_or_default())
     }
 }
 
 impl Setup {
-    fn start(&self) -> io::Result<Process> {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.folder.join("log"))?;
-        let mut command = process::command(&self.program);
+    fn start(&self) -> ChildProcess {
+        let mut command = serve(&self.program);
         command
-            .args(["serve", "--listen", &self.address.to_string(), "--data"])
+            .args(["--listen", &self.address.to_string(), "--data"])
             .arg(self.disk.path().join("store"))
             .args(["--tick", "200ms", "--max-session-timeout", "60s"])
-            .env_remove("LOCKKEEPER_LOG")
-            .env_remove("NOTIFY_SOCKET")
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(log);
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(open_log(&self.log()));
         if let Some(shim) = &self.shim {
             command
                 .env("LD_PRELOAD", shim)
                 .env("LOCKKEEPER_FAULTS_SYNC", self.sync_order());
         }
-        Process::spawn(&mut command)
+        ChildProcess::spawn(&mut command)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
     }
 
     /// Returns the file that exists while syncs fail.

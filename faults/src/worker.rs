@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use lockkeeper::{Client, ConnectOptions, connect_with};
+use testkit::Random;
+use testkit::contender::CONTENDERS;
 
 use self::contender::Contender;
 pub(crate) use self::reporter::Reporter;
 use self::user::User;
-use crate::random::Random;
 use crate::report::Report;
 
 /// Options of a worker.
@@ -67,17 +68,6 @@ impl Mistake {
     }
 }
 
-/// Keys of each contender. The last one takes several at once.
-const CONTENDERS: [&[&str]; 7] = [
-    &["mutex-0"],
-    &["mutex-1"],
-    &["rwlock"],
-    &["rwlock"],
-    &["semaphore"],
-    &["election"],
-    &["mutex-0", "mutex-1"],
-];
-
 const USERS: usize = 2;
 
 /// Number of tasks, each of which reports [`Report::Done`] once.
@@ -88,7 +78,7 @@ pub(crate) fn run(options: &Options) {
     let print = |report: &Report| {
         use std::io::Write;
         // One write: a line of a process that is killed is whole, or is not there.
-        let line = format!("{report}\n");
+        let line = report.to_line();
         if std::io::stdout().write_all(line.as_bytes()).is_err() {
             std::process::exit(0);
         }

@@ -4,15 +4,25 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, Error, LockError, Semaphore};
+use lockkeeper::{Client, Clock, Error, LockError, Owner, Semaphore};
 use lockkeeper_store::CreateMode;
+use testkit::contender::is_out_of_reach;
+use testkit::recipe::{Held, Recipe, Way, enter, now_or_never, wait_for_all};
 
 use crate::filler::is_refusal;
 use crate::history::History;
-use crate::recipe::{Held, Recipe, Way, wait_for_all};
+use crate::in_memory;
 use crate::resource::Resource;
 use crate::run::Sabotage;
 use crate::world::{Random, World};
+
+/// A guard and what it guards; of several mutexes under one guard it is one of them.
+pub(crate) type Grant = (Rc<Held>, Rc<Resource>);
+
+/// Returns a guard that nothing else uses.
+fn sole(held: Rc<Held>) -> Held {
+    Rc::into_inner(held).expect("only its holder uses it")
+}
 
 /// A task of a client.
 pub(crate) struct Actor {
@@ -27,6 +37,8 @@ pub(crate) struct Actor {
     pub(crate) place: usize,
     /// The semaphore of its last wait, if that is its own.
     pub(crate) semaphore: Option<Semaphore>,
+    /// The owner for which it enters a re-entrant mutex, with its number.
+    pub(crate) owner: Option<(u64, Owner)>,
     pub(crate) history: Rc<History>,
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -35,46 +47,57 @@ impl Actor {
     /// Contends so many times, and more often in a run that would be too short.
     pub(crate) async fn compete(mut self, turns: u64) {
         let mut turn = 0;
-        while turn < turns || self.world.is_short() {
+        // Where the store is in memory, each holds at last: no session may end without a fault.
+        let mut has_held = self.world.memory().is_none();
+        while turn < turns || self.world.is_short() || !has_held {
             turn += 1;
             self.rest(2_000).await;
             self.change_permits().await;
             let wanted = self.wanted();
             let since = self.world.time().elapsed();
             match self.contend(&wanted).await {
-                Ok(Some(held)) => {
-                    self.check_grant(&held);
-                    self.hold(held, &wanted, since).await;
+                Ok(grants) if grants.is_empty() => self.world.count("waits given up"),
+                Ok(grants) => {
+                    has_held |= turn >= turns;
+                    self.hold(grants, since).await;
                 }
-                Ok(None) | Err(LockError::Timeout { .. }) => self.world.count("waits given up"),
-                // Without the error's text, which has a random id.
-                Err(error) if error.is_session_end() => {
-                    self.world.count("waits that ended with their session");
-                    self.world
-                        .tell(format_args!("{} has lost its session", self.name));
-                }
-                Err(error) if is_out_of_reach(&error) => {
-                    self.world.count("waits without a server");
-                    self.world.tell(format_args!("{} has no server", self.name));
-                }
-                Err(LockError::EntryDeleted { .. }) if self.world.holders_are_removed() => {
-                    self.world.count("waits whose entry was removed");
-                }
-                Err(LockError::TooManyPermits { .. }) => {
-                    self.world.count("waits for more permits than there are");
-                }
-                Err(error) if self.is_out_of_room(&error) => {
-                    self.world.count("waits without room");
-                }
-                Err(error) => self
-                    .world
-                    .violate(format_args!("error: {} got {error:?}", self.name)),
+                Err(error) => self.explain(&error),
             }
             if self.world.violation().is_some() {
                 return;
             }
         }
         self.world.tell(format_args!("{} is done", self.name));
+    }
+
+    /// Counts a wait that has failed, or fails the run if no fault explains it.
+    pub(crate) fn explain(&self, error: &LockError) {
+        match error {
+            LockError::Timeout { .. } => self.world.count("waits given up"),
+            // Without the error's text, which has a random id.
+            error if error.is_session_end() => {
+                self.world.count("waits that ended with their session");
+                self.world
+                    .tell(format_args!("{} has lost its session", self.name));
+            }
+            error if self.is_out_of_reach(error) => {
+                self.world.count("waits without a server");
+                self.world.tell(format_args!("{} has no server", self.name));
+            }
+            LockError::EntryDeleted { .. } if self.world.holders_are_removed() => {
+                self.world.count("waits whose entry was removed");
+            }
+            LockError::TooManyPermits { .. } => {
+                self.world.count("waits for more permits than there are");
+            }
+            error if self.is_out_of_room(error) => self.world.count("waits without room"),
+            LockError::Lost(_) if let Some((owner, _)) = &self.owner => {
+                self.resources[self.place].check_refusal(*owner);
+            }
+            error => self
+                .world
+                .violate(format_args!("error: {} got {error:?}", self.name)),
+        }
     }
 
     async fn rest(&mut self, longest_ms: u64) {
@@ -84,13 +107,18 @@ impl Actor {
 
     /// Fails the run if a grant is lost as it comes, with the session alive: a wait ends with a part of the lease left
     /// (invariant 6).
-    fn check_grant(&self, held: &Held) {
+    pub(crate) fn check_grant(&self, held: &Held) {
         if held.has_outlived_its_lease() {
             self.world.violate(format_args!(
                 "grants: {} is granted a lock when its lease has ended",
                 self.name
             ));
         }
+    }
+
+    /// Returns true for an error that a server out of reach explains.
+    fn is_out_of_reach(&self, error: &LockError) -> bool {
+        is_out_of_reach(error) && self.world.memory().is_none()
     }
 
     /// Returns true for the error of a store that a client has filled, or of a disk without room.
@@ -113,9 +141,7 @@ impl Actor {
         }
         let number = self.random.within(0..u64::from(permits) + 2) as u32;
         let limit = self.random.below_ms(20_000);
-        let change = resource
-            .permits
-            .change(&self.world, (&self.client, &resource.path), number);
+        let change = resource.change_permits(&self.client, number);
         let (change, timer) = (pin!(change), pin!(self.clock.sleep(limit)));
         let changed = tokio::select! {
             biased;
@@ -124,7 +150,7 @@ impl Actor {
         };
         match changed {
             Ok(()) => {}
-            Err(error) if error.is_session_end() || is_out_of_reach(&error) => {
+            Err(error) if error.is_session_end() || self.is_out_of_reach(&error) => {
                 self.world.count("semaphore: changes without a server");
             }
             Err(error) if self.is_out_of_room(&error) => {}
@@ -141,14 +167,27 @@ impl Actor {
         let of_mutexes = of_mutexes.filter(|resource| resource.recipe == Recipe::Mutex);
         let all: Vec<_> = of_mutexes.cloned().collect();
         let is_batch = own.recipe == Recipe::Mutex && all.len() > 1 && self.sabotage.is_none();
+        if is_batch && self.world.memory().is_some() {
+            return self.some_of(all);
+        }
         match is_batch && self.random.once_in(3) {
             true => all,
             false => vec![own.clone()],
         }
     }
 
-    /// Tries once, in a random way; `None` if it gave up.
-    async fn contend(&mut self, wanted: &[Rc<Resource>]) -> Result<Option<Held>, LockError> {
+    /// Returns some of the resources, in any order.
+    fn some_of(&mut self, mut all: Vec<Rc<Resource>>) -> Vec<Rc<Resource>> {
+        let count = self.random.within(1..all.len() as u64 + 1);
+        let draw = |_| all.swap_remove(self.random.within(0..all.len() as u64) as usize);
+        (0..count).map(draw).collect()
+    }
+
+    /// Tries once, in a random way. Returns nothing if it gave up, or has held by now.
+    pub(crate) async fn contend(
+        &mut self,
+        wanted: &[Rc<Resource>],
+    ) -> Result<Vec<Grant>, LockError> {
         let mut paths: Vec<_> = wanted
             .iter()
             .map(|resource| resource.path.as_str())
@@ -156,24 +195,40 @@ impl Actor {
         if self.sabotage == Some(Sabotage::WrongLock) {
             paths = vec!["/another-lock"];
         }
-        let way = Way::draw(&mut self.random);
+        let way = match self.world.memory() {
+            Some(_) => in_memory::draw_way(&mut self.random),
+            None => Way::draw(&mut self.random),
+        };
         self.world.count("waits");
         self.world.tell(format_args!(
             "{} waits for {}, {way:?}",
             self.name,
             paths.join(" and ")
         ));
-        match paths[..] {
+        let held = match paths[..] {
+            [_] if let Some(owner) = &self.owner => enter(owner, way, &self.clock).await?,
+            [_] if self.leads_by_run(&wanted[0]) => return self.lead(&wanted[0], way).await,
             [path] => {
                 let lock = (&self.client, path, &mut self.semaphore);
                 let recipe = wanted[0].recipe;
-                recipe.wait(lock, way, &mut self.random, &self.clock).await
+                recipe
+                    .wait(lock, way, &mut self.random, &self.clock)
+                    .await?
             }
             _ => {
                 self.world.count("batches of locks");
-                wait_for_all(&self.client, &paths, way, &self.clock).await
+                if self.world.memory().is_some() && self.random.once_in(2) {
+                    return self.contend_for_each(wanted, &paths, way).await;
+                }
+                wait_for_all(&self.client, &paths, way, &self.clock).await?
             }
-        }
+        };
+        let held = held.map(Rc::new);
+        held.iter().for_each(|held| self.check_grant(held));
+        let grants = wanted.iter().zip(held.iter().cycle());
+        Ok(grants
+            .map(|(resource, held)| (held.clone(), resource.clone()))
+            .collect())
     }
 
     /// Makes the mistakes of a run that is meant to fail.
@@ -212,51 +267,92 @@ impl Actor {
         }
     }
 
-    /// Uses the resources for a while, and lets the lock go.
-    async fn hold(&mut self, held: Held, wanted: &[Rc<Resource>], since: Duration) {
-        let held = self.work(held, wanted, since).await;
-        let held = match held.is_convertible() && self.random.once_in(2) {
-            true => match held.converted().await {
-                Ok((held, what)) => {
-                    self.world.count(what);
-                    self.work(held, wanted, since).await
-                }
-                Err(_) => return self.world.count("conversions: lost"),
-            },
-            false => held,
+    /// Uses the resources for a while, and lets the locks go.
+    pub(crate) async fn hold(&mut self, mut grants: Vec<Grant>, since: Duration) {
+        self.split(&mut grants);
+        self.work(&grants, since).await;
+        let conversions = match self.world.memory() {
+            Some(_) => self.random.within(0..3),
+            None => 1,
         };
+        for _ in 0..conversions {
+            if !grants[0].0.is_convertible() || !self.random.once_in(2) {
+                break;
+            }
+            let (held, resource) = grants.remove(0);
+            let Some(held) = self.convert(sole(held)).await else {
+                return;
+            };
+            grants.push((Rc::new(held), resource));
+            self.work(&grants, since).await;
+        }
         self.world
-            .tell(format_args!("{} lets {} go", self.name, wanted[0].path));
-        self.let_go(held).await;
+            .tell(format_args!("{} lets {} go", self.name, grants[0].1.path));
+        for (held, _) in grants {
+            // Of several mutexes under one guard the last.
+            if let Some(held) = Rc::into_inner(held) {
+                self.let_go(held).await;
+            }
+        }
     }
 
-    /// Works under a lock for a while.
-    async fn work(&mut self, held: Held, wanted: &[Rc<Resource>], since: Duration) -> Held {
-        let held = Rc::new(held);
+    /// Converts a guard. Returns nothing if it is lost, or, where the store is in memory, dropped midway.
+    async fn convert(&mut self, held: Held) -> Option<Held> {
+        let is_in_memory = self.world.memory().is_some();
+        let way = match is_in_memory && self.random.once_in(6) {
+            true => Way::Dropped(self.random.below_ms(500)),
+            false => Way::Patient,
+        };
+        let converting = async { held.converted().await.map(Some) };
+        match way.dropped(converting, &self.clock).await {
+            Ok(Some((held, what))) => {
+                self.world.count(what);
+                if is_in_memory && matches!(held, Held::Write(_)) {
+                    self.check_grant(&held);
+                }
+                return Some(held);
+            }
+            Ok(None) => self.world.count("conversions: dropped"),
+            Err(error) => {
+                self.world.count("conversions: lost");
+                if is_in_memory && !matches!(error, LockError::Lost(_)) {
+                    let what = format_args!("error: a conversion got {error:?}");
+                    self.world.violate(what);
+                }
+            }
+        }
+        None
+    }
+
+    /// Works under locks for a while.
+    async fn work(&mut self, grants: &[Grant], since: Duration) {
         let enter =
-            |resource: &Rc<Resource>| resource.enter(&self.name, &held, (&self.clock, since));
-        let stays: Vec<_> = wanted.iter().map(enter).collect();
+            |(held, resource): &Grant| resource.enter(&self.name, held, (&self.clock, since));
+        let stays: Vec<_> = grants.iter().map(enter).collect();
         self.make_a_mistake().await;
+        self.use_guard(grants, since).await;
         let longest = match self.random.within(0..12) {
             0 => 30_000,
             _ => 800,
         };
         for _ in 0..self.random.within(1..4) {
             self.rest(longest).await;
-            for resource in wanted {
+            for (held, resource) in grants {
                 resource.check();
-                resource.write(&self.name, &held);
+                resource.write(&self.name, held);
             }
-            self.use_znodes().await;
+            if self.world.memory().is_none() || self.random.once_in(4) {
+                self.use_znodes().await;
+            }
         }
         drop(stays);
-        Rc::into_inner(held).expect("only its holder uses it")
     }
 
     /// Lets a lock go in one of three ways.
     async fn let_go(&mut self, held: Held) {
         match self.random.within(0..3) {
             0 => drop(held),
+            1 if self.world.memory().is_some() => drop(now_or_never(held.release())),
             1 => drop(held.release()),
             _ => {
                 let limit = Duration::from_secs(600);
@@ -270,12 +366,4 @@ impl Actor {
             }
         }
     }
-}
-
-/// Returns true for an error that a server out of reach explains.
-fn is_out_of_reach(error: &LockError) -> bool {
-    matches!(
-        error,
-        LockError::Store(Error::ConnectionLoss | Error::ConnectFailed { .. })
-    )
 }

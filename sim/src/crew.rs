@@ -1,11 +1,13 @@
 //! [`Crew`]: the tasks of one client, and of the processes that take its place when it is killed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper::{Client, Clock, ConnectOptions};
+use lockkeeper::{Client, Clock, ConnectOptions, Error, Owner, ReentrantMutex};
 use lockkeeper_store::simulation;
+use testkit::recipe::Recipe;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -88,8 +90,10 @@ impl Crew {
         let client = connect(&self.world, &host, &clock, &mut random).await;
         self.world.count("clients connected");
         let mut actors = JoinSet::new();
+        let mut owners = BTreeMap::new();
         for number in 0..random.within(1..4) {
             let place = random.within(0..work.resources.len() as u64) as usize;
+            let owner = self.owner(&work.resources[place], &client, &mut owners, &mut random);
             let actor = Actor {
                 world: self.world.clone(),
                 name: format!("{host}/{number}"),
@@ -99,6 +103,7 @@ impl Crew {
                 resources: work.resources.clone(),
                 place,
                 semaphore: None,
+                owner,
                 history: work.history.clone(),
                 sabotage: work.sabotage.filter(|_| actors.is_empty()),
             };
@@ -109,6 +114,24 @@ impl Crew {
         while actors.join_next().await.is_some() {}
         client
     }
+
+    /// Returns the owner for which a task enters a re-entrant mutex, with its number: one of two of its client.
+    fn owner(
+        &self,
+        resource: &Resource,
+        client: &Client,
+        owners: &mut BTreeMap<(String, u64), Owner>,
+        random: &mut Random,
+    ) -> Option<(u64, Owner)> {
+        if resource.recipe != Recipe::Reentrant {
+            return None;
+        }
+        let number = 2 * self.number + random.within(0..2);
+        let new = || ReentrantMutex::new(client, &resource.path).map(|mutex| mutex.owner());
+        let owner = owners.entry((resource.path.clone(), number));
+        let owner = owner.or_insert_with(|| new().expect("a path"));
+        Some((number, owner.clone()))
+    }
 }
 
 /// Connects a host, however often it takes.
@@ -118,6 +141,9 @@ pub(crate) async fn connect(
     clock: &Clock,
     random: &mut Random,
 ) -> Client {
+    if let Some(memory) = world.memory() {
+        return memory.connect(random).await;
+    }
     let timeout = Duration::from_secs(random.within(4..30));
     let options = ConnectOptions::new().session_timeout(timeout);
     let servers = world.servers(random);
@@ -125,6 +151,12 @@ pub(crate) async fn connect(
         let network = world.network();
         match simulation::connect(network, (host, &servers), clock, options.clone()).await {
             Ok(client) => return client,
+            // Without the error's text, which has a random id.
+            Err(Error::SessionExpired { .. }) => {
+                world.tell(format_args!(
+                    "{host} cannot connect: its session has expired"
+                ));
+            }
             Err(error) => world.tell(format_args!("{host} cannot connect: {error}")),
         }
     }

@@ -144,7 +144,7 @@ fn store_options(
 }
 
 /// Time by which the faults go on at most, in a run that would be too short.
-const LONGER: Duration = Duration::from_secs(300);
+pub(crate) const LONGER: Duration = Duration::from_secs(300);
 
 /// Part of a full store's limit up to which sessions are admitted all the same, and identities: a sixteenth each.
 const BEYOND_PART: usize = 8;
@@ -152,7 +152,7 @@ const BEYOND_PART: usize = 8;
 impl Operator {
     /// Starts the server; on a disk that fails, again and again.
     pub(crate) async fn start(&mut self) {
-        if self.ensemble.is_some() {
+        if self.ensemble.is_some() || self.world.memory().is_some() {
             return;
         }
         let pace = Duration::from_millis(1)..Duration::from_millis(1 + self.random.within(1..20));
@@ -181,6 +181,10 @@ impl Operator {
 
     /// Causes faults for so long, in a run that would be too short for longer, and mends everything.
     pub(crate) async fn run(mut self, length: Duration) -> Self {
+        if let Some(memory) = self.world.memory() {
+            memory.run(&self.world, length).await;
+            return self;
+        }
         let all = match self.ensemble {
             None => &FAULTS[..],
             Some(_) => &AMONG_MEMBERS,

@@ -1,12 +1,12 @@
-//! [`History`]: the calls on a few znodes, with their answers, for the checker of [`linearizability`](crate::linearizable).
+//! [`History`]: the calls on a few znodes, with their answers, for the checker of [`linearizability`](testkit::linearizable).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use lockkeeper::Client;
+use testkit::ask;
+use testkit::linearizable::{Answer, Call, Operation, is_linearizable};
 
-use crate::ask::ask;
-use crate::linearizable::{Answer, Call, Operation, is_linearizable};
 use crate::world::{Random, World};
 
 /// Number of znodes. Few, so that the calls on each are many and overlap.

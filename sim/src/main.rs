@@ -5,16 +5,15 @@
 //! events, and `--seed N --trace` replays it exactly.
 
 mod actor;
-mod ask;
 mod crew;
 mod faults;
 mod filler;
 mod history;
-mod linearizable;
+mod in_memory;
 mod members;
+mod memory;
+mod observers;
 mod permits;
-mod random;
-mod recipe;
 mod register;
 mod resource;
 mod run;

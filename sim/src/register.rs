@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lockkeeper::{Client, Error, ZnodePath};
 use lockkeeper_store::{CreateMode, Session, SessionId, Watcher};
+use testkit::up_to_date;
 
-use crate::ask::up_to_date;
 use crate::world::World;
 
 /// A znode with a history.

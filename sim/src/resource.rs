@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper::{Clock, FencingGate, FencingToken};
+use lockkeeper::{Client, Clock, FencingGate, FencingToken, LockError};
+use testkit::recipe::{Held, Recipe};
 
+use crate::memory::answer;
 use crate::permits::Permits;
-use crate::recipe::{Held, Recipe};
 use crate::register::Register;
 use crate::world::World;
 
@@ -23,6 +24,9 @@ pub(crate) struct Resource {
     /// The newest token that was granted exclusively.
     granted: Cell<Option<FencingToken>>,
     holders: RefCell<Vec<Holder>>,
+    /// Number of permits of a store in memory, and of its leases when they were last counted.
+    number: Cell<u32>,
+    leases: Cell<usize>,
 }
 
 /// One whose guard is out.
@@ -50,6 +54,8 @@ impl Resource {
             gate: RefCell::default(),
             granted: Cell::default(),
             holders: RefCell::default(),
+            number: Cell::new(recipe.capacity()),
+            leases: Cell::new(0),
         }
     }
 
@@ -70,7 +76,7 @@ impl Resource {
         let (world, path, token) = (&self.world, &self.path, held.token());
         world.count("grants");
         world.tell(format_args!("{who} holds {path} by {token}"));
-        let is_newest = held.is_shared() || self.granted.replace(Some(token)) < Some(token);
+        let is_newest = held.is_shared() || self.is_newest(held);
         if !is_newest && world.beliefs_exclude() {
             world.violate(format_args!(
                 "tokens: {path} was granted by {token} after a newer one"
@@ -88,11 +94,89 @@ impl Resource {
             held: held.clone(),
             clock: clock.clone(),
         });
-        self.check_against(self.permits.most_since(since));
+        let capacity = self.permits.most_since(since);
+        self.check_against(capacity);
         Stay {
             resource: self.clone(),
             held: held.clone(),
         }
+    }
+
+    /// Records an exclusive token. Returns false if it is not newer than all before, or, of an owner that is inside
+    /// already, another than its first.
+    fn is_newest(&self, held: &Held) -> bool {
+        let token = Some(held.token());
+        let before = self.granted.replace(token);
+        match held.owner() {
+            None => before < token,
+            Some(_) => match self.inside(held.owner()).first() {
+                None => before <= token,
+                Some(other) => {
+                    self.world.count("re-entries");
+                    before == token && Some(other.token()) == token
+                }
+            },
+        }
+    }
+
+    /// Returns the entries of an owner.
+    fn inside(&self, owner: Option<u64>) -> Vec<Rc<Held>> {
+        let holders = self.holders.borrow();
+        let held = holders.iter().map(|holder| &holder.held);
+        held.filter(|held| held.owner() == owner).cloned().collect()
+    }
+
+    /// Fails the run if an owner is refused without an entry under a lock that is lost.
+    pub(crate) fn check_refusal(&self, owner: u64) {
+        self.world.count("re-entries refused");
+        let inside = self.inside(Some(owner));
+        if inside.iter().all(|entry| entry.is_held()) {
+            let path = &self.path;
+            self.world.violate(format_args!(
+                "error: an owner is refused {path}, and has lost nothing"
+            ));
+        }
+    }
+
+    /// Fails the run if a store in memory has more leases than permits, but for those that it had before their number was
+    /// lowered.
+    fn check_leases(&self) {
+        let (Some(memory), Recipe::Semaphore { .. }) = (self.world.memory(), self.recipe) else {
+            return;
+        };
+        let leases = format!("{}/leases", self.path).parse().expect("a path");
+        let (count, path) = (memory.count_children(&leases), &self.path);
+        let allowed = self.leases.replace(count).max(self.number.get() as usize);
+        if count > allowed {
+            self.world.violate(format_args!(
+                "exclusion: {path} has {count} leases, and {allowed} permits"
+            ));
+        }
+    }
+
+    /// Changes the number of permits, of a store in memory in no time: then the leases can be counted before and after.
+    ///
+    /// # Errors
+    /// Those of [`Permits::change`].
+    pub(crate) async fn change_permits(
+        &self,
+        client: &Client,
+        permits: u32,
+    ) -> Result<(), LockError> {
+        let inspector = match self.world.memory() {
+            Some(memory) => Some(memory.inspector().await),
+            None => None,
+        };
+        self.check_leases();
+        let client = (inspector.as_ref().unwrap_or(client), self.path.as_str());
+        let changing = self.permits.change(&self.world, client, permits);
+        if inspector.is_none() {
+            return changing.await;
+        }
+        let changed = answer(changing);
+        self.number.set(permits);
+        self.check_leases();
+        changed
     }
 
     /// Fails the run if more believe to hold than may. A smaller number of permits revokes none: only a
@@ -102,16 +186,47 @@ impl Resource {
     }
 
     fn check_against(&self, capacity: u32) {
+        self.check_leases();
         let holders = self.holders.borrow();
         let believers = holders.iter().filter(|holder| holder.believes(&self.world));
         let held: Vec<_> = believers.collect();
-        let weights = held.iter().map(|holder| u64::from(holder.held.weight()));
+        for holder in &*holders {
+            self.check_belief(&holder.held);
+        }
+        // All entries of an owner count as one.
+        let weights = held.iter().enumerate().map(|(place, holder)| {
+            let owner = holder.held.owner();
+            let mut before = held[..place].iter();
+            match owner.is_some() && before.any(|other| other.held.owner() == owner) {
+                true => 0,
+                false => u64::from(holder.held.weight()),
+            }
+        });
         let is_too_much = weights.sum::<u64>() > u64::from(capacity);
         if is_too_much && self.world.beliefs_exclude() {
             let names: Vec<_> = held.iter().map(|holder| holder.name.as_str()).collect();
             let (names, path) = (names.join(" and "), &self.path);
             self.world
                 .violate(format_args!("exclusion: {names} believe to hold {path}"));
+        }
+    }
+
+    /// Fails the run if the state of an election says something else, or if a store in memory has no entry for what is
+    /// believed to be held: others may have it.
+    fn check_belief(&self, held: &Held) {
+        let path = &self.path;
+        if !held.agrees_with_its_state() {
+            self.world.violate(format_args!(
+                "state: {path} has another one than its leader"
+            ));
+        }
+        if let Some(memory) = self.world.memory()
+            && held.is_held()
+            && !held.paths().iter().all(|entry| memory.has(entry))
+        {
+            self.world.violate(format_args!(
+                "exclusion: {path} is believed to be held without an entry"
+            ));
         }
     }
 
@@ -144,6 +259,10 @@ pub(crate) struct Stay {
 impl Drop for Stay {
     fn drop(&mut self) {
         self.resource.check();
+        if self.resource.world.memory().is_some() {
+            // Also when the lock is lost: then it is the token that protects.
+            self.resource.write("a holder that leaves", &self.held);
+        }
         if !self.held.is_held() {
             self.resource.world.count("grants that were lost");
         }

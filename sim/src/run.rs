@@ -1,13 +1,15 @@
 //! One run: a server, its clients and their faults, by one seed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
 use std::time::Duration;
 
+use lockkeeper::testing::simulate_process;
 use lockkeeper::{Client, ConnectOptions};
 use lockkeeper_store::simulation::{self, Disk, Ensemble, ServerHost, Time};
+use testkit::recipe::Recipe;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -15,8 +17,10 @@ use crate::crew::{Crew, Work};
 use crate::faults::{Operator, calm};
 use crate::filler::Filler;
 use crate::history::History;
+use crate::in_memory;
 use crate::members::ensemble_options;
-use crate::recipe::Recipe;
+use crate::memory::Memory;
+use crate::observers::Observers;
 use crate::resource::Resource;
 use crate::watchman::Watchman;
 use crate::world::{Random, SERVER, StoreKind, Tally, Terms, World, drifting};
@@ -146,13 +150,18 @@ const MOST: Plan = Plan {
 thread_local! {
     /// The first panic of a run: those of tasks go no further than their tasks.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has panics noted instead of printed.
+/// Has panics of runs noted instead of printed.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|panic| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_RUNNING.get() {
+                return print(panic);
+            }
             PANIC.with_borrow_mut(|first| {
                 first.get_or_insert_with(|| panic.to_string());
             });
@@ -162,8 +171,10 @@ fn note_panics() {
 
 /// Runs a plan.
 pub(crate) fn run(plan: Plan) -> Outcome {
+    simulate_process();
     note_panics();
     PANIC.take();
+    IS_RUNNING.set(true);
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -179,6 +190,7 @@ pub(crate) fn run(plan: Plan) -> Outcome {
             simulation.run().await;
         });
     }));
+    IS_RUNNING.set(false);
     let panic = PANIC.take();
     let Some(world) = world else {
         return Outcome {
@@ -212,7 +224,10 @@ impl Simulation {
         let time = Time::new();
         let network = simulation::network(random.next(), calm(), &time);
         let terms = Terms::draw(&mut random, plan.store);
-        let world = World::new(time.clone(), network.clone(), terms, plan.operations);
+        let memory = plan.store == Some(StoreKind::Memory);
+        let memory = memory.then(|| Memory::draw(&mut random, &time));
+        let medium = (time.clone(), network.clone(), memory);
+        let world = World::new(medium, terms, plan.operations);
         if !world.clocks_keep_margin() {
             world.count("clocks beyond the margin");
         }
@@ -221,8 +236,15 @@ impl Simulation {
         let host = ServerHost::new(SERVER, &network, &disk, &clock, &time, random.next());
         let ensemble = ensemble(&world, &mut random);
         let crews = 0..random.within(2..6).min(plan.clients);
-        let resources = (0..random.within(1..4)).map(|number| {
-            let (path, recipe) = (format!("/lock-{number}"), Recipe::draw(&mut random));
+        let recipes = match world.memory() {
+            Some(_) => in_memory::draw_recipes(&mut random),
+            None => {
+                let count = random.within(1..4);
+                (0..count).map(|_| Recipe::draw(&mut random)).collect()
+            }
+        };
+        let resources = recipes.into_iter().enumerate().map(|(number, recipe)| {
+            let path = format!("/lock-{number}");
             world.tell(format_args!("{path} is a {recipe:?}"));
             Rc::new(Resource::new(&world, &path, recipe))
         });
@@ -259,6 +281,7 @@ impl Simulation {
         let resources = self.operator.resources.clone();
         let ensemble = self.operator.ensemble.clone();
         let watchman = self.watchman();
+        let observers = self.observers();
         let filler = self.filler(Duration::from_secs(faults_s));
         let Self {
             world,
@@ -283,6 +306,11 @@ impl Simulation {
             }
             history.check();
             if let Some(client) = inspector(&world).await {
+                if let Some(observers) = observers
+                    && let Err(error) = observers.check(&client).await
+                {
+                    world.violate(format_args!("error: an observed leader got {error:?}"));
+                }
                 for resource in &resources {
                     check_empty(&world, &client, resource).await;
                     resource.register.check_all_watches(&client).await;
@@ -311,7 +339,15 @@ impl Simulation {
     fn watchman(&mut self) -> Option<Watchman> {
         let is_there = self.world.holders_are_removed() || self.random.once_in(3);
         let (resources, random) = (&self.operator.resources, self.random.fork());
+        let is_there = is_there && self.world.memory().is_none();
         is_there.then(|| Watchman::start(&self.world, resources, random))
+    }
+
+    /// Starts observers of all elections, where the store is in memory.
+    fn observers(&mut self) -> Option<Observers> {
+        self.world.memory()?;
+        let (resources, random) = (&self.operator.resources, &mut self.random);
+        Some(Observers::start(&self.world, resources, random))
     }
 
     /// Starts a client that fills the store while there are faults, where it is small.
@@ -341,6 +377,9 @@ impl Simulation {
 /// Connects a client that looks at what is left, once all faults have ended. A store that was restored or copied keeps new
 /// sessions waiting for the longest timeout.
 async fn inspector(world: &World) -> Option<Client> {
+    if let Some(memory) = world.memory() {
+        return Some(memory.inspector().await);
+    }
     let clock = world.time().clock(0);
     let limit = world.time().elapsed() + Duration::from_secs(120);
     let servers = world.servers(&mut Random(0));
@@ -386,8 +425,8 @@ async fn check_empty(world: &World, client: &Client, resource: &Resource) {
 
 /// Fails unless a stranger, who knows the id of a session alone, gets it not, and leaves its owner alone (invariant 14).
 async fn check_stranger(world: &World, client: &Client) {
-    // ZooKeeper closes the owner's connection.
-    if world.is_ensemble() {
+    // ZooKeeper closes the owner's connection; a store in memory has none.
+    if world.is_ensemble() || world.memory().is_some() {
         return;
     }
     let Ok(session) = client.session().await else {
@@ -453,6 +492,7 @@ fn summarize(world: &World, ensemble: Option<&Ensemble>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{EXPECTED, EXPECTED_IN_MEMORY};
 
     fn small(seed: u64) -> Plan {
         Plan {
@@ -463,28 +503,46 @@ mod tests {
         }
     }
 
-    #[test]
-    fn no_seed_breaks_a_promise_and_each_fault_happens() {
+    fn in_memory(seed: u64) -> Plan {
+        Plan {
+            store: Some(StoreKind::Memory),
+            ..small(seed)
+        }
+    }
+
+    /// Runs so many seeds, or with `LOCKKEEPER_FULL` so many, and fails unless all keep the promises and see all this.
+    fn check((seeds, full): (u64, u64), plan: fn(u64) -> Plan, expected: &[&'static str]) {
         let seeds = match std::env::var_os("LOCKKEEPER_FULL") {
-            Some(_) => 600,
-            None => 150,
+            Some(_) => full,
+            None => seeds,
         };
         let mut total = Tally::default();
         for seed in 0..seeds {
-            let outcome = run(small(seed));
+            let outcome = run(plan(seed));
             let story = outcome.story.join("\n");
             assert_eq!(outcome.violation, None, "seed {seed}:\n{story}");
             total.add(&outcome.tally);
         }
-        assert_eq!(total.missing(), Vec::<&str>::new(), "{total}");
+        assert_eq!(total.missing(expected), Vec::<&str>::new(), "{total}");
+    }
+
+    #[test]
+    fn no_seed_breaks_a_promise_and_each_fault_happens() {
+        check((200, 600), small, &EXPECTED);
+    }
+
+    #[test]
+    fn no_seed_breaks_a_promise_in_memory() {
+        check((400, 4_000), in_memory, &EXPECTED_IN_MEMORY);
     }
 
     #[test]
     fn a_seed_tells_the_same_story_again() {
-        for seed in 0..10 {
-            let (first, second) = (run(small(seed)), run(small(seed)));
-            assert_eq!(first.story, second.story, "seed {seed}");
-            assert_eq!(first.tally, second.tally, "seed {seed}");
+        let plans = (0..10).map(small).chain((0..20).map(in_memory));
+        for plan in plans {
+            let (first, second) = (run(plan), run(plan));
+            assert_eq!(first.story, second.story, "{plan:?}");
+            assert_eq!(first.tally, second.tally, "{plan:?}");
         }
     }
 
@@ -529,5 +587,17 @@ mod tests {
         let shrunk = plan.shrunk();
         assert!(run(shrunk).violation.is_some());
         assert_eq!((shrunk.clients, shrunk.turns), (1, 1), "{shrunk:?}");
+    }
+
+    #[test]
+    fn a_story_does_not_depend_on_the_process_that_tells_it() {
+        run(small(0));
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let client = runtime.block_on(lockkeeper::Store::memory().connect());
+        let mutex = lockkeeper::Mutex::new(&client.unwrap(), "/lock").unwrap();
+        let guard = runtime.block_on(mutex.lock()).unwrap();
+        let metadata = guard.metadata();
+        let host = metadata.host.as_deref();
+        assert_eq!((host, metadata.pid), (Some("simulated"), Some(1)));
     }
 }

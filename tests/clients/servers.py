@@ -1,9 +1,15 @@
-"""The two servers that clients are tried on: a real ZooKeeper, and ours."""
+"""The two servers that clients are tried on: a real ZooKeeper, and ours.
 
+    servers.py LOCKKEEPER COMMAND [ARGUMENT…]    runs COMMAND on each, with the URL as its last argument
+"""
+
+import pathlib
 import random
 import re
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 
@@ -31,6 +37,9 @@ class Failed(Exception):
 class Server:
     """A process that serves a folder on one port, and can end and start again."""
 
+    # Runs the server's command.
+    launcher = []
+
     def __init__(self, folder):
         self.folder = folder
         # Found at the first start, and kept from then on: clients come back to it.
@@ -52,7 +61,7 @@ class Server:
     def launch(self):
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+                [*self.launcher, *self.command()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         self.wait_until_ready()
 
     def end(self, kill):
@@ -77,19 +86,25 @@ class Server:
 
 
 class ZooKeeper(Server):
-    """Debian's 3.8, with the settings that our server gets."""
+    """Debian's 3.8 or the jars of another version, with the settings that our server gets."""
 
     name = "zookeeper"
     version = "3.8"
 
+    def __init__(self, folder, jars=JARS, settings=""):
+        super().__init__(folder)
+        self.jars = jars
+        # After those of CONFIG: the last one of a name counts.
+        self.settings = settings
+
     def command(self):
         config = self.folder / "zoo.cfg"
-        config.write_text(CONFIG.format(folder=self.folder, port=self.port))
+        config.write_text(CONFIG.format(folder=self.folder, port=self.port) + self.settings)
         return [
             "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
             "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.admin.enableServer=false",
             "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=64",
-            "-Dznode.container.checkIntervalMs=1000", "-cp", JARS,
+            "-Dznode.container.checkIntervalMs=1000", "-cp", self.jars,
             "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
         ]
 
@@ -156,3 +171,22 @@ def ports():
         except OSError:
             continue
         yield port
+
+
+def main():
+    # The servers end with this process, however it ends.
+    Server.launcher = ["setpriv", "--pdeathsig", "KILL"]
+    Lockkeeper.binary, *command = sys.argv[1:]
+    for kind in (Lockkeeper, ZooKeeper):
+        with tempfile.TemporaryDirectory() as folder:
+            server = kind(pathlib.Path(folder))
+            try:
+                server.start()
+                subprocess.run([*command, f"{server.name}://127.0.0.1:{server.port}"], check=True)
+            finally:
+                if server.running():
+                    server.end(kill=True)
+
+
+if __name__ == "__main__":
+    main()

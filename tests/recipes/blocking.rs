@@ -14,9 +14,9 @@ use lockkeeper::{
     ConnectOptions, Error, FencingEnforced, FencingToken, LeaderChange, LockError, LockEvent,
     LockOptions, LostReason, RevokeTarget, Role, Warden, WardenReport, lock_events,
 };
+use testkit::unique;
 
 use crate::common::{LOCK, LONG};
-use crate::support::unique;
 
 /// Makes of each `fn name(store: Place)` the tests `name::memory`, `name::file`, `name::served` and
 /// `name::zookeeper`, outside any runtime. One that hangs fails.
@@ -32,25 +32,22 @@ macro_rules! on_every_store {
                 within_reason(Place(format!("memory:{}", unique("blocking"))), test);
             }
 
-            #[cfg(feature = "file")]
             #[test]
             fn file() {
-                let folder = crate::support::TempFolder::new("blocking");
+                let folder = testkit::TempFolder::new("blocking");
                 within_reason(Place(format!("file:{}", folder.path().display())), test);
             }
 
-            #[cfg(all(feature = "file", feature = "server", feature = "client"))]
             #[test]
             fn served() {
-                let served = crate::support::Served::start(crate::support::SWEEP);
+                let served = testkit::Served::start(testkit::SWEEP);
                 let url = format!("lockkeeper://{}/{}", served.hosts(), unique("blocking"));
                 within_reason(Place(url), test);
             }
 
-            #[cfg(feature = "zookeeper")]
             #[test]
             fn zookeeper() {
-                let hosts = crate::support::zookeeper().hosts();
+                let hosts = testkit::zookeeper().hosts();
                 within_reason(Place(format!("zookeeper://{hosts}/{}", unique("blocking"))), test);
             }
         }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use lockkeeper::{ConnectOptions, Error, ReentrantMutex, Semaphore, connect_with};
+use testkit::{Log, alone, free_address, on_every_backend, within_reason};
+use tracing::Level;
 
 use super::common::*;
-use crate::support::{alone, on_every_backend, on_warning, port_of_a_server, within_reason};
 
 /// Enough for a wait to have joined its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
@@ -56,7 +57,7 @@ on_every_backend! {
 
 #[tokio::test]
 async fn a_refused_port_says_how_to_start_a_server() {
-    let port = port_of_a_server();
+    let port = free_address().port();
     let options = ConnectOptions::new().connect_timeout(SHORT);
     let refusal = async |url: &str| {
         let connecting = connect_with(url, options.clone());
@@ -77,14 +78,13 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
     if !alone() {
         return;
     }
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    on_warning(move |line| drop(tell.send(line.to_owned())));
-    let url = format!("lockkeeper://127.0.0.1:{}", port_of_a_server());
+    let log = Log::of_process(Level::WARN);
+    let url = format!("lockkeeper://{}", free_address());
     let options = ConnectOptions::new().connect_timeout(LONG);
     let mut connecting = Box::pin(connect_with(url.as_str(), options));
     let warning = within_reason(async {
         tokio::select! {
-            warning = told.recv() => warning.unwrap(),
+            warning = log.next("") => format!("{warning:?}"),
             _ = &mut connecting => panic!("nobody listens there"),
         }
     })
@@ -95,7 +95,7 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
     );
     // Several tries later.
     let more = tokio::time::timeout(SHORT, connecting).await;
-    assert!(more.is_err() && told.try_recv().is_err());
+    assert!(more.is_err() && log.rest().is_empty());
 }
 
 #[test]

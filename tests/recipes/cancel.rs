@@ -3,10 +3,10 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{Guard, LockError, LostReason, Mutex};
+use testkit::on_every_backend;
 
 use crate::common::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
-use crate::support::on_every_backend;
 
 /// Every combination of a lost create, a lost list after it, and a lost clean-up.
 const LOSSES: [Losses; 11] = [

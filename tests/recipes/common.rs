@@ -10,9 +10,8 @@ use std::time::Duration;
 use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper::{Client, ConnectOptions, Error, Guard, LockError, LockOptions, Mutex, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
+use testkit::Env;
 use tokio::task::JoinHandle;
-
-use crate::support::Env;
 
 /// The lock of most tests.
 pub(crate) const LOCK: &str = "/lock/orders";

@@ -7,10 +7,9 @@ use lockkeeper::{Client, ConnectOptions, LockError, Mutex, RwLock, Store, queue}
 use lockkeeper_store::{
     Backend, Connector, CreateMode, ReadOp, Request, Response, Session, ZnodePath,
 };
+use testkit::{Intercept, intercepted, on_every_backend, unindexed};
 
 use crate::common::*;
-use crate::harness::unindexed::unindexed;
-use crate::support::{Intercept, intercepted, on_every_backend};
 
 on_every_backend! {
     async fn both_go_before_the_entry_ahead_is_asked_about(env: Env) {

@@ -9,11 +9,11 @@ use lockkeeper::{
 };
 use lockkeeper_store::{Backend, Connector, CreateMode, Session};
 use serde_json::{Map, Value, json};
+use testkit::{Intercept, intercepted, on_every_backend};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
 use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
-use crate::support::{Intercept, intercepted, on_every_backend};
 
 /// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";

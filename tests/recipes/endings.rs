@@ -9,11 +9,11 @@ use lockkeeper::{
     ReentrantGuard, ReentrantMutex, Role, RwLock, Semaphore, Warden, WardenReport, WriteGuard,
     lock_all, lock_each, lock_events, observe, try_lock_many,
 };
+use testkit::{Env, on_every_backend};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
-use crate::support::{Env, on_every_backend};
 
 const PERMITS: u32 = 2;
 /// Queue of a lock that the client holds.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Client, ConnectOptions, FencingGate, Guard, LostReason, Mutex, connect_with};
+use lockkeeper::{
+    Client, ConnectOptions, Error, FencingGate, Guard, LostReason, Mutex, connect_with,
+};
 use lockkeeper_store::CreateMode;
+use testkit::{Counts, Proxy, ZooKeeper, within_reason};
 
 use crate::common::*;
-use crate::support::{ZooKeeper, within_reason};
 
-/// The tick of the tests' servers (`zookeeper.sh`).
+/// The tick of the tests' servers (`ZooKeeperConfig`).
 const TICK: Duration = Duration::from_millis(200);
 
 /// So long that a machine that is busy with other tests loses no lock by it.
@@ -41,8 +43,8 @@ async fn an_ensemble_of_three() {
     let servers = servers.await.unwrap();
     within_reason(hand_overs_across_its_members(&servers)).await;
     within_reason(cold_grants_are_kept(&servers)).await;
-    #[cfg(all(feature = "file", feature = "server", feature = "client"))]
     within_reason(idle_clients_cost_little(&servers)).await;
+    within_reason(many_clients_fail_over(&servers)).await;
     within_reason(a_stopped_follower(&servers)).await;
 }
 
@@ -104,11 +106,39 @@ async fn cold_grants_are_kept(servers: &[ZooKeeper]) {
     }
 }
 
-#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 async fn idle_clients_cost_little(servers: &[ZooKeeper]) {
     use crate::idle::over_a_wire::{Place, clients_cost_little};
     let servers: Vec<_> = servers.iter().map(ZooKeeper::address).collect();
     clients_cost_little(Place::ZooKeeper(servers.clone()), &servers).await;
+}
+
+/// A member that is lost costs each of its clients a handshake, and no session beyond its own.
+async fn many_clients_fail_over(servers: &[ZooKeeper]) {
+    const CLIENTS: usize = 200;
+    let proxies: Vec<_> = servers.iter().map(|it| Proxy::to(it.address())).collect();
+    let hosts: Vec<_> = proxies.iter().map(Proxy::hosts).collect();
+    let url = format!("zookeeper://{}", hosts.join(","));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let options = ConnectOptions::new().session_timeout(LONG);
+        clients.push(connect_with(url.as_str(), options).await.unwrap());
+    }
+    let counts = proxies.iter().map(Proxy::take_counts);
+    let counts: Vec<_> = counts.map(|counts| counts.new_sessions).collect();
+    assert_eq!(counts.iter().sum::<usize>(), CLIENTS);
+    assert!(
+        counts.iter().all(|count| *count > CLIENTS / 6),
+        "{counts:?}"
+    );
+
+    proxies[0].cut();
+    for client in &clients {
+        let session = client.current_session();
+        while session.exists(&path("/")).await == Err(Error::ConnectionLoss) {}
+        assert!(session.state().is_connected());
+    }
+    let after: Counts = proxies[1..].iter().map(Proxy::take_counts).sum();
+    assert_eq!((after.new_sessions, after.connections), (0, counts[0]));
 }
 
 async fn a_stopped_follower(servers: &[ZooKeeper]) {

@@ -10,9 +10,9 @@ use lockkeeper::{
     ConnectOptions, LockEvent, LockEvents, LockOptions, LostReason, Mutex, PreviousHolder, Store,
     lock_events,
 };
+use testkit::on_every_backend;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 /// The next event, without what differs from run to run.
 async fn next(events: &mut LockEvents) -> String {

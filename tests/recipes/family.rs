@@ -11,10 +11,10 @@ use lockkeeper::{
     lock_each_timeout, lock_each_with, lock_events, try_lock_all, try_lock_all_with, try_lock_many,
     try_lock_many_with,
 };
+use testkit::on_every_backend;
 use tokio::task::yield_now;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 /// The methods that every guard has itself, with the trait out of scope.
 mod inherent {

@@ -4,10 +4,10 @@ use lockkeeper::{
     LockError, LockEvent, LockEvents, LockOptions, RwLock, WriteGuard, lock_events, queue,
 };
 use lockkeeper_store::{CreateMode, Session, ZnodePath};
+use testkit::on_every_backend;
 use tokio::task::JoinHandle;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 /// A contender as go-zookeeper's Lock makes it: 32 hexadecimal digits without dashes.
 async fn go_zookeeper(session: &Session, guid: &str) -> ZnodePath {

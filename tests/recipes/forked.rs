@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use fork::Fork;
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex};
+use testkit::{alone, on_every_backend};
 
 use super::common::*;
-use crate::support::{alone, on_every_backend};
 
 /// Tries every handle in the child of a fork; the first fault, if there is one.
 fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(), &'static str> {
@@ -102,13 +102,12 @@ on_every_backend! {
     }
 }
 
-#[cfg(feature = "file")]
 #[tokio::test]
 async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
     if !alone() {
         return;
     }
-    let folder = crate::support::TempFolder::new("forked");
+    let folder = testkit::TempFolder::new("forked");
     let store = lockkeeper::Store::file(folder.path()).unwrap();
     let lock_file = || std::fs::read_to_string(folder.path().join("LOCK")).unwrap();
     let before = lock_file();
@@ -130,7 +129,6 @@ async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
 }
 
 /// Requests of a served session are under way as the process forks.
-#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod served {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -141,7 +139,7 @@ mod served {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
-    use crate::support::{Proxy, SWEEP, Served};
+    use testkit::{Proxy, SWEEP, Served};
 
     const EXISTS: i32 = 3;
     const CLOSE_SESSION: i32 = -11;

@@ -1,8 +1,7 @@
 //! The fuzzer's target of the recipes, without libFuzzer.
 
 use lockkeeper::testing::fuzz_entries;
-
-use crate::support::{Fuzzer, run_mutations};
+use testkit::{Fuzzer, run_mutations};
 
 fn fuzzer() -> Fuzzer {
     Fuzzer {

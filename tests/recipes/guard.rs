@@ -10,10 +10,10 @@ use lockkeeper::{
     Mutex, RwLock, Semaphore, Store, lock_all_with, try_lock_all_with,
 };
 use serde_json::Value;
+use testkit::on_every_backend;
 
 use crate::common::*;
 use crate::harness::costs::quiet;
-use crate::support::on_every_backend;
 
 /// Timeout of a session that is to expire. Not so short that it expires by itself on a busy machine.
 const BRIEF: Duration = Duration::from_secs(2);
@@ -356,7 +356,7 @@ mod removal {
     use tracing::Level;
 
     use super::*;
-    use crate::support::Log;
+    use testkit::Log;
 
     /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip of the
     /// holder's session shows which events have been delivered.

@@ -3,7 +3,4 @@
 pub(crate) mod cancel;
 pub(crate) mod costs;
 pub(crate) mod model;
-pub(crate) mod simulation;
-pub(crate) mod unindexed;
-#[cfg(feature = "zookeeper")]
 pub(crate) mod wire_costs;

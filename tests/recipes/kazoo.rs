@@ -1,7 +1,6 @@
 //! One lock, contended for by our mutex and by kazoo's lock, on a real ZooKeeper.
 
 mod election;
-#[cfg(all(feature = "file", feature = "server"))]
 mod moving;
 mod rwlock;
 

@@ -5,8 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use lockkeeper::{ConnectOptions, Mutex, Server, ServerOptions, Store, StoreOptions, connect_with};
-
-use crate::support::{ChildProcess, TempFolder, again, within_reason};
+use testkit::{ChildProcess, TempFolder, again, within_reason};
 
 /// Variable that makes a process the holder.
 const URL: &str = "LOCKKEEPER_KILLED_URL";

@@ -9,9 +9,9 @@ use lockkeeper::{
     Clock, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all, queue,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, Predecessor, Reply, Request, Response};
+use testkit::{Env, Intercept, intercepted, on_every_backend};
 
 use crate::common::*;
-use crate::support::{Env, Intercept, intercepted, on_every_backend};
 
 /// A session that ends soon when it is not heard of.
 const BRIEF: Duration = Duration::from_secs(2);

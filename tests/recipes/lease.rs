@@ -1,6 +1,5 @@
 //! Grants at a store that sessions take for an ensemble: the lease that they leave, in virtual time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::testing::{Plan, RequestKind, TestStore};
@@ -9,10 +8,9 @@ use lockkeeper::{
     StoreOptions, lock_all, try_lock_many,
 };
 use lockkeeper_store::CreateMode;
+use testkit::unindexed;
 
 use crate::common::*;
-use crate::harness::unindexed::unindexed;
-use crate::support::Quorum;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -29,8 +27,9 @@ async fn ensemble() -> TestStore {
         let made = maker.create_all(&parent, CreateMode::Persistent);
         made.await.unwrap();
     }
-    let store = Quorum(unindexed(base.connector()));
-    TestStore::wrapping(Arc::new(store), "memory:ensemble", Plan::calm())
+    let store = TestStore::wrapping(unindexed(base.connector()), "memory:ensemble", Plan::calm());
+    store.prove_by_quorum();
+    store
 }
 
 async fn connected(store: &TestStore) -> Client {

@@ -11,9 +11,9 @@ use lockkeeper::{
     lock_queue_part, observe_locks,
 };
 use lockkeeper_store::{Backend, CreateMode, Op, ReadOp, Request, Response, ZnodePath};
+use testkit::{Intercept, intercepted, on_every_backend, on_every_backend_without_users};
 
 use crate::common::*;
-use crate::support::{Intercept, intercepted, on_every_backend, on_every_backend_without_users};
 
 async fn locks(client: &Client, prefix: &str) -> Vec<LockInfo> {
     let list = list_locks(client, prefix).await.unwrap();

@@ -9,10 +9,10 @@ use lockkeeper::{
     Client, Clock, Guard, LockError, LostReason, Mutex, RwLock, Semaphore, Store, StoreOptions,
 };
 use lockkeeper_store::{CreateMode, Error, Session};
+use testkit::TempFolder;
 use tokio::task::yield_now;
 
 use crate::common::{children, path, polled};
-use crate::support::TempFolder;
 
 const LOCK: &str = "/lock/orders";
 const QUOTA: &str = "/quota/geocoder";
@@ -498,4 +498,19 @@ async fn a_crowd_in_memory_never_holds_more_permits_than_there_are() {
 async fn a_crowd_in_a_folder_never_holds_more_permits_than_there_are() {
     let folder = TempFolder::new("local-permits");
     crowd_of_takers(Store::file(folder.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_guard_is_dropped_behind_the_end_of_its_session_in_a_folder() {
+    let folder = TempFolder::new("local-end");
+    let store = Store::file(folder.path()).unwrap();
+    let client = store.connect().await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    // The first lock creates the queue, by requests.
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let guard = mutex.lock().await.unwrap();
+    client.close().await.unwrap();
+    drop(guard);
+    let next = Mutex::new(&store.connect().await.unwrap(), LOCK).unwrap();
+    assert!(next.try_lock().await.unwrap().is_some());
 }

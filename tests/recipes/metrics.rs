@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lockkeeper::{LockOptions, RwLock, Semaphore};
 use prometheus::{Registry, TextEncoder};
+use testkit::{alone, on_every_backend};
 
 use crate::common::*;
-use crate::support::{alone, on_every_backend};
 
 /// The samples by their names and labels, without those that are zero.
 struct Metrics(Registry);

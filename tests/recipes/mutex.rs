@@ -10,9 +10,9 @@ use lockkeeper::{
     queue,
 };
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 const SHORT: Duration = Duration::from_millis(30);
 

@@ -7,9 +7,9 @@ use lockkeeper::{
     Semaphore, holders, lock_all, queue, try_lock_many,
 };
 use lockkeeper_store::{CreateMode, ZnodePath};
+use testkit::on_every_backend;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 /// Keys that end as the number of an entry does, or as a counter that has wrapped.
 const NUMBERS: [&str; 6] = [

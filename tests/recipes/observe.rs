@@ -2,10 +2,10 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{ConnectOptions, Error, LockOptions, QueueEntry, Snapshots, observe, queue};
+use testkit::on_every_backend;
 
 use crate::common::*;
 use crate::rwlock::gate::Gate;
-use crate::support::on_every_backend;
 
 /// The labels of those in a queue.
 fn labels(entries: &[QueueEntry]) -> Vec<String> {

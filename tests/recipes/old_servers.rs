@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use lockkeeper::{Client, ConnectOptions, Error, Mutex, RwLock, Semaphore, Store};
 use lockkeeper_store::{Backend, Create, CreateMode, Request, Response};
+use testkit::{Intercept, intercepted, unindexed};
 
 use crate::common::*;
-use crate::harness::unindexed::unindexed;
-use crate::support::{Intercept, intercepted};
 
 /// A server that knows no containers, as those before ZooKeeper 3.5.
 struct NoContainers;

@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{Client, LockError, LockOptions, LostReason, Mutex, OncePer, Run, Turn};
-#[cfg(feature = "file")]
 use lockkeeper::{Clock, Store, StoreOptions};
+use testkit::{TempFolder, on_every_backend};
 
 use crate::common::*;
-#[cfg(feature = "file")]
-use crate::support::TempFolder;
-use crate::support::on_every_backend;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -208,7 +205,6 @@ async fn a_long_wait_counts_for_the_period() {
 }
 
 /// Opens the store in a folder with a clock that is this far from its beginning.
-#[cfg(feature = "file")]
 async fn opened(folder: &TempFolder, elapsed: Duration) -> (Client, Clock) {
     let clock = Clock::new_virtual();
     clock.advance(elapsed);
@@ -218,7 +214,6 @@ async fn opened(folder: &TempFolder, elapsed: Duration) -> (Client, Clock) {
 }
 
 /// The record says "in a week": without a new beginning the job would not run for that long.
-#[cfg(feature = "file")]
 #[tokio::test]
 async fn a_clock_that_was_set_back_delays_a_job_by_one_period() {
     let folder = TempFolder::new("once-per");

@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::{FencingToken, Guard, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
+use testkit::{ChildProcess, Env};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::common::*;
-use crate::support::{ChildProcess, Env};
 
 /// Parent of the holders' own children: `x-…` alone, `s-…` beside others of that
 /// mark, `p-…` as many as there are permits.
@@ -54,7 +54,7 @@ macro_rules! beside_others {
         $(#[$meta])*
         #[tokio::test]
         async fn $name() {
-            $crate::support::within_reason(async {
+            testkit::within_reason(async {
                 $(for $each in $list)? {
                     let $world = $crate::peer::world().await;
                     $body

@@ -1,7 +1,6 @@
 //! The mutex that its owner may enter again.
 
 mod model;
-mod seeds;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,9 +9,9 @@ use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Client, LockError, LockOptions, LostReason, Mutex, Owner, ReentrantMutex, lock_events,
 };
+use testkit::on_every_backend;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 impl World {
     async fn owner(&self) -> (Client, Owner) {

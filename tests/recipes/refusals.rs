@@ -7,11 +7,11 @@ use std::time::Duration;
 use lockkeeper::testing::{Plan, RequestKind};
 use lockkeeper::{Client, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all};
 use lockkeeper_store::{Backend, Connector, CreateMode, Op, Request, Response, Session, ZnodePath};
+use testkit::{Intercept, intercepted, on_every_backend};
 use tokio::sync::watch;
 
 use crate::common::*;
 use crate::semaphore::Ground;
-use crate::support::{Intercept, intercepted, on_every_backend};
 
 /// Refusals that a store takes back by itself: of too much work, of a full disk, and what a client
 /// makes of an error code that it does not know.

@@ -1,15 +1,15 @@
 //! Clients that live through a restore: their server is stopped, its store is restored from a backup that lacks
 //! their latest changes, and served at the same address.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Error, LockError, Mutex, connect_with};
 use lockkeeper_store::{Server, ServerOptions, Store, StoreOptions, disk};
+use testkit::{TempFolder, free_address, within_reason};
 
 use crate::common::LOCK;
-use crate::support::{TempFolder, port_of_a_server, within_reason};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -67,7 +67,7 @@ async fn restored(served: Served, folder: &Path, address: SocketAddr) -> Served 
 async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
     within_reason(async {
         let folder = TempFolder::new("restore");
-        let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();
+        let address = free_address();
         let served = Served::start(&folder.path().join("data"), address).await;
         let holder = client(address).await;
         disk::backup(folder.path().join("data"), folder.path().join("backup")).unwrap();
@@ -91,7 +91,7 @@ async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
 async fn a_lock_released_after_the_backup_is_free() {
     within_reason(async {
         let folder = TempFolder::new("restore");
-        let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();
+        let address = free_address();
         let served = Served::start(&folder.path().join("data"), address).await;
         let holder = client(address).await;
         let held = Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap();

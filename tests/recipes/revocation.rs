@@ -12,9 +12,9 @@ use lockkeeper::{
     Semaphore, Store, StoreOptions, lock_all, lock_events,
 };
 use lockkeeper_store::{CreateMode, Error, SessionId, ZnodePath};
+use testkit::{on_every_backend, rounds};
 
 use crate::common::*;
-use crate::support::{on_every_backend, rounds};
 
 fn jane(client: &Client) -> Revoker {
     Revoker::new(client).by("ops: jane")

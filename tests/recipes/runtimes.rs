@@ -6,10 +6,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Mutex, SessionState};
+use testkit::{Proxy, SWEEP, Served, within_reason};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
-use crate::support::{Proxy, SWEEP, Served, within_reason};
 
 /// Cycles of one test: some of them go through a reader that has just been replaced.
 const CYCLES: usize = 20;
@@ -341,7 +341,7 @@ fn a_task_that_panics_releases_what_it_holds() {
 #[test]
 fn a_system_without_resources_is_an_error_of_connect() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if !crate::support::alone() {
+    if !testkit::alone() {
         return;
     }
     let served = Served::start(SWEEP);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lockkeeper::testing::{Plan, TestStore};
 use lockkeeper::{Client, Clock, ConnectOptions, LockOptions, Mutex, RwLock, Store, StoreOptions};
+use testkit::{Log, on_every_backend};
 use tracing::Level;
 
 use crate::common::*;
-use crate::support::{Log, on_every_backend};
 
 const WARNING: &str = "a wait for a lock that the same session holds";
 

@@ -5,10 +5,6 @@ mod conflict;
 mod deadlock;
 mod redeployment;
 mod starvation;
-#[cfg(any(
-    all(feature = "file", feature = "server", feature = "client"),
-    feature = "zookeeper"
-))]
 mod stopped;
 
 use lockkeeper::{Client, Mutex, queue};

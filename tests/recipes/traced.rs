@@ -3,10 +3,10 @@
 //! On ZooKeeper a part of that comes from threads of the client's own: tests that read it run alone in a process.
 
 use lockkeeper::{Election, LockOptions, Mutex, RwLock, Semaphore};
+use testkit::{Line, Log, alone, on_every_backend};
 use tracing::Level;
 
 use crate::common::*;
-use crate::support::{Line, Log, alone, on_every_backend};
 
 fn label(label: &str) -> LockOptions {
     LockOptions::new().label(label)
@@ -87,6 +87,17 @@ on_every_backend! {
         log.until_open(0).await;
     }
 
+    async fn an_expiry_is_a_warning(env: Env) {
+        if !alone() {
+            return;
+        }
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let log = Log::of_process(Level::WARN);
+        world.end_session(&client).await;
+        assert_eq!(log.next("the session has expired").await.level, Level::WARN);
+    }
+
     /// Whatever the level: a loss matters where debug is off.
     async fn a_loss_is_a_warning_with_the_locks_fields(env: Env) {
         if !alone() {
@@ -101,7 +112,6 @@ on_every_backend! {
         let token = guard.fencing_token().to_string();
         let entry = guard.path().clone();
         guard.release().await.unwrap_err();
-        assert_eq!(log.next("the session has expired").await.level, Level::WARN);
         let lost = log.next("a lock was lost").await;
         assert_eq!(lost.level, Level::WARN);
         assert_eq!((lost.field("path"), lost.field("kind")), (entry.as_str(), "mutex"));

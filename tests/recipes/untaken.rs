@@ -7,10 +7,10 @@ use lockkeeper::testing::{Plan, TestStore};
 use lockkeeper::{
     Clock, ConnectOptions, LockOptions, Mutex, Semaphore, Store, StoreOptions, lock_events,
 };
+use testkit::Log;
 use tracing::Level;
 
 use crate::common::*;
-use crate::support::Log;
 
 const WARNING: &str = "a lock was granted to a wait that is not polled";
 

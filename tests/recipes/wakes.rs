@@ -1,10 +1,10 @@
 //! Hand-overs of the mutex: one wake, and as many requests and bytes for a thousand waiters as for two.
 
 use lockkeeper::{Client, Guard, Mutex};
+use testkit::on_every_backend;
 
 use crate::common::*;
-use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost, quiet};
-use crate::support::on_every_backend;
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
 /// A queue in which each has seen its place, and that has handed over before.
 async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
@@ -40,7 +40,7 @@ on_every_backend! {
     async fn a_hand_over_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
         let mut costs = Vec::new();
-        for waiters in SIZES {
+        for &waiters in sizes(&world.env) {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
         let (requests, events) = assert_flat(&costs, 16);
@@ -77,11 +77,10 @@ on_every_backend! {
     }
 }
 
-#[cfg(feature = "zookeeper")]
 mod on_the_wire {
     use super::*;
     use crate::harness::wire_costs::{assert_wire_bytes_flat, frames, op, operations, wired};
-    use crate::support::{Frame, Proxy, differential_server, within_reason, zookeeper};
+    use testkit::{Frame, Proxy, differential_server, within_reason, zookeeper};
 
     #[tokio::test]
     async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another() {

@@ -11,9 +11,9 @@ use lockkeeper::{
     Turn, Warden, WardenReport, WardenReports, queue,
 };
 use lockkeeper_store::{BootInstant, CreateMode, ZnodePath};
+use testkit::{on_every_backend, rounds};
 
 use crate::common::*;
-use crate::support::{on_every_backend, rounds};
 
 const NO_LIMIT: Duration = Duration::MAX;
 

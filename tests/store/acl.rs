@@ -8,9 +8,9 @@ use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, EventKind, Op, ReadOp, ReadReply,
     Session, Store, StoreOptions, WatchMode, connect_with,
 };
+use testkit::on_every_backend_without_users as on_every_backend;
 
 use crate::common::*;
-use crate::support::on_every_backend_without_users as on_every_backend;
 
 fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     AclEntry {
@@ -266,10 +266,9 @@ fn a_password_is_refused_for_a_digest_and_not_told() {
     assert!(!reason.contains("hidden"), "{reason}");
 }
 
-#[cfg(feature = "file")]
 #[tokio::test]
 async fn lists_are_there_when_a_folder_is_opened_again() {
-    let folder = crate::support::TempFolder::new("acl");
+    let folder = testkit::TempFolder::new("acl");
     for round in 0..3 {
         let url = format!("file:{}", folder.path().display());
         let client = connect_with(url.as_str(), alice()).await.unwrap();

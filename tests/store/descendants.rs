@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lockkeeper_store::{CreateMode, Store, Zxid, disk};
+use testkit::TempFolder;
 
 use crate::common::path;
-use crate::support::TempFolder;
 
 /// Stores that descend from one another, and the highest token that any of them has given out.
 struct Descent {

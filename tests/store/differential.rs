@@ -40,15 +40,13 @@ use lockkeeper_store::{
 use proptest::prelude::*;
 
 use crate::program::{self, Outcome, Seen, Sessions, Step};
-use crate::support;
 
 const SESSIONS: usize = 3;
 
 /// Store on which a program runs.
 enum Place {
     Lasting(Arc<dyn Connector>),
-    #[cfg(feature = "file")]
-    Folder(support::TempFolder, Option<Arc<dyn Connector>>),
+    Folder(testkit::TempFolder, Option<Arc<dyn Connector>>),
 }
 
 impl Place {
@@ -57,15 +55,13 @@ impl Place {
         Self::Lasting(memory.connector().clone())
     }
 
-    #[cfg(feature = "file")]
     fn folder() -> Self {
-        Self::Folder(support::TempFolder::new("differential"), None)
+        Self::Folder(testkit::TempFolder::new("differential"), None)
     }
 
     async fn open(&mut self) -> Arc<dyn Backend> {
         let connector = match self {
             Self::Lasting(connector) => connector,
-            #[cfg(feature = "file")]
             Self::Folder(folder, connector) => connector.get_or_insert_with(|| {
                 let options = lockkeeper_store::StoreOptions::new().segment_bytes(1 << 16, 1 << 17);
                 Store::file_with(folder.path(), options)
@@ -88,11 +84,9 @@ impl Place {
     async fn restart(&mut self, sessions: &mut Sessions) -> Outcome {
         match self {
             Self::Lasting(_) => sessions.close().await,
-            #[cfg(feature = "file")]
             Self::Folder(_, connector) => *connector = None,
         }
         sessions.abandon();
-        #[cfg(feature = "file")]
         if let Self::Folder(folder, _) = self {
             // The process's number is in there as long as the store is open.
             let lock = std::fs::read(folder.path().join("LOCK")).unwrap();
@@ -271,7 +265,6 @@ fn without_mixed_watches(program: Vec<Step>) -> Vec<Step> {
 /// The servers, and the chroot of a program there.
 struct Remote {
     zookeeper: String,
-    #[cfg(all(feature = "file", feature = "server"))]
     served: String,
     chroot: String,
 }
@@ -279,9 +272,8 @@ struct Remote {
 impl Remote {
     fn new() -> Self {
         Self {
-            zookeeper: format!("zookeeper://{}", support::differential_server().hosts()),
-            #[cfg(all(feature = "file", feature = "server"))]
-            served: format!("lockkeeper://{}", support::differential_served().hosts()),
+            zookeeper: format!("zookeeper://{}", testkit::differential_server().hosts()),
+            served: format!("lockkeeper://{}", testkit::differential_served().hosts()),
             chroot: format!("differential-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
         }
     }
@@ -307,7 +299,6 @@ async fn compare(remote: Remote, program: Vec<Step>, events: Events) -> Result<(
     // ZOOKEEPER-4466: a session that watches one path in several modes keeps the last alone.
     let program = Traceless::without_their_numbers(without_mixed_watches(program));
     let mut real = remote.run(&remote.zookeeper, &program).await;
-    #[cfg(all(feature = "file", feature = "server"))]
     same(
         "served",
         remote.run(&remote.served, &program).await,
@@ -319,7 +310,6 @@ async fn compare(remote: Remote, program: Vec<Step>, events: Events) -> Result<(
     }
     let places = [
         ("memory", Place::memory().await),
-        #[cfg(feature = "file")]
         ("a folder", Place::folder()),
     ];
     for (name, place) in places {
@@ -394,7 +384,6 @@ fn all_hold_requests_against_access_control_lists_alike() {
     );
 }
 
-#[cfg(feature = "file")]
 #[test]
 fn a_folder_that_is_opened_again_answers_as_the_others_go_on() {
     compare_all(

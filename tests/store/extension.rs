@@ -8,10 +8,10 @@ use std::time::Duration;
 use lockkeeper_store::{
     Call, ConnectOptions, CreateMode, DeleteReason, Error, Predecessor, connect_with,
 };
+use testkit::wire::{Conn, Out, Session, code, op};
+use testkit::{Proxy, Served, unique, within_reason, zookeeper};
 
 use crate::common::*;
-use crate::support::{Proxy, Served, unique, within_reason, zookeeper};
-use crate::wire::{Conn, Out, Session, code, op};
 
 const VERSION: i32 = 0x4c4b_0004;
 const ENQUEUE: i32 = 4001;
@@ -96,7 +96,7 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
     assert_eq!(fields.text(), "/x/q/a-0000000000");
     assert_eq!((fields.long(), fields.int()), (held.zxid, 0));
     fields.end();
-    let data = holder.must(op::GET_DATA, &crate::wire::read("/x/q", false));
+    let data = holder.must(op::GET_DATA, &testkit::wire::read("/x/q", false));
     assert_eq!(&data.record[4..16], b"of the queue");
 
     let waiting = waiter.must(ENQUEUE, &enqueue("/x/q", "b-", None));
@@ -109,7 +109,7 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
     assert_eq!(count, -1);
     fields.end();
 
-    holder.must(op::DELETE, &crate::wire::delete("/x/q/a-0000000000"));
+    holder.must(op::DELETE, &testkit::wire::delete("/x/q/a-0000000000"));
     let departure = waiter.answer().unwrap();
     assert_eq!((departure.xid, departure.err), (DEPARTURE, 0));
     let expected = Out::new().long(watch).bool(true).int(1);
@@ -138,9 +138,9 @@ fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
     let server = Served::start(Duration::from_secs(60));
     let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
     for at in ["/s", "/s/locks", "/s/leases", "/s/leases/a", "/s/leases/b"] {
-        holder.must(op::CREATE, &crate::wire::create(at, b"", 0));
+        holder.must(op::CREATE, &testkit::wire::create(at, b"", 0));
     }
-    let number = holder.must(op::CREATE, &crate::wire::create("/s/permits", b"2", 0));
+    let number = holder.must(op::CREATE, &testkit::wire::create("/s/permits", b"2", 0));
     let full = enqueue_behind("/s/locks", "w-", &leases(1, number.zxid), None);
     let first = waiter.must(ENQUEUE, &full);
     let mut fields = Fields(&first.record);
@@ -159,7 +159,7 @@ fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
     let behind = fields.long();
 
     let clear = |watch: i64| Out::new().long(watch).bool(true).int(0).0;
-    holder.must(op::DELETE, &crate::wire::delete("/s/leases/a"));
+    holder.must(op::DELETE, &testkit::wire::delete("/s/leases/a"));
     let turn = waiter.answer().unwrap();
     assert_eq!((turn.xid, turn.record), (DEPARTURE, clear(watch)));
     // Its place ahead is given up, and a lease is left: nothing is told before the answer.
@@ -182,7 +182,7 @@ fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
         let refused = waiter.call(GET_PREDECESSOR, &look(&unknown)).unwrap();
         assert_eq!(refused.err, BAD_ARGUMENTS);
     }
-    holder.must(op::DELETE, &crate::wire::delete("/s/leases/b"));
+    holder.must(op::DELETE, &testkit::wire::delete("/s/leases/b"));
     // The watch of its later look has taken the place of the one of its enqueue.
     let mut fields = Fields(&ahead);
     assert_eq!((fields.int(), fields.text()), (1, "/s/leases".into()));
@@ -200,14 +200,14 @@ fn the_example_of_the_documentation_is_what_is_sent() {
     let line = |start: &str| page.lines().any(|line| line.starts_with(start));
     holder.must(ENQUEUE, &enqueue("/q", "a-", Some("")));
     let record = enqueue("/q", "b-", None);
-    let sent = crate::wire::request(1, ENQUEUE, &record).len() - 4;
+    let sent = testkit::wire::request(1, ENQUEUE, &record).len() - 4;
     assert!(line(&format!("client  {sent:08x} 00000001 {ENQUEUE:08x}")));
     let waiting = waiter.must(ENQUEUE, &record);
     assert!(line(&format!(
         "server  {:08x} 00000001 ",
         16 + waiting.record.len()
     )));
-    holder.must(op::DELETE, &crate::wire::delete("/q/a-0000000000"));
+    holder.must(op::DELETE, &testkit::wire::delete("/q/a-0000000000"));
     let departure = waiter.answer().unwrap();
     let length = 16 + departure.record.len();
     assert!(line(&format!(
@@ -243,14 +243,14 @@ fn nobody_is_answered_a_version_that_was_not_asked_for_and_its_operations_are_un
         assert_eq!(agreed(&mut conn, version), 0, "{version}");
         let refused = conn.call(GET_QUEUE, &Out::new().text("/").int(0)).unwrap();
         assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
-        assert_eq!(conn.rest(), []);
+        assert_eq!(conn.rest(), b"");
     }
     for condition in [check_children("/", 9), check_data("/", b"")] {
         let mut conn = Conn::bare(server.address()).unwrap();
         assert_eq!(agreed(&mut conn, 0), 0);
         let refused = conn.call(op::MULTI, &multi(&[condition])).unwrap();
         assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
-        assert_eq!(conn.rest(), []);
+        assert_eq!(conn.rest(), b"");
     }
 }
 
@@ -277,8 +277,8 @@ fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_f
     let (bad_version, not_empty, bad_arguments) = (-103, -111, -8);
     let server = Served::start(Duration::from_secs(60));
     let mut conn = extended(server.address());
-    conn.must(op::CREATE, &crate::wire::create("/a", b"data", 0));
-    let create = || (op::CREATE, crate::wire::create("/a/b", b"", 0));
+    conn.must(op::CREATE, &testkit::wire::create("/a", b"data", 0));
+    let create = || (op::CREATE, testkit::wire::create("/a/b", b"", 0));
     let held = multi(&[
         check_data("/a", b"data"),
         check_children("/a", 0),
@@ -305,7 +305,7 @@ fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_f
         assert_eq!(refused, expected.0);
     }
     assert_eq!(
-        conn.call(op::EXISTS, &crate::wire::read("/a/b", false))
+        conn.call(op::EXISTS, &testkit::wire::read("/a/b", false))
             .unwrap()
             .err,
         code::NO_NODE
@@ -322,7 +322,7 @@ fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_f
 fn a_real_server_ignores_the_version() {
     let mut conn = Conn::bare(zookeeper().address()).unwrap();
     assert_eq!(agreed(&mut conn, VERSION), 0);
-    conn.must(op::EXISTS, &crate::wire::read("/zookeeper", false));
+    conn.must(op::EXISTS, &testkit::wire::read("/zookeeper", false));
 }
 
 /// The queue of a client of ours at a server that speaks ZooKeeper's protocol alone.
@@ -346,21 +346,6 @@ async fn a_client_makes_do_with_a_server_that_does_not_know_it() {
         };
         assert_eq!(names.len(), 2);
         session.withdraw(&first).await.unwrap();
-    })
-    .await;
-}
-
-/// It may be a follower, which answers reads although it has lost its leader.
-#[tokio::test]
-async fn a_server_that_does_not_know_it_is_believed_as_a_member_of_an_ensemble() {
-    within_reason(async {
-        let ours = Served::start(Duration::from_secs(60));
-        for (hosts, is_ours) in [(zookeeper().hosts(), false), (ours.hosts(), true)] {
-            let url = format!("lockkeeper://{hosts}");
-            let client = connect_with(url.as_str(), ConnectOptions::new()).await;
-            let session = client.unwrap().session().await.unwrap();
-            assert_eq!(session.status().quorum_only(), !is_ours, "{url}");
-        }
     })
     .await;
 }

@@ -11,11 +11,10 @@ use lockkeeper_store::{
     Client, ConnectOptions, CreateMode, PersistentWatcher, Server, ServerOptions, Session, Store,
     StoreOptions, WatchMode, Watcher, ZnodePath, connect_with,
 };
+use testkit::wire::Out;
+use testkit::{ZooKeeper, within_reason};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::support::{ZooKeeper, within_reason};
-use crate::wire::Out;
 
 /// Long enough that no client sends a ping while a test looks.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -515,7 +514,7 @@ async fn envi_and_conf_have_zookeepers_names() {
 async fn zookeepers_script_finds_the_server_at_work() {
     let store = store();
     let server = serve(&store, "srvr").await;
-    let folder = crate::support::TempFolder::new("status");
+    let folder = testkit::TempFolder::new("status");
     let config = format!(
         "clientPortAddress=127.0.0.1\nclientPort={}\ndataDir={}\n",
         server.local_addr().unwrap().port(),

@@ -5,8 +5,7 @@
 
 use lockkeeper_store::testing::fuzz;
 use lockkeeper_store::testing::fuzz_wire;
-
-use crate::support::{Fuzzer, mutated, report, rounds, run_mutations};
+use testkit::{Fuzzer, mutated, report, rounds, run_mutations};
 
 type Target = fn(&[u8]) -> bool;
 

@@ -1,6 +1,6 @@
 //! Hostile and mistaken use: each meets a clear error, and loses nothing.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use lockkeeper_store::{
     WatchMode, ZnodePath, connect, connect_with,
 };
 use parking_lot::Mutex;
+use testkit::{free_address, on_every_backend};
 
 use crate::common::*;
-use crate::support::{on_every_backend, port_of_a_server};
 
 #[test]
 fn bad_paths_are_refused_before_anything_is_sent() {
@@ -267,18 +267,16 @@ async fn a_bad_url_is_refused_with_the_faulty_part() {
 }
 
 /// Stores behind a server, of each kind.
-async fn servers() -> Vec<crate::support::Env> {
+async fn servers() -> Vec<testkit::Env> {
     vec![
-        crate::support::Env::zookeeper().await,
-        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
-        crate::support::Env::served().await,
+        testkit::Env::zookeeper().await,
+        testkit::Env::served().await,
     ]
 }
 
 /// Fails as `ConnectFailed` in the end, naming the address and the timeout.
 async fn nobody_answers_at(address: std::net::SocketAddr) {
     nobody_answers("zookeeper", address).await;
-    #[cfg(feature = "client")]
     nobody_answers("lockkeeper", address).await;
 }
 
@@ -310,7 +308,7 @@ async fn nobody_answers(scheme: &str, address: std::net::SocketAddr) {
 #[tokio::test]
 async fn a_server_that_is_not_running_is_an_error_within_the_connect_timeout() {
     // Not one of the system's own ports: another test's server could get it in the meantime.
-    nobody_answers_at((Ipv4Addr::LOCALHOST, port_of_a_server()).into()).await;
+    nobody_answers_at(free_address()).await;
 }
 
 #[tokio::test]
@@ -322,7 +320,7 @@ async fn a_server_that_never_answers_is_an_error_within_the_connect_timeout() {
 #[tokio::test]
 async fn a_missing_chroot_is_an_error_unless_its_making_is_asked_for() {
     for env in servers().await {
-        let url = format!("{}/{}/b", env.target(), crate::support::unique("chroot"));
+        let url = format!("{}/{}/b", env.target(), testkit::unique("chroot"));
         let refused = connect(&url).await.unwrap_err();
         let Error::NoChroot { path, hosts } = &refused else {
             panic!("{refused:?}")

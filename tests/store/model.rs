@@ -7,10 +7,10 @@ use lockkeeper_store::{
     Backend, Clock, ConnectOptions, Connector, Request, Store, StoreOptions, ZnodePath,
 };
 use proptest::prelude::*;
+use testkit::TempFolder;
 
 use crate::naive::{Naive, TICK_MS};
 use crate::program::{self, Outcome, Seen, Sessions, Step};
-use crate::support::TempFolder;
 
 const TIMEOUTS: [Option<Duration>; 4] = [
     None,
@@ -49,13 +49,10 @@ impl Embedded {
     async fn open(&mut self) {
         let store = match &self.folder {
             None => Store::memory_with(self.options.clone()),
-            #[cfg(feature = "file")]
             Some(folder) => {
                 let options = self.options.clone().segment_bytes(1 << 16, 1 << 17);
                 Store::file_with(folder.path(), options).unwrap()
             }
-            #[cfg(not(feature = "file"))]
-            Some(_) => unreachable!("no test asks for it"),
         };
         let connector = store.connector();
         let mut open = Vec::new();
@@ -207,7 +204,6 @@ fn the_embedded_store_does_what_the_naive_model_does() {
 
 /// With restarts in the middle of the programs. The model knows what each leaves: sessions and all
 /// that is ephemeral are gone, without a trace in the counters of the parents.
-#[cfg(feature = "file")]
 #[test]
 fn the_store_in_a_folder_does_what_the_naive_model_does_over_restarts() {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -18,10 +18,10 @@ use lockkeeper_store::{
     ConnectOptions, CreateMode, Server, ServerOptions, Session, Store, StoreOptions, connect_with,
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use testkit::wire::{self, EPHEMERAL, Out, ask, create, op, read_frame, request};
+use testkit::{ChildProcess, Lines, TempFolder, again, within_reason};
 
 use crate::common::*;
-use crate::support::{ChildProcess, Lines, TempFolder, again, within_reason};
-use crate::wire::{self, EPHEMERAL, Out, ask, create, op, read_frame, request};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 

@@ -18,11 +18,10 @@ use lockkeeper_store::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use testkit::{report, rounds, scaled};
 
-#[cfg(feature = "file")]
 pub(crate) use self::requests::with_restarts;
 pub(crate) use self::requests::{guarded_programs, programs, timed_programs};
-use crate::support::{report, rounds, scaled};
 
 /// One step of a program.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,5 @@
 //! The rule of proof in an ensemble: which answers show that a session lives, and since when.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::testing::{Plan, TestStore};
@@ -10,7 +9,6 @@ use lockkeeper_store::{
 };
 
 use crate::common::*;
-use crate::support::Quorum;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -32,8 +30,9 @@ struct World {
 impl World {
     async fn new() -> Self {
         let options = StoreOptions::new().clock(Clock::new_virtual());
-        let quorum = Quorum(Store::memory_with(options).connector());
-        let store = TestStore::wrapping(Arc::new(quorum), "memory:ensemble", Plan::calm());
+        let store = Store::memory_with(options).connector();
+        let store = TestStore::wrapping(store, "memory:ensemble", Plan::calm());
+        store.prove_by_quorum();
         let options = ConnectOptions::new().session_timeout(TIMEOUT);
         let client = store.client_with(options).await.unwrap();
         let session = client.session().await.unwrap();

@@ -7,9 +7,9 @@ use lockkeeper_store::{
     AccessOptions, Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Request, Server,
     ServerOptions, Session, SessionState, Store, StoreOptions, connect, connect_with,
 };
+use testkit::Proxy;
 
 use crate::common::*;
-use crate::support::Proxy;
 
 /// Runs a test with a session of the store's own process, and one of another process.
 async fn with_both<F: Future<Output = ()>>(

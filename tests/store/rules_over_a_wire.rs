@@ -7,31 +7,28 @@ use lockkeeper_store::{
     Acl, AclEntry, Client, ConnectOptions, CreateMode, Error, EventKind, OpReply, Session,
     SessionState, WatchMode, connect_with,
 };
+use testkit::{self, Proxy, unique, within_reason};
 
 use crate::common::*;
-use crate::support::{self, Proxy, unique, within_reason};
 
 /// A server that a client can be cut off from.
 enum Server {
-    ZooKeeper(&'static support::ZooKeeper),
-    #[cfg(all(feature = "file", feature = "server"))]
-    Ours(Box<support::Served>),
+    ZooKeeper(&'static testkit::ZooKeeper),
+    Ours(Box<testkit::Served>),
 }
 
 impl Server {
     fn zookeeper() -> Self {
-        Self::ZooKeeper(support::zookeeper())
+        Self::ZooKeeper(testkit::zookeeper())
     }
 
-    #[cfg(all(feature = "file", feature = "server"))]
     fn served() -> Self {
-        Self::Ours(Box::new(support::Served::start(support::SWEEP)))
+        Self::Ours(Box::new(testkit::Served::start(testkit::SWEEP)))
     }
 
     fn address(&self) -> SocketAddr {
         match self {
             Self::ZooKeeper(server) => server.address(),
-            #[cfg(all(feature = "file", feature = "server"))]
             Self::Ours(server) => server.address(),
         }
     }
@@ -40,7 +37,6 @@ impl Server {
     fn url(&self, hosts: &str) -> String {
         match self {
             Self::ZooKeeper(_) => format!("zookeeper://{hosts}"),
-            #[cfg(all(feature = "file", feature = "server"))]
             Self::Ours(_) => format!("lockkeeper://{hosts}"),
         }
     }
@@ -82,7 +78,6 @@ macro_rules! on_every_server {
                 within_reason(test(Server::zookeeper())).await;
             }
 
-            #[cfg(all(feature = "file", feature = "server"))]
             #[tokio::test]
             async fn served() {
                 within_reason(test(Server::served())).await;

@@ -7,10 +7,10 @@ use lockkeeper_store::{
     Acl, Backend, Clock, ConnectOptions, CreateMode, Error, EventKind, Predecessor, Request,
     Response, Session, SessionState, SessionStatus, Store, StoreOptions, WatchMode, connect,
 };
+use testkit::on_every_backend;
 use tokio::sync::watch;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn a_request_is_sent_without_being_awaited(env: Env) {

@@ -8,10 +8,10 @@ use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, Op, Server, ServerOptions, Session,
     Store, ZnodePath, connect_with,
 };
+use testkit::wire::{self, Out, ask, request};
+use testkit::{TempFolder, within_reason};
 
 use crate::common::*;
-use crate::support::{TempFolder, within_reason};
-use crate::wire::{self, Out, ask, request};
 
 /// A store in memory, served over TCP and a Unix socket.
 struct Served {

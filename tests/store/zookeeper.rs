@@ -6,9 +6,9 @@ use lockkeeper_store::{
     Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, Predecessor, ReadOp,
     ReadReply, Session, SessionState, WatchMode, connect_with,
 };
+use testkit::{Env, Frame, Proxy, unique, within_reason, zookeeper};
 
 use crate::common::*;
-use crate::support::{Env, Frame, Proxy, unique, within_reason, zookeeper};
 
 /// Opens a client behind a proxy that the test controls.
 async fn wired() -> (Proxy, Client, Session) {
@@ -85,24 +85,6 @@ async fn a_reply_of_a_new_connection_comes_after_the_new_connection() {
         );
     }
     client.close().await.unwrap();
-}
-
-/// zookeeper-client reconnects without a pause, for example to a server that closes the connection at a request which is
-/// then sent again.
-#[tokio::test]
-async fn a_session_whose_connections_all_break_ends() {
-    // A machine that is busy makes some connections last for longer.
-    const MANY: u64 = 10_000;
-    let (proxy, _client, session) = wired().await;
-    while !session.state().is_final() {
-        // An answer shows that the connection was up.
-        if session.exists(&path("/")).await.is_ok() {
-            proxy.break_off();
-        }
-        let connections = session.status().connection();
-        assert!(connections < MANY, "it comes back without end");
-    }
-    assert_eq!(session.state(), SessionState::Expired);
 }
 
 #[tokio::test]

@@ -1,18 +1,6 @@
 //! A client of one version, beside clients of another: contends for locks of each recipe and checks exclusion and tokens,
 //! or holds one lock. tests/versions/run.py builds it in the code of each version and drives it by its stdin.
 
-#[path = "../../faults/src/soak/gate.rs"]
-mod gate;
-#[path = "../../faults/src/keys.rs"]
-#[allow(dead_code, reason = "registers are used elsewhere")]
-mod keys;
-#[path = "../../sim/src/random.rs"]
-#[allow(dead_code, reason = "the simulation draws more")]
-mod random;
-#[path = "../../sim/src/recipe.rs"]
-#[allow(dead_code, reason = "the simulation draws recipes, too")]
-mod recipe;
-
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,21 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, LockError, Mutex, connect_with};
+use testkit::Random;
+use testkit::contender::{CONTENDERS, Stays, enter, is_out_of_reach, wait};
+use testkit::gate::{Closed, Gate};
+use testkit::recipe::{Held, Way};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-use self::gate::{Closed, Gate, Part};
-use self::random::Random;
-use self::recipe::{Held, Recipe, Way, wait_for_all};
-
-/// Keys of each task. The last one takes several at once.
-const KEYS: [&[&str]; 6] = [
-    &["mutex-0"],
-    &["rwlock"],
-    &["rwlock"],
-    &["semaphore"],
-    &["election"],
-    &["mutex-0", "mutex-1"],
-];
 
 #[derive(Default)]
 struct Tally {
@@ -89,7 +67,7 @@ async fn contend_all(
     let is_finishing = Arc::<AtomicBool>::default();
     let gate = Gate::open(Path::new(gates))?;
     let mut tasks = Vec::new();
-    for keys in KEYS {
+    for keys in CONTENDERS {
         let task = Task {
             client: client.clone(),
             keys,
@@ -133,69 +111,48 @@ struct Task {
 }
 
 impl Task {
-    async fn contend(self, mut random: Random) {
+    async fn contend(mut self, mut random: Random) {
         while !self.is_finishing.load(Ordering::Relaxed) {
             tokio::time::sleep(random.below_ms(5)).await;
-            match self.wait(&mut random).await {
+            let way = match Way::draw(&mut random) {
+                Way::Dropped(limit) => Way::Dropped(limit / 50),
+                way => way,
+            };
+            let held = match wait(&self.client, self.keys, way, &mut random).await {
                 Ok(Some(held)) => {
                     add(&self.tally.grants);
-                    self.hold(held, &mut random).await;
+                    // While the server is replaced a release waits for it.
+                    self.hold(held, &mut random).await
                 }
-                Ok(None) | Err(LockError::Timeout { .. }) => {}
+                waited => waited.map(|_| false),
+            };
+            match held {
+                Ok(_) | Err(LockError::Timeout { .. }) => {}
+                Err(LockError::Lost(_)) => add(&self.tally.losses),
                 // While the server is replaced, and on a connection that went with it.
-                Err(LockError::Store(
-                    lockkeeper::Error::ConnectionLoss | lockkeeper::Error::ConnectFailed { .. },
-                )) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) if is_out_of_reach(&error) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 Err(error) => println!("violation: {error:?} for {:?}", self.keys),
             }
         }
     }
+}
 
-    async fn wait(&self, random: &mut Random) -> Result<Option<Held>, LockError> {
-        let clock = self.client.clock().clone();
-        let way = match Way::draw(random) {
-            Way::Dropped(limit) => Way::Dropped(limit / 50),
-            way => way,
-        };
-        let paths: Vec<_> = self.keys.iter().map(|key| keys::path(key)).collect();
-        match &paths[..] {
-            [path] => {
-                let recipe = keys::recipe(self.keys[0]).expect("tasks know their keys");
-                recipe
-                    .wait((&self.client, path, &mut None), way, random, &clock)
-                    .await
-            }
-            paths => {
-                let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-                wait_for_all(&self.client, &paths, way, &clock).await
-            }
-        }
-    }
-
-    async fn hold(&self, held: Held, random: &mut Random) {
-        let part = match (&held, keys::recipe(self.keys[0])) {
-            (Held::Permit(permit), Some(Recipe::Semaphore { permits })) => {
-                Part::Permits(permit.count(), permits)
-            }
-            (Held::Read(_), _) => Part::Shared,
-            _ => Part::Exclusive,
-        };
-        let mut stays = Vec::new();
-        for key in self.keys {
-            match self.gate.enter(key, part, held.token()) {
-                Ok(Ok(stay)) => stays.push(stay),
-                Ok(Err(Closed::Conflict)) => add(&self.tally.conflicts),
-                Ok(Err(Closed::Refused)) => add(&self.tally.refused),
-                Err(error) => println!("violation: {error}"),
-            }
-        }
+impl Stays for Task {
+    async fn stay(&mut self, held: Held, random: &mut Random) -> Option<Held> {
+        let stays = enter(&self.gate, self.keys, &held, |_, closed| match closed {
+            Ok(Closed::Conflict) => add(&self.tally.conflicts),
+            Ok(Closed::Refused) => add(&self.tally.refused),
+            Err(error) => println!("violation: {error}"),
+        });
         tokio::time::sleep(random.below_ms(3)).await;
-        if !held.is_held() {
+        let is_held = held.is_held();
+        if !is_held {
             add(&self.tally.losses);
         }
         drop(stays);
-        // While the server is replaced a release waits for it.
-        drop(held.release().await);
+        is_held.then_some(held)
     }
 }
 

@@ -31,15 +31,27 @@ sys.path.insert(0, str(ROOT / "tests/clients"))
 from servers import Failed, Lockkeeper, ZooKeeper
 
 COMMIT = "1b846e5"
-# What the contender consists of: the same files are built in both versions.
-CONTENDER = [
-    "tests/versions/contender.rs",
-    "faults/src/soak/gate.rs",
-    "faults/src/keys.rs",
-    "sim/src/random.rs",
-    "sim/src/recipe.rs",
-]
-EXAMPLE = '\n[[example]]\nname = "version_contender"\npath = "../tests/versions/contender.rs"\n'
+# What the contender consists of, and where: the same files are built in both versions. In the one before they are all of
+# the package `testkit`.
+CONTENDER = {
+    "tests/versions/contender.rs": "tests/versions/contender.rs",
+    "src/splitmix.rs": "tests/testkit/src/random.rs",
+} | {file: file for file in (f"tests/testkit/src/{name}.rs" for name in ("contender", "gate", "keys", "recipe"))}
+LIBRARY = "pub mod contender;\npub mod gate;\npub mod keys;\nmod random;\npub mod recipe;\n\npub use random::Random;\n"
+MANIFEST = """[package]
+name = "testkit"
+publish = false
+version.workspace = true
+edition.workspace = true
+
+[dependencies]
+lockkeeper = { workspace = true, features = ["client"] }
+tokio = { workspace = true, features = ["macros", "rt-multi-thread", "time"] }
+
+[[example]]
+name = "version_contender"
+path = "../versions/contender.rs"
+"""
 PATIENCE = 90
 OLD, NEW = "before", "today"
 
@@ -87,21 +99,21 @@ def unpack(code):
     code.mkdir(parents=True)
     archive = git("archive", COMMIT)
     subprocess.run(["tar", "x", "-C", code], input=archive.stdout, check=True)
-    for name in CONTENDER:
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, code / name)
-    with open(code / "recipes/Cargo.toml", "a") as manifest:
-        manifest.write(EXAMPLE)
+    for name, place in CONTENDER.items():
+        (code / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, code / place)
+    (code / "tests/testkit/src/lib.rs").write_text(LIBRARY)
+    (code / "tests/testkit/Cargo.toml").write_text(MANIFEST)
     for name in ("Cargo.toml", "Cargo.lock"):
-        text = (code / name).read_text()
+        text = (code / name).read_text().replace('members = [', 'members = ["tests/testkit", ')
         numbered = re.sub(r'(^version = |path = "[^"]*", version = )"0\.1\.0"', r'\1"0.0.9"', text, flags=re.MULTILINE)
         (code / name).write_text(numbered)
 
 
 def stale(code):
     """Returns true if the version before is not built, or with another contender."""
-    is_same = lambda name: (code / name).exists() and (code / name).read_bytes() == (ROOT / name).read_bytes()
-    return not (code / "bin/version_contender").exists() or not all(map(is_same, CONTENDER))
+    is_same = lambda name, place: (code / place).exists() and (code / place).read_bytes() == (ROOT / name).read_bytes()
+    return not (code / "bin/version_contender").exists() or not all(is_same(*files) for files in CONTENDER.items())
 
 
 def both_versions(target):

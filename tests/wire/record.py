@@ -14,20 +14,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import quirks
 
 HERE = pathlib.Path(__file__).parent
-JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
-CONFIG = """dataDir={folder}
-clientPort={port}
-clientPortAddress=127.0.0.1
-tickTime=2000
-maxClientCnxns=0
-4lw.commands.whitelist=*
-reconfigEnabled=true
-"""
+sys.path.insert(0, str(HERE.parent / "clients"))
+from servers import JARS, ZooKeeper, word
 
 
 class Wire:
@@ -92,42 +84,6 @@ def exactly(source, count):
     return got
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-def serve(folder, port, classpath):
-    config = folder / "zoo.cfg"
-    config.write_text(CONFIG.format(folder=folder / "data", port=port))
-    command = [
-        "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-        "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.admin.enableServer=false",
-        "-Dzookeeper.preAllocSize=64", "-cp", classpath,
-        "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
-    ]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    for _ in range(600):
-        answer = word(port, b"srvr")
-        if answer.startswith("Zookeeper version"):
-            return server, answer.split()[2].split("-")[0]
-        if server.poll() is not None:
-            break
-        time.sleep(0.1)
-    server.kill()
-    sys.exit("ZooKeeper does not start:\n" + (folder / "log").read_text())
-
-
-def word(port, letters):
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1) as connection:
-            connection.sendall(letters)
-            return connection.makefile().read()
-    except OSError:
-        return ""
-
-
 def java(folder, classpath, wire):
     subprocess.run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", classpath, "-d", folder, HERE / "Calls.java"], check=True)
     client = subprocess.Popen(
@@ -154,26 +110,27 @@ def main():
     classpath = sys.argv[2] if len(sys.argv) > 2 else JARS
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        folder, port = pathlib.Path(folder), free_port()
-        server, version = serve(folder, port, classpath)
+        folder = pathlib.Path(folder)
+        server = ZooKeeper(folder, classpath, "tickTime=2000\nmaxSessionTimeout=40000\n")
+        server.start()
         try:
+            version = word(server.port, b"srvr").split()[2].split("-")[0]
             with open(target / "calls.txt", "w") as to:
                 to.write(f"# ZooKeeper {version}, and its Java client; kazoo\n")
                 for name, client in (("java", lambda wire: java(folder, classpath, wire)), ("kazoo", kazoo)):
-                    wire = Wire(port)
+                    wire = Wire(server.port)
                     client(wire)
                     for frames in wire.connections:
                         to.write(f"\n= {name}\n")
                         put(to, frames)
             with open(target / "quirks.txt", "w") as to:
                 to.write(f"# ZooKeeper {version}\n")
-                for name, connection in quirks.record(port):
+                for name, connection in quirks.record(server.port):
                     to.write(f"\n= {name}\n")
                     put(to, connection.frames)
                     to.write("closed\n" if connection.closed else "open\n")
         finally:
-            server.kill()
-            server.wait()
+            server.end(kill=True)
 
 
 main()

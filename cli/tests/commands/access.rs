@@ -149,7 +149,7 @@ fn the_admin_words_that_are_allowed_are_answered() {
 /// Every figure that the guide names is one that there is.
 #[test]
 fn the_figures_of_the_guide_are_those_of_mntr() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve_in(&folder.at("data"));
     let server = Server::start(command.args(["--four-letter-words", "mntr"]));
     let told = word(&server, "mntr");

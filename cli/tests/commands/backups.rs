@@ -17,7 +17,7 @@ use super::support::*;
 const TICK: Duration = Duration::from_millis(100);
 
 /// A server of the store in `data`, with metrics, whose backups are in `backups`.
-fn serve_with_backups(folder: &Folder, every: &str, keep: &str) -> Command {
+fn serve_with_backups(folder: &TempFolder, every: &str, keep: &str) -> Command {
     serve_store(&folder.at("data"), &folder.at("backups"), every, keep)
 }
 
@@ -31,8 +31,8 @@ fn serve_store(data: &Path, backups: &Path, every: &str, keep: &str) -> Command 
 }
 
 /// A folder with an empty one for the backups.
-fn folder() -> Folder {
-    let folder = Folder::new();
+fn folder() -> TempFolder {
+    let folder = TempFolder::short();
     fs::create_dir(folder.at("backups")).unwrap();
     folder
 }
@@ -60,11 +60,11 @@ fn next(server: &Server) -> PathBuf {
 }
 
 /// Waits for a backup that has a transaction, and keeps it from its removal. Returns the file that stays.
-fn keep_with(server: &Server, folder: &Folder, zxid: Zxid) -> PathBuf {
+fn keep_with(server: &Server, folder: &TempFolder, zxid: Zxid) -> PathBuf {
     loop {
         let name = next(server).file_name().unwrap().to_owned();
         let of_content = name.to_str().unwrap().split('-').nth(2).unwrap();
-        let kept = folder.0.join(&name);
+        let kept = folder.path().join(&name);
         // It may have been removed by now, where this test is slow.
         if i64::from_str_radix(of_content, 16).unwrap() >= zxid.0
             && fs::hard_link(folder.at("backups").join(&name), &kept).is_ok()
@@ -90,7 +90,7 @@ fn metrics(server: &Server) -> Samples {
 
 /// The data of the znodes of a backup, which is restored.
 fn content(backup: &Path, paths: &[&str]) -> Vec<Option<String>> {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("restored");
     success(&lockkeeper(&[&"restore", &backup, &dir]));
     block_on(async {
@@ -293,7 +293,7 @@ fn one_that_a_kill_cuts_short_is_none_and_goes_at_the_next_start() {
 
 #[test]
 fn without_its_folder_the_store_goes_on_and_the_backups_once_it_is_there() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let server = Server::start(&mut serve_with_backups(&folder, "1s", "2"));
     let line = server.logs("no backup was made; the store goes on");
     assert!(line.contains("No such file or directory"), "{line}");

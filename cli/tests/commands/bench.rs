@@ -1,13 +1,14 @@
 //! `lockkeeper bench`. Counts and states are asserted, no durations.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
 use lockkeeper::{Acl, Client, ConnectOptions, Mutex, ZnodePath};
 use lockkeeper_store::CreateMode;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
+use testkit::ChildProcess;
 
 use super::locks::{named, objects};
 use super::server::{Server, serve};
@@ -51,16 +52,9 @@ async fn children(client: &Client, path: &str) -> Vec<String> {
 
 /// A run that has said where it works. Dropping it kills it.
 struct Running {
-    child: Child,
+    child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
     znode: String,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Running {
@@ -68,7 +62,7 @@ impl Running {
         let arguments = [&["bench", "--json"], arguments].concat();
         let mut command = store.command(&arguments);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = ChildProcess::spawn(command);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -90,7 +84,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Waits for its end. Returns its status and stderr.
@@ -185,7 +179,7 @@ on_each_store! {
         let client = store.connect().await;
         let mut running = Running::start(&store, &["expiry", "--seconds", "600", "--session-timeout", "4s"]);
         running.has_entries(&client, "expiry", 2).await;
-        running.child.kill().unwrap();
+        running.child.kill();
         let queue = format!("{}/expiry", running.znode);
         while entries(&client, &queue).await > 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -269,7 +263,7 @@ fn a_server_that_is_killed_ends_it() {
 
 #[test]
 fn stores_of_this_process_have_all_workloads_but_the_expiry() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let file = format!("file:{}", folder.at("data").display());
     for url in ["memory:", &file] {
         let store = StoreAt::at(url.to_owned());

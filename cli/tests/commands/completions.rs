@@ -87,8 +87,8 @@ fn every_subcommand_has_a_page_and_is_in_the_overview() {
     let overview = success(&lockkeeper(&[&"man"]));
     assert!(overview.contains(".TH lockkeeper 1"), "{overview}");
     assert_eq!(overview.matches("(1)").count(), subcommands().len());
-    let folder = Folder::new();
-    success(&lockkeeper(&[&"man", &"--dir", &folder.0]));
+    let folder = TempFolder::short();
+    success(&lockkeeper(&[&"man", &"--dir", &folder.path()]));
     for name in &subcommands() {
         let listed = format!("lockkeeper\\-{name}(1)");
         assert!(overview.contains(&listed), "{name}");
@@ -105,8 +105,8 @@ fn every_subcommand_has_a_page_and_is_in_the_overview() {
 /// In the words that one would type.
 #[test]
 fn a_page_has_the_whole_synopsis() {
-    let folder = Folder::new();
-    success(&lockkeeper(&[&"man", &"--dir", &folder.0]));
+    let folder = TempFolder::short();
+    success(&lockkeeper(&[&"man", &"--dir", &folder.path()]));
     let wanted = [
         ("", &["lockkeeper <COMMAND>"][..]),
         (

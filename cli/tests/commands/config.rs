@@ -11,13 +11,15 @@ const DIGEST: &str = "jane:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// Checks these options, where a configuration file of this text stands as `f`.
 fn checked(file: &str, options: &[&str]) -> Output {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     fs::write(folder.at("f"), file).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(["serve", "--check-config"]).args(options);
-    command.env_remove("LOCKKEEPER_LOG").current_dir(&folder.0);
+    command
+        .env_remove("LOCKKEEPER_LOG")
+        .current_dir(folder.path());
     let output = command.output().unwrap();
-    let left = fs::read_dir(&folder.0).unwrap().count();
+    let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "it made something");
     output
 }
@@ -68,7 +70,7 @@ fn flags_win_over_the_variable_and_that_over_the_file() {
     assert_eq!(line(&said, "max-sessions"), "max-sessions = 7 # file");
     assert_eq!(line(&said, "allow-ttl"), "allow-ttl = false # flag");
     assert_eq!(line(&said, "log-level"), r#"log-level = "warn" # file"#);
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     fs::write(folder.at("f"), file).unwrap();
     let mut command = serve();
     command

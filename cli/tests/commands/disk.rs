@@ -29,7 +29,7 @@ fn get(store: &Store, name: &str) -> String {
 }
 
 /// A directory with two znodes, closed again.
-fn data(folder: &Folder) -> PathBuf {
+fn data(folder: &TempFolder) -> PathBuf {
     let dir = folder.at("data");
     let store = Store::file(&dir).unwrap();
     put(&store, "a", "first");
@@ -39,7 +39,7 @@ fn data(folder: &Folder) -> PathBuf {
 
 #[test]
 fn a_store_comes_back_from_its_backup_and_tokens_go_on() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let store = Store::file(&dir).unwrap();
     put(&store, "a", "first");
@@ -58,7 +58,7 @@ fn a_store_comes_back_from_its_backup_and_tokens_go_on() {
 
 #[test]
 fn a_closed_store_is_backed_up_too() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
     success(&lockkeeper(&[&"backup", &dir, &file]));
     success(&lockkeeper(&[&"restore", &file, &to]));
@@ -68,7 +68,7 @@ fn a_closed_store_is_backed_up_too() {
 /// Clients have chosen the names.
 #[test]
 fn an_inspection_and_an_error_leave_the_terminal_alone() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     put(&Store::file(&dir).unwrap(), "a\u{202e}b\u{2028}", "");
     let shown = success(&lockkeeper(&[&"inspect", &dir]));
@@ -81,7 +81,7 @@ fn an_inspection_and_an_error_leave_the_terminal_alone() {
 
 #[test]
 fn an_inspection_names_the_process_that_has_the_store_open() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = data(&folder);
     let said = success(&lockkeeper(&[&"inspect", &dir]));
     assert!(said.contains("in use      no"), "{said}");
@@ -95,7 +95,7 @@ fn an_inspection_names_the_process_that_has_the_store_open() {
 
 #[test]
 fn an_inspection_as_json_has_what_the_text_has() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = data(&folder);
     let said = success(&lockkeeper(&[&"inspect", &dir, &"--json", &"--top", &"1"]));
     let seen: Value = serde_json::from_str(&said).unwrap();
@@ -119,7 +119,7 @@ fn damage(dir: &Path) {
 
 #[test]
 fn a_damaged_store_is_shown_and_neither_backed_up_nor_opened() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = data(&folder);
     damage(&dir);
     let output = lockkeeper(&[&"inspect", &dir]);
@@ -143,7 +143,7 @@ fn a_damaged_store_is_shown_and_neither_backed_up_nor_opened() {
 
 #[test]
 fn a_store_whose_only_log_is_missing_is_damaged_and_not_empty() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file) = (data(&folder), folder.at("backup"));
     success(&lockkeeper(&[&"backup", &dir, &file]));
     let good = fs::read(&file).unwrap();
@@ -161,7 +161,7 @@ fn a_store_whose_only_log_is_missing_is_damaged_and_not_empty() {
 
 #[test]
 fn a_damaged_backup_is_refused() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
     success(&lockkeeper(&[&"backup", &dir, &file]));
     let mut bytes = fs::read(&file).unwrap();
@@ -175,7 +175,7 @@ fn a_damaged_backup_is_refused() {
 
 #[test]
 fn a_backup_of_a_later_version_is_refused_and_both_are_named() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file) = (data(&folder), folder.at("backup"));
     success(&lockkeeper(&[&"backup", &dir, &file]));
     let mut bytes = fs::read(&file).unwrap();
@@ -194,7 +194,7 @@ fn a_backup_of_a_later_version_is_refused_and_both_are_named() {
 
 #[test]
 fn nothing_is_restored_over_anything() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file) = (data(&folder), folder.at("backup"));
     success(&lockkeeper(&[&"backup", &dir, &file]));
     let said = failure(&lockkeeper(&[&"restore", &file, &dir]));
@@ -204,7 +204,7 @@ fn nothing_is_restored_over_anything() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let missing = folder.at("missing");
     let said = failure(&lockkeeper(&[&"inspect", &missing]));
     assert!(said.contains("missing is not a Lockkeeper store"), "{said}");
@@ -212,13 +212,13 @@ fn what_is_missing_is_named() {
     assert!(said.contains("missing is not a Lockkeeper store"), "{said}");
     let said = failure(&lockkeeper(&[&"restore", &missing, &folder.at("to")]));
     assert!(said.contains("missing"), "{said}");
-    let said = failure(&lockkeeper(&[&"inspect", &folder.0]));
+    let said = failure(&lockkeeper(&[&"inspect", &folder.path()]));
     assert!(said.contains("it has no file STORE"), "{said}");
 }
 
 #[test]
 fn a_backup_replaces_only_a_regular_file_outside_the_store() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = data(&folder);
     let (fifo, link, inside) = (folder.at("fifo"), folder.at("link"), dir.join("sub"));
     assert!(
@@ -245,7 +245,7 @@ fn a_backup_replaces_only_a_regular_file_outside_the_store() {
 
 #[test]
 fn a_backup_can_be_written_to_stdout() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
     let output = lockkeeper(&[&"backup", &dir, &"-"]);
     assert!(output.status.success(), "{output:?}");
@@ -266,7 +266,7 @@ fn limited(blocks: u32, command: &str, from: &Path, to: &Path) -> String {
 
 #[test]
 fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let store = Store::file(&dir).unwrap();
     put(&store, "large", "0123456789".repeat(1_000).leak());
@@ -278,7 +278,7 @@ fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     for (blocks, to) in [(4, &to), (0, &to), (0, &to.join("deep"))] {
         let said = limited(blocks, "restore", &file, to);
         assert!(said.contains("cannot be written"), "{said}");
-        let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().collect();
+        let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
         assert_eq!(left.len(), 2, "{left:?}");
     }

@@ -21,7 +21,7 @@ fn block(language: &str, first: &str) -> String {
 
 #[test]
 fn the_configuration_of_the_guide_is_taken() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let file = folder.at("lockkeeper.toml");
     fs::write(&file, block("toml", "# /etc/lockkeeper/lockkeeper.toml")).unwrap();
     let said = success(&lockkeeper(&[
@@ -45,7 +45,7 @@ fn unit() -> String {
 
 #[test]
 fn the_unit_starts_what_there_is() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     fs::write(folder.at("config"), "").unwrap();
     let unit = unit();
     let line = unit
@@ -55,7 +55,7 @@ fn the_unit_starts_what_there_is() {
     let words = line.strip_prefix("/usr/bin/lockkeeper ").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(words.split(' ')).arg("--check-config");
-    let said = success(&command.current_dir(&folder.0).output().unwrap());
+    let said = success(&command.current_dir(folder.path()).output().unwrap());
     assert!(said.contains("state/lockkeeper"), "{said}");
 }
 

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::running::*;
 use crate::stores::*;
-use crate::support::Folder;
+use crate::support::TempFolder;
 
 on_stores! {
     [served, zookeeper]
@@ -87,7 +87,7 @@ on_stores! {
     [unix]
     fn a_candidate_whose_guardian_says_late_that_its_command_has_ended_campaigns_again(store: StoreAt) {
         let mut store = store;
-        let folder = Folder::new();
+        let folder = TempFolder::short();
         // The first one that is asked to end stops its guardian, which cannot say then that it has ended.
         let script = r#"guardian=$(sed -n 's/PPid://p' /proc/$PPID/status)
             trap '[ -e "$0" ] || { : >"$0"; kill -STOP $guardian; }; exit 3' TERM

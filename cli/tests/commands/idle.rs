@@ -8,24 +8,22 @@ use rustix::process::Signal;
 use super::server::*;
 use super::support::*;
 
-fn serve_at(folder: &Folder, options: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.arg("serve").arg("--data").arg(folder.at("data"));
+fn serve_at(folder: &TempFolder, options: &[&str]) -> Command {
+    let mut command = bare();
+    command.arg("--data").arg(folder.at("data"));
     command.arg(format!("--listen=unix:{}", folder.at("s").display()));
     command.args(options);
-    command.env_remove("LOCKKEEPER_LOG");
-    command.env_remove("NOTIFY_SOCKET");
     command
 }
 
-async fn connected(folder: &Folder) -> Client {
+async fn connected(folder: &TempFolder) -> Client {
     let url = format!("lockkeeper+unix://{}", folder.at("s").display());
     lockkeeper_store::connect(&url).await.unwrap()
 }
 
 #[test]
 fn an_idle_server_ends_in_order_and_the_next_has_everything() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     for round in 0..2 {
         let server = Server::start(&mut serve_at(&folder, &["--idle-exit", "100ms"]));
         block_on(async {
@@ -45,7 +43,7 @@ fn an_idle_server_ends_in_order_and_the_next_has_everything() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_on_demand_ends_when_its_socket_is_removed() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let server = Server::start(&mut serve_at(&folder, &["--idle-exit", "1h"]));
     std::fs::remove_file(folder.at("s")).unwrap();
     let ended = server.ended();
@@ -55,7 +53,7 @@ fn a_server_on_demand_ends_when_its_socket_is_removed() {
 
 #[test]
 fn a_server_waits_for_the_store_of_one_that_ends() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let first = Server::start(&mut serve_at(&folder, &[]));
     let refused = serve_at(&folder, &["--open-timeout", "1ms"]).output();
     let refused = String::from_utf8(refused.unwrap().stderr).unwrap();

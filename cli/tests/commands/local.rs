@@ -20,7 +20,7 @@ use super::support::*;
 
 /// A user of the store: a home of a test's own, whose server ends with it.
 pub(crate) struct Home {
-    folder: Folder,
+    folder: TempFolder,
     idle: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Home {
     }
 
     fn idle_after(idle: &'static str) -> Self {
-        let folder = Folder::new();
+        let folder = TempFolder::short();
         for name in ["home", "run"] {
             let mut builder = fs::DirBuilder::new();
             builder.mode(0o700).create(folder.at(name)).unwrap();
@@ -56,7 +56,7 @@ impl Home {
         )
     }
 
-    pub(crate) fn folder(&self) -> &Folder {
+    pub(crate) fn folder(&self) -> &TempFolder {
         &self.folder
     }
 

@@ -305,22 +305,12 @@ mod who {
 mod watch {
     use std::fs::File;
     use std::io::{BufRead, BufReader};
-    use std::process::Child;
 
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};
+    use testkit::ChildProcess;
 
     use super::*;
-
-    /// Killed when it is dropped: it never ends by itself.
-    struct Watching(Child);
-
-    impl Drop for Watching {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     on_each_store! {
         async fn a_pipe_gets_a_line_for_each_change(store: StoreAt) {
@@ -328,9 +318,9 @@ mod watch {
             let mutex = Mutex::new(&client, named(ODD)).unwrap();
             let guard = mutex.lock().await.unwrap();
             let start = |arguments: &[&str]| {
-                let mut child = store.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+                let mut child = ChildProcess::spawn(store.command(arguments).stdout(Stdio::piped()));
                 let out = BufReader::new(child.stdout.take().unwrap());
-                (Watching(child), out.lines().map(Result::unwrap))
+                (child, out.lines().map(Result::unwrap))
             };
             let (_text, mut lines) = start(&["locks", "--watch"]);
             let (mut json, mut objects) = start(&["locks", "--watch", "--json"]);
@@ -344,7 +334,7 @@ mod watch {
             assert_eq!((&object["event"], &object["lock"]), (&"freed".into(), &ODD.into()));
             drop(objects);
             let _guard = mutex.lock().await.unwrap();
-            assert_eq!(json.0.wait().unwrap().code(), Some(0), "nobody reads it");
+            assert_eq!(json.wait().unwrap().code(), Some(0), "nobody reads it");
         }
 
         async fn a_terminal_shows_all_that_fits(store: StoreAt) {
@@ -361,7 +351,7 @@ mod watch {
             let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
             let side = File::options().read(true).write(true).open(name).unwrap();
             let mut command = store.command(&["locks", "--watch"]);
-            let _watching = Watching(command.stdout(side.try_clone().unwrap()).spawn().unwrap());
+            let _watching = ChildProcess::spawn(command.stdout(side.try_clone().unwrap()));
             let mut shown = File::from(terminal);
             // Each screen begins at the top, and this one with the end of the one before.
             let mut screen = || {

@@ -32,21 +32,21 @@ fn metrics_of(server: &Server) -> String {
 fn an_occupied_port_is_named_and_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve();
     command.args(["--log-level=warn", "--metrics-listen", &address]);
     let Output {
         status,
         stdout,
         stderr,
-    } = command.current_dir(&folder.0).output().unwrap();
+    } = command.current_dir(folder.path()).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(stdout.is_empty());
     let expected = "is in use by another program: choose another address with --metrics-listen";
     let said = String::from_utf8(stderr).unwrap();
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
     // Before the store is opened.
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -21,13 +21,13 @@ use super::support::*;
 
 /// A server with a configuration file and a socket for `lockkeeper admin`, in a folder of its own.
 struct Place {
-    folder: Folder,
+    folder: TempFolder,
 }
 
 impl Place {
     fn new(config: &str) -> Self {
         let place = Self {
-            folder: Folder::new(),
+            folder: TempFolder::short(),
         };
         place.write("config", config);
         place

@@ -4,15 +4,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+use testkit::Proxy;
 
 use super::dashboard::client::{Dashboard, Events};
 use super::running::Running;
 use super::stores::*;
-use proxy::Proxy;
-
-#[allow(dead_code, reason = "the parts that these tests do not need")]
-#[path = "../../../tests/support/proxy.rs"]
-mod proxy;
 
 /// Time over which costs are counted.
 const WINDOW: Duration = Duration::from_secs(3);

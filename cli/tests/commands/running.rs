@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use testkit::ChildProcess;
 
 use super::stores::StoreAt;
 use super::support::*;
@@ -40,7 +41,7 @@ impl StoreAt {
         let mut command = Command::new("sh");
         command.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper")]);
         command.env("LOCKKEEPER_URL", &self.url);
-        command.current_dir(&self.folder.0);
+        command.current_dir(self.folder.path());
         command
     }
 
@@ -81,26 +82,16 @@ impl StoreAt {
 
 /// A `lockkeeper run` that is under way. Killed when it is dropped: its guardian then ends the rest.
 pub(crate) struct Running {
-    child: Child,
+    child: ChildProcess,
     stdout: BufReader<ChildStdout>,
     /// The first line of the command.
     pub(crate) first: String,
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Running {
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = ChildProcess::spawn(command);
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self {
             child,
@@ -116,7 +107,7 @@ impl Running {
     }
 
     pub(crate) fn front(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.child.pid()
     }
 
     pub(crate) fn guardian(&self) -> Process {
@@ -172,7 +163,10 @@ if not os.fork():
         os.setsid()"#;
 
 /// Runs commands that start such processes, and fails if one of them lives when `lockkeeper run` has ended.
-pub(crate) fn daemons_end_before_the_release(folder: &Folder, run: impl Fn(&[&str]) -> Command) {
+pub(crate) fn daemons_end_before_the_release(
+    folder: &TempFolder,
+    run: impl Fn(&[&str]) -> Command,
+) {
     for round in 0..20 {
         let path = folder.at(&format!("daemons-{round}"));
         let locked = path.to_str().unwrap();

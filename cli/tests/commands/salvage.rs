@@ -48,7 +48,7 @@ fn damage(dir: &Path) {
 
 #[test]
 fn a_damaged_store_lives_on_up_to_the_damage_with_higher_tokens() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, new) = (folder.at("data"), folder.at("new"));
     let last = fill(&dir, 20);
     damage(&dir);
@@ -82,7 +82,7 @@ fn fill_one(dir: &Path, data: String) -> Zxid {
 
 #[test]
 fn as_json_it_says_what_the_text_says() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, new) = (folder.at("data"), folder.at("new"));
     fill(&dir, 20);
     damage(&dir);
@@ -100,7 +100,7 @@ fn as_json_it_says_what_the_text_says() {
 
 #[test]
 fn of_a_whole_store_nothing_is_lost_even_in_use() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, new) = (folder.at("data"), folder.at("new"));
     fill(&dir, 3);
     let store = Store::file(&dir).unwrap();
@@ -118,11 +118,11 @@ fn of_a_whole_store_nothing_is_lost_even_in_use() {
 
 #[test]
 fn nothing_is_written_over_anything_nor_into_the_original() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     fill(&dir, 3);
-    for (new, reason) in [(&dir, "is inside"), (&folder.0, "not empty")] {
-        let output = lockkeeper(&[&"salvage", &dir, new]);
+    for (new, reason) in [(dir.as_path(), "is inside"), (folder.path(), "not empty")] {
+        let output = lockkeeper(&[&"salvage", &dir, &new]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(reason), "{said}");
@@ -140,7 +140,7 @@ fn nothing_is_written_over_anything_nor_into_the_original() {
 /// The shell's limit of a file's size stands for a disk without room.
 #[test]
 fn without_room_nothing_is_left() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let (dir, new) = (folder.at("data"), folder.at("new"));
     fill_one(&dir, "0123456789".repeat(2_000));
     let script = r#"trap "" XFSZ; ulimit -f 4; exec "$0" "$@""#;

@@ -42,8 +42,8 @@ fn it_says_in_one_line_where_it_listens_and_nothing_else_on_stdout() {
 
 #[test]
 fn alone_it_makes_a_folder_where_it_is_started() {
-    let folder = Folder::new();
-    let server = Server::start(serve().current_dir(&folder.0));
+    let folder = TempFolder::short();
+    let server = Server::start(serve().current_dir(folder.path()));
     block_on(async { put(&server.connect().await, "/a", "first").await });
     ended_well(&server.end(Signal::TERM));
     let seen = inspected(&folder.at("lockkeeper-data"));
@@ -54,10 +54,10 @@ fn alone_it_makes_a_folder_where_it_is_started() {
 fn an_occupied_port_is_named_and_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(["serve", "--log-level=warn", "--listen", &address]);
-    let said = refused(command.current_dir(&folder.0), 1);
+    let said = refused(command.current_dir(folder.path()), 1);
     let expected = "is in use by another program: choose another address with --listen";
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
     // Nothing is left half open.
@@ -80,21 +80,21 @@ fn an_address_of_another_machine_is_named() {
 
 #[test]
 fn an_exposed_address_without_authentication_is_refused() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command
         .args(["serve", "--listen=0.0.0.0:0"])
-        .current_dir(&folder.0);
+        .current_dir(folder.path());
     let said = refused(&mut command, 2);
     for way in ["--require-auth", "--tls-client-ca", "--insecure"] {
         assert!(said.contains(way), "{said}");
     }
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_directory_in_use_is_refused_and_the_process_named() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let server = Server::start(&mut serve_in(&dir));
     let said = refused(&mut serve_in(&dir), 1);
@@ -111,7 +111,7 @@ fn a_directory_in_use_is_refused_and_the_process_named() {
 
 #[test]
 fn the_log_may_be_json_each_line_an_object() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve_in(&folder.at("data"));
     let server = Server::start(command.args(["--log-format", "json", "--require-auth"]));
     let ready = server.ready.clone();
@@ -139,7 +139,7 @@ fn the_log_may_be_json_each_line_an_object() {
 
 #[test]
 fn a_store_in_memory_has_no_durability_in_the_log() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let ready = |command: &mut Command| {
         let ended = Server::start(command).end(Signal::TERM);
         ended_well(&ended);
@@ -203,7 +203,7 @@ fn the_level_is_obeyed_and_a_pipe_gets_no_colours() {
 
 #[test]
 fn the_options_of_a_file_are_served() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let config = folder.at("config.toml");
     fs::write(&config, format!("data = {dir:?}\nlog-format = \"json\"\n")).unwrap();
@@ -253,7 +253,7 @@ fn as_many_files_may_be_open_as_connections_need() {
 /// A watched process of a Unix socket's client takes a file of its own.
 #[test]
 fn by_default_there_are_as_many_connections_as_files_allow() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let socket = format!("--listen=unix:{}", folder.at("socket").display());
     for (options, connections) in [(&[][..], "872"), (&[socket.as_str()], "436")] {
         let limited = || {
@@ -288,7 +288,7 @@ fn a_lack_of_open_files_is_logged_now_and_then() {
 
 #[test]
 fn a_supervisor_hears_when_it_is_ready_and_when_it_stops() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let socket = UnixDatagram::bind(folder.at("notify")).unwrap();
     let hears = |word: &str| {
         let mut buffer = [0; 64];

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use lockkeeper::{LockOptions, Mutex};
@@ -17,7 +17,7 @@ use super::support::*;
 
 #[test]
 fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let server = Server::start(&mut serve_in(&dir));
@@ -42,7 +42,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let server = Server::start(&mut serve_in(&folder.at("data")));
     // It is waited for, for 5 s.
     let deaf = deaf(&server);
@@ -100,7 +100,7 @@ pub(crate) fn deaf(server: &Server) -> TcpStream {
 
 #[test]
 fn a_client_that_does_not_read_does_not_keep_it_from_ending() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let server = Server::start(&mut serve_in(&dir));
     let deaf = deaf(&server);
@@ -111,7 +111,7 @@ fn a_client_that_does_not_read_does_not_keep_it_from_ending() {
 
 #[test]
 fn after_kill_9_everything_acknowledged_is_there() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     for round in 0..3 {
         let server = Server::start(&mut serve_in(&dir));
@@ -130,7 +130,7 @@ fn after_kill_9_everything_acknowledged_is_there() {
 
 #[test]
 fn after_kill_9_without_durable_sessions_the_log_has_the_length_of_the_pause() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let options = ["--durability=delayed-restart", "--tick=100ms"];
     let server = Server::start(serve_in(&dir).args(options));
@@ -153,29 +153,24 @@ fn after_kill_9_without_durable_sessions_the_log_has_the_length_of_the_pause() {
 
 #[test]
 fn a_store_in_memory_leaves_nothing() {
-    let folder = Folder::new();
-    let server = Server::start(serve().args(["--data", "memory"]).current_dir(&folder.0));
+    let folder = TempFolder::short();
+    let server = Server::start(
+        serve()
+            .args(["--data", "memory"])
+            .current_dir(folder.path()),
+    );
     block_on(async { put(&server.connect().await, "/a", "gone").await });
     ended_well(&server.end(Signal::TERM));
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 /// The system's limit of a file's size stands for a disk that fails: the log is written in place, and may
 /// not be.
 #[test]
 fn a_disk_that_fails_ends_it_with_the_reason() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
-    let mut command = Command::new("sh");
-    command.args([
-        "-c",
-        r#"trap "" XFSZ; exec "$0" "$@""#,
-        env!("CARGO_BIN_EXE_lockkeeper"),
-    ]);
-    command
-        .args(["serve", "--listen=127.0.0.1:0", "--data"])
-        .arg(&dir);
-    let server = Server::start(&mut command);
+    let server = Server::start(&mut serve_in(&dir));
     let ended = block_on(async {
         let client = server.connect().await;
         put(&client, "/a", "kept").await;

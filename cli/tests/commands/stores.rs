@@ -5,25 +5,21 @@
     reason = "the parts of the support that these tests do not need"
 )]
 
-#[path = "../../../tests/support/server.rs"]
-pub(crate) mod zookeeper;
-
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use lockkeeper::{Client, ConnectOptions};
 use rustix::process::{Pid, Signal};
+use testkit::ZooKeeper;
 
 use super::server::{Server, serve};
 use super::support::*;
-use zookeeper::ZooKeeper;
 
 /// A store, its URL, and a folder in which commands run.
 pub(crate) struct StoreAt {
     pub(crate) url: String,
-    pub(crate) folder: Folder,
+    pub(crate) folder: TempFolder,
     host: Host,
 }
 
@@ -55,14 +51,14 @@ impl StoreAt {
         let server = Server::start(serve().args(["--data", "memory"]).args(options));
         Self {
             url: format!("lockkeeper://{}", server.address()),
-            folder: Folder::new(),
+            folder: TempFolder::short(),
             host: Host::Served(server),
         }
     }
 
     /// A store behind a Unix socket, and on the disk: it can be restarted.
     pub(crate) fn unix() -> Self {
-        let folder = Folder::new();
+        let folder = TempFolder::short();
         Self {
             url: format!("lockkeeper+unix://{}", folder.at("s").display()),
             host: Host::Served(Server::start(&mut served_at_socket(&folder))),
@@ -78,7 +74,7 @@ impl StoreAt {
         let folder = NEXT.fetch_add(1, Ordering::Relaxed);
         let store = Self {
             url: format!("zookeeper://{hosts}/test-{folder}"),
-            folder: Folder::new(),
+            folder: TempFolder::short(),
             host: Host::Shared,
         };
         let options = ConnectOptions::new().create_chroot();
@@ -91,7 +87,7 @@ impl StoreAt {
         let server = ZooKeeper::start();
         Self {
             url: format!("zookeeper://{}", server.hosts()),
-            folder: Folder::new(),
+            folder: TempFolder::short(),
             host: Host::ZooKeeper(server),
         }
     }
@@ -100,7 +96,7 @@ impl StoreAt {
     pub(crate) fn at(url: String) -> Self {
         Self {
             url,
-            folder: Folder::new(),
+            folder: TempFolder::short(),
             host: Host::Elsewhere,
         }
     }
@@ -114,7 +110,7 @@ impl StoreAt {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_URL", &self.url);
         command.env_remove("LOCKKEEPER_LOG").stdin(Stdio::null());
-        command.current_dir(&self.folder.0);
+        command.current_dir(self.folder.path());
         command
     }
 
@@ -181,22 +177,11 @@ impl StoreAt {
     }
 }
 
-fn served_at_socket(folder: &Folder) -> Command {
+fn served_at_socket(folder: &TempFolder) -> Command {
     let mut command = serve();
     command.arg("--data").arg(folder.at("data"));
     command.args(["--listen", &format!("unix:{}", folder.at("s").display())]);
     command
-}
-
-/// Returns a free port. Test processes that run at the same time draw from different blocks.
-pub(crate) fn port_of_a_server() -> u16 {
-    const BLOCK: u64 = 16;
-    const BLOCKS: u64 = 190;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 26_000 + (process_number() % BLOCKS * BLOCK) as u16;
-    std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed))
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .unwrap()
 }
 
 /// Makes of each `async fn name(store: StoreAt)` the tests `name::served` and `name::zookeeper`.

@@ -58,14 +58,14 @@ impl Authority {
 
 /// Files of a server's certificates, with names as the options have them.
 pub(crate) struct Files {
-    folder: Folder,
+    folder: TempFolder,
     pub(crate) authority: Authority,
 }
 
 impl Files {
     pub(crate) fn new() -> Self {
         let files = Self {
-            folder: Folder::new(),
+            folder: TempFolder::short(),
             authority: Authority::new("one"),
         };
         files.renew(&files.authority);
@@ -90,12 +90,6 @@ impl Files {
         command.arg("--tls-cert").arg(self.at("cert"));
         command.arg("--tls-key").arg(self.at("key"))
     }
-}
-
-pub(crate) fn bare() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.arg("serve").env_remove("LOCKKEEPER_LOG");
-    command
 }
 
 /// Returns the address behind the word `tls` in the line on stdout.

@@ -3,14 +3,13 @@
 pub(crate) mod screen;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::{Election, LockOptions, LostReason, Mutex, RwLock};
 use rustix::process::Signal;
 
 use super::locks::named;
-use super::server::Server;
+use super::server::{Server, bare};
 use super::stores::*;
 use super::support::*;
 use super::waiter::Waiter;
@@ -18,9 +17,7 @@ use screen::Top;
 
 /// A server of this data, at this address.
 fn serve_at(data: &Path, address: &str) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(["serve", "--listen", address, "--data"]);
-    Server::start(command.arg(data).env_remove("LOCKKEEPER_LOG"))
+    Server::start(bare().args(["--listen", address, "--data"]).arg(data))
 }
 
 on_each_store! {
@@ -220,7 +217,7 @@ fn in_the_background_it_stays_stopped_until_a_signal_ends_it() {
 
 #[test]
 fn a_store_that_is_lost_is_never_shown_as_if_it_was_there() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let data = folder.at("data");
     let server = serve_at(&data, "127.0.0.1:0");
     let address = server.address().to_owned();

@@ -13,11 +13,9 @@ use super::support::*;
 
 /// `lockkeeper serve`, in memory and on this socket alone.
 fn serve_unix(path: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(["serve", "--data", "memory", "--four-letter-words", "*"]);
+    let mut command = bare();
+    command.args(["--data", "memory", "--four-letter-words", "*"]);
     command.arg(format!("--listen=unix:{}", path.display()));
-    command.env_remove("LOCKKEEPER_LOG");
-    command.env_remove("NOTIFY_SOCKET");
     command
 }
 
@@ -38,7 +36,7 @@ fn word(path: &Path, word: &str) -> String {
 
 #[test]
 fn a_unix_socket_is_served_and_goes_with_its_server() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let path = folder.at("lockkeeper.sock");
     let server = Server::start(serve_unix(&path).args(["--unix-mode", "660"]));
     let ready = format!("lockkeeper ready unix:{}", path.display());
@@ -69,7 +67,7 @@ fn uid() -> u32 {
 
 #[test]
 fn tcp_and_a_unix_socket_lead_to_the_same_store() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let path = folder.at("s");
     let server = Server::start(serve_unix(&path).args(["--listen", "127.0.0.1:0"]));
     assert!(
@@ -88,7 +86,7 @@ fn tcp_and_a_unix_socket_lead_to_the_same_store() {
 
 #[test]
 fn a_killed_server_leaves_a_socket_that_the_next_one_replaces() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let path = folder.at("s");
     let server = Server::start(&mut serve_unix(&path));
     let _ = server.end(Signal::KILL);
@@ -100,7 +98,7 @@ fn a_killed_server_leaves_a_socket_that_the_next_one_replaces() {
 
 #[test]
 fn a_socket_in_use_is_named_and_what_to_do() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let path = folder.at("s");
     let server = Server::start(&mut serve_unix(&path));
     let said = refusal(serve_unix(&path).arg("--log-level=error"));
@@ -113,7 +111,7 @@ fn a_socket_in_use_is_named_and_what_to_do() {
 
 #[test]
 fn one_of_each_kind_is_listened_on() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve_unix(&folder.at("a"));
     let output = command.args(["--listen", "unix:/b"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -126,7 +124,7 @@ fn one_of_each_kind_is_listened_on() {
 
 #[test]
 fn a_checked_configuration_with_a_socket_is_one_itself() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve_unix(&folder.at("s"));
     command.args(["--listen", "127.0.0.1:7", "--check-config"]);
     let checked = success(&command.output().unwrap());

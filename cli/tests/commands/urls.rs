@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Output;
 
-use crate::stores::{StoreAt, port_of_a_server};
-use crate::support::Folder;
+use testkit::free_address;
+
+use crate::stores::StoreAt;
+use crate::support::TempFolder;
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
@@ -131,8 +133,8 @@ fn unreachable(url: &str) -> String {
 
 #[test]
 fn a_server_is_advised_where_none_listens_on_this_machine() {
-    let port = port_of_a_server();
-    let folder = Folder::new();
+    let port = free_address().port();
+    let folder = TempFolder::short();
     let socket = folder.at("s").display().to_string();
     for (address, url) in [
         (

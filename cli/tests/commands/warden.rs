@@ -1,13 +1,14 @@
 //! `lockkeeper warden`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use lockkeeper::{Client, Guard, LockOptions, LostReason, Mutex};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
+use testkit::ChildProcess;
 
 use super::locks::named;
 use super::metrics::http::{Samples, promtool, request};
@@ -16,16 +17,9 @@ use super::support::*;
 
 /// A warden that runs. Dropping it kills it.
 struct Running {
-    child: Child,
+    child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
     log: Receiver<String>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Running {
@@ -33,7 +27,7 @@ impl Running {
         let arguments = [&["warden", "--session-timeout", "2s"], arguments].concat();
         let mut command = store.command(&arguments);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = ChildProcess::spawn(command);
         let log = lines_of(child.stderr.take().unwrap());
         Self {
             stdout: child.stdout.take().map(BufReader::new),
@@ -63,7 +57,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Sends a signal, and returns the exit status and the rest of stdout.
@@ -195,7 +189,7 @@ on_each_store! {
         let guard = overdue(&client, "a").await;
         while !first.line().starts_with("removed a") {}
         assert_eq!(guard.lost().await, LostReason::Revoked);
-        first.child.kill().unwrap();
+        first.child.kill();
         second.logs(" leads ");
         let guard = overdue(&client, "b").await;
         // It has said nothing of the one before.

@@ -16,12 +16,12 @@ use super::support::*;
 /// The socket that stands for systemd's.
 struct Systemd {
     socket: UnixDatagram,
-    folder: Folder,
+    folder: TempFolder,
 }
 
 impl Systemd {
     fn new() -> Self {
-        let folder = Folder::new();
+        let folder = TempFolder::short();
         let socket = UnixDatagram::bind(folder.at("notify")).unwrap();
         Self { socket, folder }
     }

@@ -5,16 +5,17 @@ use std::any::type_name_of_val;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testkit::wire::{Conn, Session};
+use testkit::{ChildProcess, again_at};
 
 use super::good::{Good, Latency};
 use super::served::{Memory, OTHER, Served};
-use super::wire::{Conn, Session};
 
 /// Makes the test a child that attacks the server at that address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
@@ -156,20 +157,17 @@ fn be_the_attacker(address: SocketAddr, attack: impl FnOnce(&Field) -> String) {
 }
 
 struct Attacker {
-    child: Child,
+    child: ChildProcess,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Attacker {
     fn start(name: &str, address: SocketAddr) -> Self {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(ADDRESS, address.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a test binary can start itself");
+        let mut command = again_at(name);
+        command.env(ADDRESS, address.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = ChildProcess::spawn(&mut command);
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self {
             stdin: child.stdin.take(),
@@ -200,13 +198,6 @@ impl Attacker {
             None if must_succeed => panic!("the attacker has failed: {status}"),
             None => "this server does something else".into(),
         }
-    }
-}
-
-impl Drop for Attacker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use testkit::wire::*;
 
 use super::arena::{Field, MIB, TIMEOUT, fight, raise_open_files};
-use super::wire::*;
 
 const HALF_OPEN: usize = 10_000;
 
@@ -72,7 +72,7 @@ fn half_a_handshake_keeps_no_place_either() {
         let mut count = 200;
         while !field.is_over() {
             let oldest = crowd.pop_front().unwrap();
-            assert_eq!(oldest.rest(), []);
+            assert_eq!(oldest.rest(), b"");
             crowd.push_back(open());
             count += 1;
         }
@@ -97,7 +97,7 @@ fn a_large_frame_is_no_handshake() {
         field.under_way();
         field.wait();
         for conn in crowd {
-            assert_eq!(conn.rest(), []);
+            assert_eq!(conn.rest(), b"");
         }
         "500 half-open connections that send a megabyte".into()
     };
@@ -118,7 +118,7 @@ fn too_many_connections_from_one_address_keep_no_other_client_out() {
         let mut refused = 0;
         while !field.is_over() {
             let more = Conn::from_address(greedy, field.address).unwrap();
-            assert_eq!(more.rest(), [], "the 51st is closed without a word");
+            assert_eq!(more.rest(), b"", "the 51st is closed without a word");
             refused += 1;
         }
         field.client().must(op::PING, &Out::new());
@@ -141,7 +141,7 @@ fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
         let mut refused = 0;
         while !field.is_over() {
             let more = Conn::bare(field.address).unwrap();
-            assert_eq!(more.rest(), [], "the 101st is closed without a word");
+            assert_eq!(more.rest(), b"", "the 101st is closed without a word");
             refused += 1;
         }
         for conn in &mut crowd {
@@ -149,7 +149,7 @@ fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
         }
         let mut last = crowd.pop().unwrap();
         last.must(op::CLOSE, &Out::new());
-        assert_eq!(last.rest(), []);
+        assert_eq!(last.rest(), b"");
         // Its place is free when the server has seen that.
         let mut next = loop {
             if let Ok(conn) = open() {

@@ -1,7 +1,8 @@
 //! Many requests, many watches.
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, fight};
-use super::wire::*;
 
 /// Keeps `window` requests in flight on one connection until the attack ends. Returns the number of replies.
 fn flood(field: &Field, name: &str, window: i32) -> usize {
@@ -98,7 +99,7 @@ fn a_million_watches_are_armed_and_no_more() {
         let (event, answer) = (conn.answer().unwrap(), conn.answer().unwrap());
         assert_eq!((event.xid, answer.xid, answer.err), (EVENT, xid, 0));
         conn.must(op::CLOSE, &Out::new());
-        assert_eq!(conn.rest(), []);
+        assert_eq!(conn.rest(), b"");
         format!("{MOST_WATCHES} watches of one session, then {refused} refusals")
     };
     // What docs/operating.md states for a watch, twice: tables double as they grow.

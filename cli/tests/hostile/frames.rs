@@ -1,7 +1,8 @@
 //! Bytes that are not a frame, a handshake or a request.
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, fight};
-use super::wire::*;
 
 /// Least number of repetitions, beside the duration of the measurement: enough to make a leak visible.
 const ROUNDS: usize = 300;
@@ -45,7 +46,7 @@ fn a_length_that_no_frame_has_closes_the_connection() {
             let known = session.take(field);
             for mut conn in [strange, known] {
                 std::io::Write::write_all(&mut conn.stream, &length).unwrap();
-                assert_eq!(conn.rest(), [], "nothing is answered");
+                assert_eq!(conn.rest(), b"", "nothing is answered");
             }
         });
         format!("{} connections with such lengths", 2 * count)
@@ -63,7 +64,7 @@ fn a_frame_that_is_cut_short_is_nothing() {
             let mut conn = session.take(field);
             std::io::Write::write_all(&mut conn.stream, cut).unwrap();
             conn.stream.shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(conn.rest(), []);
+            assert_eq!(conn.rest(), b"");
         });
         let mut conn = session.take(field);
         let there = conn.call(op::EXISTS, &read("/cut", false)).unwrap();
@@ -81,7 +82,7 @@ fn a_frame_too_short_for_a_request_closes_the_connection() {
             let mut conn = session.take(field);
             let short = Out(vec![0xff; round % 8]).framed();
             std::io::Write::write_all(&mut conn.stream, &short).unwrap();
-            assert_eq!(conn.rest(), []);
+            assert_eq!(conn.rest(), b"");
         });
         format!("{count} such frames")
     };
@@ -99,7 +100,7 @@ fn an_unknown_operation_is_answered_so_and_closes_the_connection() {
             let answer = conn.call(op, &read("/", false)).unwrap();
             let expected = (-1, code::UNIMPLEMENTED);
             assert_eq!((answer.zxid, answer.err), expected, "operation {op}");
-            assert_eq!(conn.rest(), []);
+            assert_eq!(conn.rest(), b"");
         });
         format!("{count} such operations")
     };
@@ -146,7 +147,7 @@ fn what_comes_before_the_handshake_closes_the_connection() {
             let mut conn = Conn::bare(field.address).unwrap();
             let opening = &openings[round % openings.len()];
             std::io::Write::write_all(&mut conn.stream, opening).unwrap();
-            assert_eq!(conn.rest(), [], "{opening:?}");
+            assert_eq!(conn.rest(), b"", "{opening:?}");
         });
         let mut conn = field.client();
         let there = conn.call(op::EXISTS, &read("/before", false)).unwrap();

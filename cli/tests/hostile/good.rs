@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::wire::*;
+use testkit::wire::*;
 
 /// Cycles of one phase, of three requests each.
 const CYCLES: usize = 500;

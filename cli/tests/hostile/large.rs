@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, fight};
-use super::wire::*;
 
 const LARGE: usize = 1_000_000;
 
@@ -75,7 +76,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         field.under_way();
         // 256 MiB hold 268 of them.
         for conn in crowd.drain(..130) {
-            assert_eq!(conn.rest(), [], "it is one of the oldest");
+            assert_eq!(conn.rest(), b"", "it is one of the oldest");
         }
         let data = vec![b'x'; 1_000_000];
         let mut honest = field.client();

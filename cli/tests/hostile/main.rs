@@ -13,6 +13,4 @@ mod memory;
 mod served;
 mod slow;
 mod stopped;
-#[path = "../../../tests/support/wire.rs"]
-mod wire;
 mod work;

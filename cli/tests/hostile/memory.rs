@@ -3,8 +3,9 @@
 
 use std::io::Write;
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, Outcome, fight};
-use super::wire::*;
 
 const PROMISED: u64 = 256 * MIB;
 

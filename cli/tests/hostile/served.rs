@@ -1,14 +1,10 @@
 //! The real command `lockkeeper serve`, in a separate process.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::{ServerProcess, serve};
 
 /// Names another server, as `ADDRESS/PID`, to run the attacks against it: a ZooKeeper, for example.
 pub(crate) const OTHER: &str = "LOCKKEEPER_HOSTILE_TO";
@@ -16,11 +12,9 @@ pub(crate) const OTHER: &str = "LOCKKEEPER_HOSTILE_TO";
 /// A server.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
-    pid: u32,
+    pid: Pid,
     /// `None` where the server is another.
-    child: Option<Child>,
-    log: Arc<Mutex<Vec<String>>>,
-    reader: Option<JoinHandle<()>>,
+    process: Option<ServerProcess>,
 }
 
 /// A process's memory, in bytes.
@@ -36,45 +30,23 @@ impl Served {
             let (address, pid) = other.split_once('/').expect("ADDRESS/PID");
             return Self {
                 address: address.parse().expect("an address"),
-                pid: pid.parse().expect("a pid"),
-                child: None,
-                log: Arc::default(),
-                reader: None,
+                pid: Pid::from_raw(pid.parse().expect("a pid")).expect("a pid"),
+                process: None,
             };
         }
-        let mut child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data", "memory"])
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the command starts");
-        let log = Arc::<Mutex<Vec<String>>>::default();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let to = log.clone();
-        let reader = std::thread::spawn(move || {
-            for line in lines {
-                to.lock().unwrap().push(line.unwrap());
-            }
-        });
-        let mut ready = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        stdout.read_line(&mut ready).unwrap();
-        let address = ready.trim_end().strip_prefix("lockkeeper ready ");
-        let address = address.unwrap_or_else(|| panic!("{ready:?}: {:?}", log.lock()));
+        let mut command = serve(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(["--listen", "127.0.0.1:0", "--data", "memory"]);
+        let process = ServerProcess::start(command.args(options));
         Self {
-            address: address.parse().unwrap(),
-            pid: child.id(),
-            child: Some(child),
-            log,
-            reader: Some(reader),
+            address: process.address().parse().unwrap(),
+            pid: process.pid(),
+            process: Some(process),
         }
     }
 
     /// True for this repository's server; some expectations do not apply to others.
     pub(crate) fn is_ours(&self) -> bool {
-        self.child.is_some()
+        self.process.is_some()
     }
 
     pub(crate) fn memory(&self) -> Memory {
@@ -92,8 +64,7 @@ impl Served {
 
     /// Sends it a signal. Returns once a stop has taken effect.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.pid.cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid, signal).unwrap();
         let is_stopped = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
             stat.rsplit_once(") ").unwrap().1.starts_with('T')
@@ -104,31 +75,13 @@ impl Served {
     }
 
     /// Ends the server in order, checks that its log has no panic, and returns the log.
-    pub(crate) fn stop(mut self) -> Vec<String> {
-        let Some(child) = &mut self.child else {
+    pub(crate) fn stop(self) -> Vec<String> {
+        let Some(process) = self.process else {
             return Vec::new();
         };
-        kill_process(Pid::from_child(child), Signal::TERM).unwrap();
-        let status = child.wait().unwrap();
-        self.reader.take().unwrap().join().unwrap();
-        let log = std::mem::take(&mut *self.log.lock().unwrap());
-        assert!(status.success(), "{status}: {log:#?}");
-        let panicked = log.iter().find(|line| line.contains("panicked"));
-        assert_eq!(panicked, None, "{log:#?}");
-        log
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-            if std::thread::panicking() {
-                let log = self.log.lock().unwrap();
-                let last = &log[log.len().saturating_sub(20)..];
-                eprintln!("the server's last words:\n{}", last.join("\n"));
-            }
-        }
+        let ended = process.end(Signal::TERM);
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(!ended.log.contains("panicked"), "{ended:?}");
+        ended.log.lines().map(str::to_owned).collect()
     }
 }

@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, fight};
-use super::wire::*;
 
 #[test]
 fn a_handshake_byte_by_byte_is_cut_off() {

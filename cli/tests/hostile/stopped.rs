@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testkit::wire::*;
 
 use super::served::Served;
-use super::wire::*;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 

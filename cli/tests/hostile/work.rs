@@ -1,7 +1,8 @@
 //! Small requests that cause much work. The well-behaved client keeps its session and its entries.
 
+use testkit::wire::*;
+
 use super::arena::{Field, MIB, fight};
-use super::wire::*;
 
 /// Sends a proof of identity, with the xid that the protocol reserves for it.
 fn prove(conn: &mut Conn, secret: &str) {

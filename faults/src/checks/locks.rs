@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use lockkeeper::{FencingGate, FencingToken};
+use testkit::keys::recipe;
 
-use crate::keys::recipe;
 use crate::report::Share;
 use crate::time::seconds;
 

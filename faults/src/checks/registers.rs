@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use testkit::linearizable::{Answer, Call, Operation, is_linearizable};
+
 use super::locks::WorkerId;
-use crate::linearizable::{Answer, Call, Operation, is_linearizable};
 
 #[derive(Default)]
 pub(super) struct Registers {

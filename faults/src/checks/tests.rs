@@ -1,7 +1,8 @@
 //! Each check notices its mistake: a check that cannot fail shows nothing.
 
+use testkit::linearizable::{Answer, Call};
+
 use super::*;
-use crate::linearizable::{Answer, Call};
 use crate::report::Share;
 
 fn worker(number: usize) -> WorkerId {

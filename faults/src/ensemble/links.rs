@@ -3,11 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::runtime::Handle;
+use testkit::{Proxy, free_address};
 
 use super::SERVERS;
-use crate::ports;
-use crate::proxy::Proxy;
 
 /// Direction in which a server is cut off from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +38,16 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn start(runtime: &Handle) -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         let peer = |_| Peer {
-            quorum: ports::free(),
-            election: ports::free(),
+            quorum: free_address(),
+            election: free_address(),
         };
         let peers: Vec<_> = (0..SERVERS).map(peer).collect();
         let pairs = || (0..SERVERS).flat_map(|from| (0..SERVERS).map(move |to| (from, to)));
         let pairs = || pairs().filter(|(from, to)| from != to);
         // Each proxy of elections names the one for the way back.
-        let entrances: Vec<_> = pairs().map(|pair| (pair, ports::free())).collect();
+        let entrances: Vec<_> = pairs().map(|pair| (pair, free_address())).collect();
         let entrance = |pair| {
             let found = entrances.iter().find(|(other, _)| *other == pair);
             found.expect("there is one for each pair").1
@@ -60,8 +58,8 @@ impl Links {
             Ok(Link {
                 from,
                 to,
-                quorum: Proxy::start(runtime, ports::free(), quorum, None)?,
-                election: Proxy::start(runtime, own, election, Some(back))?,
+                quorum: Proxy::of_bytes(free_address(), quorum)?,
+                election: Proxy::of_elections(own, election, back)?,
             })
         };
         let links = pairs().map(link).collect::<io::Result<_>>()?;
@@ -85,10 +83,12 @@ impl Links {
         let (outgoing, incoming) = (silence != Silence::Incoming, silence != Silence::Outgoing);
         for link in &self.links {
             for proxy in [&link.quorum, &link.election] {
-                if link.from == number {
-                    proxy.hold(outgoing, incoming);
-                } else if link.to == number {
-                    proxy.hold(incoming, outgoing);
+                let is_of = |end: usize, requests: bool| end == number && requests;
+                if is_of(link.from, outgoing) || is_of(link.to, incoming) {
+                    proxy.hold_requests();
+                }
+                if is_of(link.from, incoming) || is_of(link.to, outgoing) {
+                    proxy.hold_replies();
                 }
             }
         }

@@ -15,11 +15,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use lockkeeper::{Client, ConnectOptions, LockError, Store, StoreOptions, connect_with};
+use testkit::Random;
+use testkit::contender::is_out_of_reach;
+use testkit::gate::Gate;
 use tokio::task::JoinSet;
 
+use self::contend::Contender;
 use self::tally::Tally;
-use super::gate::Gate;
-use crate::random::Random;
 use crate::run::no_entry_is_left;
 
 /// Options of a process.
@@ -121,12 +123,7 @@ impl Load {
 
 /// Returns true for an error of a connection or session that was cut.
 fn is_expected(error: &LockError) -> bool {
-    use lockkeeper::Error;
-    let is_cut = matches!(
-        error,
-        LockError::Store(Error::ConnectionLoss | Error::ConnectFailed { .. })
-    );
-    is_cut || error.is_session_end() || matches!(error, LockError::Timeout { .. })
+    is_out_of_reach(error) || error.is_session_end() || matches!(error, LockError::Timeout { .. })
 }
 
 /// Tells the parent of a broken promise.
@@ -233,9 +230,13 @@ fn start(
     tasks: &mut JoinSet<()>,
 ) {
     for client in clients {
-        for keys in contend::KEYS {
-            let contender = contend::contend(load.clone(), client.clone(), keys, random.fork());
-            tasks.spawn(contender);
+        for keys in testkit::contender::CONTENDERS {
+            let contender = Contender {
+                load: load.clone(),
+                client: client.clone(),
+                keys,
+            };
+            tasks.spawn(contender.contend(random.fork()));
         }
     }
     if options.guest {

@@ -7,14 +7,12 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use testkit::{ChildProcess, Proxy, free_address, with_death_signal};
 
 use super::proc::{files, usage};
 use super::sample::Sample;
 use super::server::Server;
-use crate::ports;
-use crate::process::{self, Process};
-use crate::proxy::Proxy;
+use crate::programs::own_program;
 
 pub(super) struct Members {
     members: Vec<Member>,
@@ -32,7 +30,7 @@ pub(super) struct Members {
 /// A process of the load.
 struct Member {
     name: &'static str,
-    process: Process,
+    process: ChildProcess,
     stdin: ChildStdin,
     heard: Arc<Mutex<Heard>>,
 }
@@ -55,27 +53,22 @@ const FIRST_GUEST: u64 = 100;
 
 impl Members {
     /// Starts all processes. The first one writes large values, so many bytes in a second.
-    pub(super) fn start(
-        server: &Server,
-        folder: &Path,
-        rate: u64,
-        runtime: &Handle,
-    ) -> io::Result<Self> {
-        let proxy = Proxy::start(runtime, ports::free(), server.address(), None)?;
+    pub(super) fn start(server: &Server, folder: &Path, rate: u64) -> io::Result<Self> {
+        let proxy = Proxy::of_bytes(free_address(), server.address())?;
         let by_proxy = format!("lockkeeper://{}", proxy.address());
         let own = format!("file:{}", folder.join("own").display());
         let (url, unix) = (server.url(), server.unix_url());
         let bulk = rate.to_string();
         let members = vec![
-            Member::start("client-0", 0, folder, &[&url, "--bulk", &bulk])?,
-            Member::start("client-1", 1, folder, &[&by_proxy])?,
-            Member::start("client-2", 2, folder, &[&unix])?,
-            Member::start("embedded", 3, folder, &[&own, "memory:"])?,
+            Member::start("client-0", 0, folder, &[&url, "--bulk", &bulk]),
+            Member::start("client-1", 1, folder, &[&by_proxy]),
+            Member::start("client-2", 2, folder, &[&unix]),
+            Member::start("embedded", 3, folder, &[&own, "memory:"]),
         ];
         let now = Instant::now();
         Ok(Self {
             members,
-            guest: guest(server, folder, 0)?,
+            guest: guest(server, folder, 0),
             guests: 0,
             proxy,
             cuts: 0,
@@ -104,30 +97,26 @@ impl Members {
     }
 
     /// Kills guests, cuts connections, and collects violations.
-    ///
-    /// # Errors
-    /// A guest that does not start.
-    pub(super) fn step(&mut self, server: &Server, violations: &mut Vec<String>) -> io::Result<()> {
+    pub(super) fn step(&mut self, server: &Server, violations: &mut Vec<String>) {
         let now = Instant::now();
         if now >= self.next_cut {
             self.next_cut = now + CUT;
             self.cuts += 1;
-            self.proxy.cut();
+            self.proxy.break_off();
         }
         if now >= self.next_guest {
             self.next_guest = now + LIFE;
             self.guests += 1;
-            self.guest.process.kill();
+            self.guest.process.end();
             self.guest.hear(violations);
-            self.guest = guest(server, &self.folder, self.guests)?;
+            self.guest = guest(server, &self.folder, self.guests);
         }
         self.hear(violations);
         for member in &mut self.members {
-            if let Some(status) = member.process.ended() {
+            if let Ok(Some(status)) = member.process.try_wait() {
                 violations.push(format!("error: {} has ended: {status}", member.name));
             }
         }
-        Ok(())
     }
 
     /// Collects the violations that processes have reported.
@@ -140,7 +129,7 @@ impl Members {
     /// Adds the figures of all processes to a sample; guests have none.
     pub(super) fn add_to(&self, sample: &mut Sample) {
         for member in &self.members {
-            if let Some(usage) = usage(member.process.number()) {
+            if let Some(usage) = usage(member.process.pid()) {
                 sample.add(member.name, "rss", usage.rss);
                 sample.add(member.name, "rss_peak", usage.peak);
                 sample.add(member.name, "threads", usage.threads);
@@ -155,7 +144,7 @@ impl Members {
 
     /// Has each process come to its end. The guest, which may hold a lock, is killed.
     pub(super) fn finish(&mut self) {
-        self.guest.process.kill();
+        self.guest.process.end();
         for member in &mut self.members {
             // One that has ended hears nothing, and is not done.
             let _ = member.stdin.write_all(b"finish\n");
@@ -164,7 +153,7 @@ impl Members {
 
     pub(super) fn end(&mut self) {
         for member in &mut self.members {
-            member.process.kill();
+            member.process.end();
         }
     }
 
@@ -174,19 +163,14 @@ impl Members {
     }
 }
 
-fn guest(server: &Server, folder: &Path, number: u64) -> io::Result<Member> {
+fn guest(server: &Server, folder: &Path, number: u64) -> Member {
     let number = FIRST_GUEST + number;
     Member::start("guest", number, folder, &[&server.url(), "--guest"])
 }
 
 impl Member {
-    fn start(
-        name: &'static str,
-        number: u64,
-        folder: &Path,
-        arguments: &[&str],
-    ) -> io::Result<Self> {
-        let mut command = process::command(process::own_program());
+    fn start(name: &'static str, number: u64, folder: &Path, arguments: &[&str]) -> Self {
+        let mut command = with_death_signal(own_program());
         command
             .arg("load")
             .args(arguments)
@@ -194,8 +178,9 @@ impl Member {
             .arg(folder.join("gates"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command)?;
-        let (stdin, stdout) = (process.stdin(), process.stdout());
+        let mut process = ChildProcess::spawn(&mut command);
+        let stdin = process.stdin.take().expect("it is piped");
+        let stdout = process.stdout.take().expect("it is piped");
         let heard = Arc::<Mutex<Heard>>::default();
         let told = heard.clone();
         std::thread::spawn(move || {
@@ -203,12 +188,12 @@ impl Member {
                 told.lock().unwrap().take(name, &line);
             }
         });
-        Ok(Self {
+        Self {
             name,
             process,
             stdin,
             heard,
-        })
+        }
     }
 
     fn hear(&self, violations: &mut Vec<String>) {

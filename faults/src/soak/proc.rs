@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::process::Pid;
+
 /// Figures of a process.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Usage {
@@ -15,7 +17,7 @@ pub(super) struct Usage {
 }
 
 /// Returns the figures of a process; `None` of one that has ended.
-pub(super) fn usage(pid: i32) -> Option<Usage> {
+pub(super) fn usage(pid: Pid) -> Option<Usage> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
     Some(Usage {
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn this_process_has_figures() {
-        let usage = usage(std::process::id() as i32).unwrap();
+        let usage = usage(rustix::process::getpid()).unwrap();
         assert!(usage.rss > 0.0 && usage.peak >= usage.rss, "{usage:?}");
         assert!(usage.threads >= 1.0 && usage.fds >= 3.0, "{usage:?}");
     }

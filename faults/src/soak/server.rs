@@ -1,22 +1,21 @@
 //! [`Server`]: `lockkeeper serve` under a soak, with backups, an audit log that is rotated, and metrics that are scraped.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use testkit::{ChildProcess, four_letter_word, free_address, last_lines, open_log, serve};
 
 use super::flat::DiskBound;
 use super::proc::{Files, field, files, usage};
 use super::sample::Sample;
-use crate::ports;
-use crate::process::{self, Process};
-use crate::word;
 
 pub(super) struct Server {
-    process: Process,
+    process: ChildProcess,
     address: SocketAddr,
     metrics: SocketAddr,
     folder: PathBuf,
@@ -58,14 +57,13 @@ const WORDS: [(&str, &str); 9] = [
 impl Server {
     /// Starts it. A run of some minutes sees each kind of upkeep often.
     pub(super) fn start(program: PathBuf, folder: &Path, length: Duration) -> io::Result<Self> {
-        let (address, metrics) = (ports::free(), ports::free());
+        let (address, metrics) = (free_address(), free_address());
         let backups = folder.join("backups");
         fs::create_dir_all(&backups)?;
         let every = (length / 30).clamp(Duration::from_secs(2), Duration::from_secs(60));
-        let log = File::create(folder.join("log"))?;
-        let mut command = process::command(program);
+        let mut command = serve(program);
         command
-            .args(["serve", "--listen", &address.to_string(), "--listen"])
+            .args(["--listen", &address.to_string(), "--listen"])
             .arg(format!("unix:{}", folder.join("socket").display()))
             .arg("--data")
             .arg(folder.join("store"))
@@ -79,13 +77,11 @@ impl Server {
             .args(["--tick", "200ms", "--max-session-timeout", "60s"])
             .args(["--reaper-interval", "2s"])
             .args(["--four-letter-words", "srvr,mntr", "--log-level", "warn"])
-            .env_remove("LOCKKEEPER_LOG")
-            .env_remove("NOTIFY_SOCKET")
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(log);
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(open_log(&folder.join("log")));
         Ok(Self {
-            process: Process::spawn(&mut command)?,
+            process: ChildProcess::spawn(&mut command),
             address,
             metrics,
             folder: folder.to_owned(),
@@ -107,11 +103,11 @@ impl Server {
     }
 
     pub(super) fn is_well(&self) -> bool {
-        word::ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
+        four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:"))
     }
 
     pub(super) fn log(&self) -> String {
-        word::end_of(&self.folder.join("log"))
+        last_lines(&fs::read_to_string(self.folder.join("log")).unwrap_or_default())
     }
 
     fn store(&self) -> Files {
@@ -121,7 +117,7 @@ impl Server {
     /// Looks at the snapshots, and rotates the audit log. Called several times a second: a snapshot takes moments.
     pub(super) fn observe(&mut self) {
         let files = self.store();
-        let written = word::ask(self.address, "mntr")
+        let written = four_letter_word(self.address, "mntr")
             .ok()
             .and_then(|words| field(&words, "zk_lockkeeper_log_bytes"));
         self.snapshots.see(&files, written);
@@ -150,7 +146,7 @@ impl Server {
             field(&words, &name).unwrap_or_default()
         });
         sample.add("server", "store_bytes", kept.iter().sum());
-        if let Some(usage) = usage(self.process.number()) {
+        if let Some(usage) = usage(self.process.pid()) {
             sample.add("server", "rss", usage.rss);
             sample.add("server", "rss_peak", usage.peak);
             sample.add("server", "threads", usage.threads);
@@ -170,12 +166,12 @@ impl Server {
 
     /// Asks for the server's figures, again if the machine is busy with other work.
     fn words(&self) -> Result<String, String> {
-        let mut asked = word::ask(self.address, "mntr");
+        let mut asked = four_letter_word(self.address, "mntr");
         for _ in 0..10 {
             if asked.is_ok() {
                 break;
             }
-            asked = word::ask(self.address, "mntr");
+            asked = four_letter_word(self.address, "mntr");
         }
         asked.map_err(|error| format!("the server does not answer: {error}"))
     }
@@ -193,7 +189,7 @@ impl Server {
     /// # Errors
     /// A server that had ended, or does not end.
     pub(super) fn stop(&mut self) -> Result<(), String> {
-        if let Some(status) = self.process.ended() {
+        if let Ok(Some(status)) = self.process.try_wait() {
             return Err(format!("error: the server has ended by itself: {status}"));
         }
         self.process.signal(Signal::TERM);

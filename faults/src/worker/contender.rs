@@ -1,18 +1,16 @@
 //! [`Contender`]: a task that takes a lock, or several at once, again and again.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{Client, Error, LockError, LockGuard, LostReason, SessionState};
+use lockkeeper::{Client, Error, LockError, SessionState};
 use lockkeeper_store::CreateMode;
+use testkit::Random;
+use testkit::contender::{Stays, is_out_of_reach, wait};
+use testkit::keys;
+use testkit::recipe::{Held, Way};
 
 use super::{Mistake, Reporter};
-use crate::keys;
-use crate::random::Random;
-use crate::recipe::{Held, Way, wait_for_all};
 use crate::report::{Report, Share};
 use crate::time::{nanos, now};
 
@@ -52,7 +50,8 @@ impl Contender {
             };
             match self.contend(way).await {
                 Ok(Some(held)) => {
-                    let is_released = self.hold(held).await;
+                    let mut random = self.random.fork();
+                    let is_released = self.hold(held, &mut random).await.unwrap_or(false);
                     if is_last && is_released {
                         return;
                     }
@@ -79,57 +78,17 @@ impl Contender {
     }
 
     async fn contend(&mut self, way: Way) -> Result<Option<Held>, LockError> {
-        let clock = self.client.clock().clone();
-        let paths: Vec<_> = self.keys.iter().map(|key| keys::path(key)).collect();
-        match &paths[..] {
-            [path] => {
-                let recipe = keys::recipe(self.keys[0]).expect("contenders know their keys");
-                let path = match self.mistake {
-                    Some(Mistake::WrongLock) => format!("{path}-{}", self.random.within(0..1000)),
-                    _ => path.clone(),
-                };
-                recipe
-                    .wait(
-                        (&self.client, &path, &mut None),
-                        way,
-                        &mut self.random,
-                        &clock,
-                    )
-                    .await
-            }
-            paths => {
-                let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-                wait_for_all(&self.client, &paths, way, &clock).await
-            }
-        }
-    }
-
-    /// Uses the resources for a while, and lets the lock go. Returns false if it has lost it.
-    async fn hold(&mut self, held: Held) -> bool {
-        let Some(held) = self.stay(held).await else {
-            return false;
+        let another = format!("{}-{}", self.keys[0], self.random.within(0..1000));
+        let keys = match self.mistake {
+            Some(Mistake::WrongLock) => &[another.as_str()],
+            _ => self.keys,
         };
-        let is_converted = held.is_convertible() && self.random.once_in(4);
-        let held = match is_converted {
-            true => match held.converted().await {
-                Ok((held, _)) => match self.stay(held).await {
-                    Some(held) => held,
-                    None => return false,
-                },
-                Err(_) => return false,
-            },
-            false => held,
-        };
-        match self.random.within(0..3) {
-            0 => drop(held),
-            1 => drop(held.release()),
-            _ => drop(held.release().await),
-        }
-        true
+        wait(&self.client, keys, way, &mut self.random).await
     }
+}
 
-    /// Works under a lock for a while. Returns the guard, unless it is lost.
-    async fn stay(&mut self, held: Held) -> Option<Held> {
+impl Stays for Contender {
+    async fn stay(&mut self, held: Held, _: &mut Random) -> Option<Held> {
         let stay = self.enter(&held)?;
         self.make_a_mistake().await;
         let mut ending = Ending::Kept;
@@ -146,7 +105,7 @@ impl Contender {
             }
         }
         if ending == Ending::Lost || !self.confirm(&stay, &held) {
-            self.report_loss(&stay, &held).await;
+            self.report_loss(&stay, &held);
             return None;
         }
         for grant in &stay.grants {
@@ -160,7 +119,9 @@ impl Contender {
         }
         Some(held)
     }
+}
 
+impl Contender {
     /// Reports a grant, unless it is lost already.
     fn enter(&self, held: &Held) -> Option<Stay> {
         // Before the guard is asked: it believed at that moment, too.
@@ -239,9 +200,9 @@ impl Contender {
         true
     }
 
-    async fn report_loss(&self, stay: &Stay, held: &Held) {
+    fn report_loss(&self, stay: &Stay, held: &Held) {
         let at = now();
-        let reason = match lost_reason(held).await {
+        let reason = match held.lost_reason() {
             Some(reason) => reason.to_string(),
             None => "no reason".to_owned(),
         };
@@ -267,33 +228,6 @@ impl Contender {
             _ => {}
         }
     }
-}
-
-/// Returns the reason of a loss, which is known by now.
-async fn lost_reason(held: &Held) -> Option<LostReason> {
-    let lost = async {
-        match held {
-            Held::Mutex(guard) => LockGuard::lost(guard).await,
-            Held::Read(guard) => LockGuard::lost(guard).await,
-            Held::Write(guard) => LockGuard::lost(guard).await,
-            Held::Permit(guard) => LockGuard::lost(guard).await,
-            Held::Leadership(guard) => LockGuard::lost(guard).await,
-            Held::Batch(guard) => LockGuard::lost(guard).await,
-        }
-    };
-    let mut lost = pin!(lost);
-    poll_fn(|context| match lost.as_mut().poll(context) {
-        Poll::Ready(reason) => Poll::Ready(Some(reason)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
-fn is_out_of_reach(error: &LockError) -> bool {
-    matches!(
-        error,
-        LockError::Store(Error::ConnectionLoss | Error::ConnectFailed { .. })
-    )
 }
 
 /// Returns true for a request that the server refuses, as on a full disk. A client whose handshake was broken off speaks

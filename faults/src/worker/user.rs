@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use lockkeeper::{Client, Error, Session, ZnodePath};
 use lockkeeper_store::CreateMode;
+use testkit::Random;
+use testkit::ask;
+use testkit::keys::{REGISTER_LIFE, REGISTERS, register};
+use testkit::linearizable::{Answer, Call};
 
 use super::{Mistake, Reporter};
-use crate::ask::ask;
-use crate::keys::{REGISTER_LIFE, REGISTERS, register};
-use crate::linearizable::{Answer, Call};
-use crate::random::Random;
 use crate::report::Report;
 use crate::time::now;
 

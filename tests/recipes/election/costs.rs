@@ -2,10 +2,10 @@
 
 use lockkeeper::Session;
 use lockkeeper::testing::RequestKind;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost};
-use crate::support::on_every_backend;
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, sizes};
 
 /// A line in which each has seen its place, and that has handed over before.
 async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
@@ -92,7 +92,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let has_index = world.env.has_index();
         let mut costs = Vec::new();
-        for candidates in SIZES {
+        for &candidates in sizes(&world.env) {
             costs.push(cost_of_a_hand_over(&world, candidates).await);
         }
         for who in [0, 1] {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lockkeeper::{LostReason, Role};
+use testkit::on_every_backend;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn a_candidate_that_expires_leaves_the_line_and_its_object_says_so(env: Env) {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{FencingGate, LostReason, Role};
+use testkit::on_every_backend;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     // CURATOR-724

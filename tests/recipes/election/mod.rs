@@ -6,7 +6,6 @@ mod known_bugs;
 mod model;
 mod observing;
 mod running;
-mod seeds;
 mod state;
 mod succession;
 

@@ -2,13 +2,13 @@
 
 use lockkeeper::Guard;
 use proptest::prelude::*;
+use testkit::Env;
 
 use super::*;
 use crate::harness::model::{
     Line, Model, Queued, State, Step, drop_at, expire, leave, metadata_fields, model_tests,
     reconnect, wait,
 };
-use crate::support::Env;
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -142,5 +142,6 @@ model_tests! {
     file: an_election_does_what_its_model_does_in_a_folder(15),
     served: an_election_does_what_its_model_does_on_a_served_store(10),
     zookeeper: an_election_does_what_its_model_does_on_zookeeper(10),
+    lent: an_election_does_what_its_model_does_with_a_lent_client(3),
     foreign: an_election_does_what_its_model_does_for_a_foreign_client(4),
 }

@@ -2,9 +2,9 @@
 
 use lockkeeper::{ConnectOptions, LeaderChange};
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn an_observer_sees_each_leader_and_its_data(env: Env) {

@@ -9,10 +9,10 @@ use lockkeeper::testing::TestStore;
 use lockkeeper::{Clock, ConnectOptions, FencingToken, LostReason, Role};
 use lockkeeper_store::{Backend, BootInstant, BoxFuture, Connector};
 use parking_lot::Mutex;
+use testkit::on_every_backend;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::support::on_every_backend;
 
 type Run = JoinHandle<Result<(), LockError>>;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
 use lockkeeper::{ConnectOptions, ElectionState, Role};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 /// Returns the changes of the state, until it is as wanted.
 async fn roles_until(state: &mut ElectionState, last: Role) -> Vec<Role> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{Election, Error, FencingGate, LockError, LockOptions, LostReason, Mutex};
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
-use crate::support::on_every_backend;
 
 /// Losses of each campaign on the way: first requests, then replies.
 const LOSSES: [Losses; 6] = [

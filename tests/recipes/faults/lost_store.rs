@@ -1,31 +1,59 @@
 //! A server that comes back with an empty store: its clients learn that their sessions are over, and lock nothing in the
 //! other store, whose fencing tokens do not compare with those that they have used.
 
-use std::net::Ipv4Addr;
+use std::env;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use lockkeeper::{ConnectOptions, Error, LockError, LostReason, Mutex, connect_with};
+use lockkeeper_store::{Server, ServerOptions, Store, StoreOptions};
+use testkit::{ChildProcess, TempFolder, again, free_address, within_reason};
 use tokio::task::block_in_place;
 
-use super::server::Terms;
 use crate::common::*;
-use crate::support::{TempFolder, port_of_a_server, within_reason};
 
 const TIMEOUT: Duration = Duration::from_secs(4);
+
+const SERVER: &str = "LOCKKEEPER_FAULTS_SERVER";
+const READY: &str = "the server is ready";
+
+/// Starts a server in a separate process, which is this test binary running one test. Returns when it listens.
+fn serve(folder: &Path, address: SocketAddr) -> ChildProcess {
+    let mut command = again(module_path!(), "a_server");
+    let place = format!("{address} {}", folder.display());
+    command.env(SERVER, place).stdout(Stdio::piped());
+    // Its stdin ends with this process.
+    let mut server = ChildProcess::spawn(command.stdin(Stdio::piped()));
+    server.lines().wait_for(READY);
+    server
+}
+
+#[tokio::test]
+async fn a_server() {
+    let Ok(place) = env::var(SERVER) else { return };
+    let (address, folder) = place.split_once(' ').unwrap();
+    let tick = Duration::from_millis(100);
+    let options = StoreOptions::new()
+        .tick(tick)
+        .session_timeouts(2 * tick, TIMEOUT);
+    let store = Store::file_with(folder, options).unwrap();
+    let options = ServerOptions::new().listen(address.parse().unwrap());
+    let _server = Server::bind(&store, options).await.unwrap();
+    // The harness may have left a line unfinished.
+    println!("\n{READY}");
+    let end = || std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    let _ = tokio::task::spawn_blocking(end).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_store_ends_its_sessions() {
     within_reason(async {
         let folder = TempFolder::new("lost-store");
-        let mut terms = Terms {
-            folder: folder.path().join("first"),
-            address: (Ipv4Addr::LOCALHOST, port_of_a_server()).into(),
-            longest_timeout: TIMEOUT,
-            max_frame_bytes: None,
-            max_in_flight: None,
-        };
-        let mut server = block_in_place(|| terms.started());
-        let url = format!("lockkeeper://{}", terms.address);
+        let address = free_address();
+        let mut server = block_in_place(|| serve(&folder.path().join("first"), address));
+        let url = format!("lockkeeper://{address}");
         let connect = async || {
             let options = ConnectOptions::new()
                 .session_timeout(TIMEOUT)
@@ -42,8 +70,7 @@ async fn a_lost_store_ends_its_sessions() {
         let first = holder.store_id().unwrap().to_owned();
 
         block_in_place(|| server.kill());
-        terms.folder = folder.path().join("second");
-        let _server = block_in_place(|| terms.started());
+        let _server = block_in_place(|| serve(&folder.path().join("second"), address));
         // A store that began within the same moments has assigned fewer numbers than the client has seen, and refuses the
         // session without a word of its end.
         let reason = held.lost().await;

@@ -1,6 +1,4 @@
-//! Locks over `lockkeeper://` while connections are hurt at every byte, and while the server is killed.
+//! Locks over `lockkeeper://` while connections are hurt at every byte, and after the server has lost its store.
 
-mod killed;
 mod lost_store;
 mod script;
-mod server;

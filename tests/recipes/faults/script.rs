@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, ConnectOptions, Guard, LockEvent, LockEvents, LockOptions, Mutex, connect_with,
-    lock_events,
+    Client, ConnectOptions, Guard, LockEvent, LockEvents, LockOptions, Mutex, lock_events,
+};
+use testkit::{
+    Direction, Env, Fault, Hurt, Proxy, Random, connect_to, report, scaled, within_reason,
 };
 use tokio::task::JoinSet;
 
 use crate::common::*;
-use crate::support::{
-    Direction, Env, FaultProxy, Hurt, Random, Treatment, report, scaled, within_reason,
-};
 
 /// Runs that go on at the same time.
 const TOGETHER: usize = 16;
@@ -37,17 +36,14 @@ enum Leave {
 /// One run of the script.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    treatment: Treatment,
+    fault: Option<Fault>,
     leave: Leave,
     timeout: Duration,
 }
 
 impl Run {
     const UNHURT: Self = Self {
-        treatment: Treatment {
-            fault: None,
-            piece: 0,
-        },
+        fault: None,
         leave: Leave::Release,
         timeout: LONG,
     };
@@ -80,19 +76,16 @@ impl Place {
         let direct = Mutex::new(&self.observer, at.as_str()).unwrap();
         let before = direct.lock().await.unwrap();
 
-        let treatment = run.treatment;
         let server = self.env.served_address();
-        let proxy = FaultProxy::to(server, move |connection| match connection {
-            0 => treatment,
-            _ => Treatment::default(),
-        })
-        .await;
+        let proxy = Proxy::hurting(server, move |connection| {
+            run.fault.filter(|_| connection == 0)
+        });
         let direct_hosts = server.to_string();
         let url = self.env.target().replace(&direct_hosts, &proxy.hosts());
         let options = ConnectOptions::new()
             .session_timeout(run.timeout)
             .connect_timeout(PATIENCE);
-        let client = connect_with(url.as_str(), options).await.unwrap();
+        let client = connect_to(&url, options).await.unwrap();
         let id = client.current_session().id();
 
         let (sink, mut events) = lock_events();
@@ -207,9 +200,14 @@ async fn every_byte(place: &Place, hurts: &[Hurt], timeout: Duration) -> Vec<Run
             for choice in 0..scaled(1).min(2 * hurts.len() as u64) as usize {
                 let choice = after + choice;
                 let leave = [Leave::Release, Leave::Drop][choice / hurts.len() % 2];
-                let treatment = Treatment::of(direction, after, hurts[choice % hurts.len()]);
+                let hurt = hurts[choice % hurts.len()];
+                let fault = Some(Fault {
+                    direction,
+                    after,
+                    hurt,
+                });
                 runs.push(Run {
-                    treatment,
+                    fault,
                     leave,
                     timeout,
                 });
@@ -243,7 +241,6 @@ async fn a_silence_after_any_byte_loses_no_entry_and_no_release() {
 }
 
 /// The same script by a client of ZooKeeper's, at some of the bytes.
-#[cfg(feature = "zookeeper")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_client_loses_no_entry_and_no_release() {
     let place = Place::of(Env::foreign().await).await;

@@ -10,9 +10,9 @@ use std::fmt::Debug;
 use lockkeeper::{Client, LockMetadata, queue};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use testkit::{Env, scaled, within_reason};
 
 use crate::common::*;
-use crate::support::{Env, scaled, within_reason};
 
 pub(crate) use line::{
     Line, Queued, State, Step, attempt, drop_at, expire, leave, reconnect, wait,
@@ -66,8 +66,8 @@ pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Declares the tests of a model, one for each backend, each with its number of cases. `foreign` is our server with a
-/// client of ZooKeeper's.
+/// Declares the tests of a model, one for each backend, each with its number of cases. `lent` is a
+/// ZooKeeper with a client of the crate zookeeper-client, `foreign` our server with such a client.
 macro_rules! model_tests {
     (
         $model:ty,
@@ -75,36 +75,38 @@ macro_rules! model_tests {
         file: $file:ident($in_file:literal),
         served: $served:ident($on_served:literal),
         zookeeper: $zookeeper:ident($on_zookeeper:literal),
+        lent: $lent:ident($on_lent:literal),
         $(foreign: $foreign:ident($on_foreign:literal),)?
     ) => {
         #[test]
         fn $memory() {
-            $crate::harness::model::check::<$model>($in_memory, $crate::support::Env::memory);
+            $crate::harness::model::check::<$model>($in_memory, testkit::Env::memory);
         }
 
-        #[cfg(feature = "file")]
         #[test]
         fn $file() {
-            $crate::harness::model::check::<$model>($in_file, $crate::support::Env::file);
+            $crate::harness::model::check::<$model>($in_file, testkit::Env::file);
         }
 
-        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
         #[test]
         fn $served() {
-            $crate::harness::model::check::<$model>($on_served, $crate::support::Env::served);
+            $crate::harness::model::check::<$model>($on_served, testkit::Env::served);
         }
 
-        #[cfg(feature = "zookeeper")]
         #[test]
         fn $zookeeper() {
-            $crate::harness::model::check::<$model>($on_zookeeper, $crate::support::Env::zookeeper);
+            $crate::harness::model::check::<$model>($on_zookeeper, testkit::Env::zookeeper);
+        }
+
+        #[test]
+        fn $lent() {
+            $crate::harness::model::check::<$model>($on_lent, testkit::Env::lent);
         }
 
         $(
-            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
             #[test]
             fn $foreign() {
-                $crate::harness::model::check::<$model>($on_foreign, $crate::support::Env::foreign);
+                $crate::harness::model::check::<$model>($on_foreign, testkit::Env::foreign);
             }
         )?
     };

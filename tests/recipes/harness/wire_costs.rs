@@ -1,10 +1,10 @@
 //! Costs of a recipe on the wire to a ZooKeeper: its frames, and their bytes.
 
 use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
+use testkit::{Frame, Proxy, unique, zookeeper};
 
 use super::costs::{HAND_OVERS, Queue, SIZES};
 use crate::common::*;
-use crate::support::{Frame, Proxy, unique, zookeeper};
 
 /// Numbers of operations on the wire.
 pub(crate) mod op {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockkeeper::{Client, Mutex, RwLock, Semaphore};
 use lockkeeper_store::{CreateMode, Session};
 use serde_json::Value;
+use testkit::{Env, within_reason};
 
 use super::python;
 use crate::common::*;
 use crate::copied::the_third_waits_for_the_first;
 use crate::peer::{hosts, world};
-use crate::support::{Env, within_reason};
 
 const DOCS: &str = include_str!("../../../docs/operating.md");
 

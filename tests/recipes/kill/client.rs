@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs};
 
+use testkit::{ChildProcess, again_at};
+
 use super::line::Name;
 use super::ours::{Orders, live};
 use super::server::Place;
-use crate::support::{ChildProcess, again_at};
 
 /// The test that a process begins with which is to be a client.
 const ENTRY: &str = "kill::nothing_acknowledged_is_lost";

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lockkeeper::Session;
+use testkit::ChildProcess;
 
 use super::judge::{Figures, Rules, judge, not_gone};
 use super::line::{Line, Name, Said, Told};
@@ -10,7 +11,6 @@ use super::run::{Run, SHORT};
 use super::server::Kind;
 use super::writes::{Folder, Znode, writers};
 use crate::common::path;
-use crate::support::ChildProcess;
 
 impl Run {
     /// Ends all clients in the life of this number, and returns the final znodes, after one more kill.

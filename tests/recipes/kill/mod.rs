@@ -18,7 +18,8 @@ mod writes;
 
 use std::time::{Duration, Instant};
 
-use crate::support::{KeepOnFailure, kill_seed, lives, report, scaled};
+use testkit::{KeepOnFailure, kill_seed, report, scaled};
+
 use client::be_client;
 use run::{Plan, Run};
 use server::Kind;
@@ -89,7 +90,7 @@ fn nothing_acknowledged_is_lost() {
     }
     run_alone(Plan {
         kind: Kind::Lockkeeper("fsync"),
-        kills: lives(),
+        kills: scaled(10),
         timeout: Duration::from_secs(4),
     });
 }

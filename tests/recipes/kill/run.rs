@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Session, connect_with};
 use lockkeeper_store::{CreateMode, Result};
+use testkit::{ChildProcess, KillPoint, Random};
 
 use super::client::{Library, Process};
 use super::history::History;
@@ -12,7 +13,6 @@ use super::line::{Answer, Line, Name, Said, Told};
 use super::ours::{connected, is_unknown};
 use super::server::{Kind, Place};
 use crate::common::path;
-use crate::support::{ChildProcess, KillPoint, Random};
 
 /// The clients that live as long as the test.
 const LIVING: [(&str, Library); 4] = [

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockkeeper::{FencingGate, LockMetadata, LockPath, LostReason, Mutex, lock_events};
+use testkit::{Random, on_every_backend, scaled};
 
 use super::*;
-use crate::support::{Random, on_every_backend, scaled};
 
 /// Resource behind a lock: one holder at a time, with growing tokens.
 #[derive(Default)]

@@ -1,10 +1,10 @@
 //! A batch that is cancelled at any point leaves nothing in any queue, with and without lost answers.
 
 use lockkeeper::{lock_each, try_lock_many};
+use testkit::on_every_backend;
 
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
-use crate::support::on_every_backend;
 
 /// A lost multi, a lost look after it, and a lost clean-up, in every combination that differs.
 const LOSSES: [Losses; 10] = [

@@ -1,10 +1,10 @@
 //! Several locks: few round trips however many they are, and hand-overs that cost the same however many wait.
 
 use lockkeeper::Mutex;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost, quiet};
-use crate::support::on_every_backend;
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, assert_flat, cost, quiet, sizes};
 
 /// The cheapest hand-over of two locks at which so many wait.
 async fn cost_of_a_hand_over(world: &World, waiters: usize) -> Cost {
@@ -81,11 +81,11 @@ on_every_backend! {
     async fn a_hand_over_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
         let mut costs = Vec::new();
-        for waiters in SIZES {
+        for &waiters in sizes(&world.env) {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
         assert_flat(&costs, 64);
-        crate::support::report(format_args!("a hand-over of two locks: {costs:?}"));
+        testkit::report(format_args!("a hand-over of two locks: {costs:?}"));
     }
 
     async fn a_try_writes_nothing_at_locks_that_are_held(env: Env) {

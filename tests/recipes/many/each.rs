@@ -1,9 +1,9 @@
 //! `lock_each`: each as it is granted, and nothing of those that were not waited for.
 
 use lockkeeper::{LockPath, LostReason, Mutex, lock_each, lock_each_with};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 /// The next one that the stream yields.
 async fn next(each: &mut lockkeeper::LockEach) -> (String, lockkeeper::Guard) {

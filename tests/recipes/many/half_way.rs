@@ -2,9 +2,9 @@
 
 use lockkeeper::{LostReason, Mutex};
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 /// Every answer that is lost on the way to the grant of free locks.
 const LOSSES: [Losses; 8] = [

@@ -7,7 +7,6 @@ mod costs;
 mod each;
 mod half_way;
 mod model;
-mod seeds;
 mod try_all;
 mod try_many;
 

@@ -3,10 +3,10 @@
 
 use lockkeeper::{Guard, LockPath, try_lock_many};
 use proptest::prelude::*;
+use testkit::Env;
 
 use super::*;
 use crate::harness::model::{CLIENTS, Model, clients, model_tests};
-use crate::support::Env;
 
 const LOCKS: [&str; 5] = ["/model/0", "/model/1", "/model/2", "/model/3", "/model/4"];
 
@@ -247,4 +247,5 @@ model_tests! {
     file: batches_do_what_their_model_does_in_a_folder(15),
     served: batches_do_what_their_model_does_on_a_served_store(6),
     zookeeper: batches_do_what_their_model_does_on_zookeeper(6),
+    lent: batches_do_what_their_model_does_with_a_lent_client(3),
 }

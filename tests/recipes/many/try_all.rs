@@ -1,9 +1,9 @@
 //! `try_lock_all`: all of the locks now, or none.
 
 use lockkeeper::{LockEvent, Mutex, lock_events, try_lock_all, try_lock_all_with};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn all_that_are_free_are_taken_under_one_token(env: Env) {

@@ -2,9 +2,9 @@
 
 use lockkeeper::{LockPath, Mutex, TryLockMany, try_lock_many, try_lock_many_with};
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 fn names<'a>(paths: impl IntoIterator<Item = &'a LockPath>) -> Vec<String> {
     paths.into_iter().map(LockPath::to_string).collect()

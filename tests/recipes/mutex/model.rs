@@ -1,12 +1,12 @@
 //! The mutex beside its model: a queue whose head holds.
 
 use proptest::prelude::*;
+use testkit::Env;
 
 use super::*;
 use crate::harness::model::{
     CLIENTS, Line, Model, Queued, State, Step, drop_at, expire, leave, model_tests, reconnect,
 };
-use crate::support::Env;
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -235,5 +235,6 @@ model_tests! {
     file: the_mutex_does_what_its_model_does_in_a_folder(15),
     served: the_mutex_does_what_its_model_does_on_a_served_store(10),
     zookeeper: the_mutex_does_what_its_model_does_on_zookeeper(10),
+    lent: the_mutex_does_what_its_model_does_with_a_lent_client(3),
     foreign: the_mutex_does_what_its_model_does_for_a_foreign_client(4),
 }

@@ -16,7 +16,6 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::*;
-use crate::support::on_warning;
 
 /// The test that a child begins with.
 pub(super) const TEST: &str = "a_process_that_ends";
@@ -28,8 +27,8 @@ const RECIPE: &str = "LOCKKEEPER_END_RECIPE";
 
 pub(super) const HOLDS: &str = "child: holds";
 
-/// Line of a child when the library has waited for as long as it may.
-pub(super) const LATE: &str = "child: late";
+/// Part of the warning of a child whose library has waited for as long as it may.
+pub(super) const LATE: &str = "not written in time";
 
 /// A way to drop a guard as the program ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -208,11 +207,10 @@ pub(super) fn run() {
         .into_iter()
         .find(|known| format!("{known:?}") == recipe);
     let (way, recipe) = (way.unwrap(), recipe.unwrap());
-    on_warning(|line| {
-        if line.contains("not written in time") {
-            println!("\n{LATE}");
-        }
-    });
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
+        .init();
     // As a return of `main`, or a panic in it, ends a process: without a further look at any thread.
     exit(
         match catch_unwind(AssertUnwindSafe(|| main(&url, way, recipe))) {

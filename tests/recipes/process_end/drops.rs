@@ -4,50 +4,40 @@ use std::sync::{Arc, Mutex as Lock};
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
 use lockkeeper_store::{Flushed, spawn_detached};
+use testkit::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason};
 
 use crate::common::*;
-use crate::support::{Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason};
 
 /// Guards of one session that are dropped at once.
 const GUARDS: usize = 100;
 
-/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, or those of the named
-/// backends alone, each run in a process of its own: all connections to ZooKeeper of a process share a thread.
+/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, each run in a process of
+/// its own: all connections of a process share a thread.
 macro_rules! over_a_wire {
-    ($($(#[cfg($cfg:meta)])? $(#[only($only:ident)])? async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
-        $(#[cfg($cfg)])?
+    ($(async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
         mod $name {
             use super::*;
 
             async fn test($wired: Wired) $body
 
-            over_a_wire!(@on $($only)?);
+            #[tokio::test]
+            async fn served() {
+                if alone() {
+                    let served = Served::start(SWEEP);
+                    let wired = Wired::to("lockkeeper", served.address()).await;
+                    within_reason(test(wired)).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn zookeeper() {
+                if alone() {
+                    let wired = Wired::to("zookeeper", testkit::zookeeper().address()).await;
+                    within_reason(test(wired)).await;
+                }
+            }
         }
     )*};
-    (@on) => {
-        over_a_wire!(@on served);
-        over_a_wire!(@on zookeeper);
-    };
-    (@on served) => {
-        #[tokio::test]
-        async fn served() {
-            if alone() {
-                let served = Served::start(SWEEP);
-                let wired = Wired::to("lockkeeper", served.address()).await;
-                within_reason(test(wired)).await;
-            }
-        }
-    };
-    (@on zookeeper) => {
-        #[cfg(feature = "zookeeper")]
-        #[tokio::test]
-        async fn zookeeper() {
-            if alone() {
-                let wired = Wired::to("zookeeper", crate::support::zookeeper().address()).await;
-                within_reason(test(wired)).await;
-            }
-        }
-    };
 }
 
 /// A client at the other end of a wire, which notes what became of each wait for the writing.
@@ -83,19 +73,6 @@ impl Wired {
             guards.push(mutex.lock().await.unwrap());
         }
         guards
-    }
-
-    /// Holds up the thread of the connections until the answer is dropped.
-    #[cfg(feature = "zookeeper")]
-    fn hold_up(&self) -> std::sync::mpsc::Sender<()> {
-        let (go_on, held) = std::sync::mpsc::channel();
-        let (began, begun) = std::sync::mpsc::channel();
-        self.on_the_io_thread(move || {
-            began.send(()).unwrap();
-            let _ = held.recv();
-        });
-        begun.recv().unwrap();
-        go_on
     }
 
     /// Runs `work` on the thread that hears the answer to a request: that of the connections.
@@ -142,24 +119,6 @@ impl Wired {
 }
 
 over_a_wire! {
-    #[cfg(feature = "zookeeper")]
-    #[only(zookeeper)]
-    async fn a_thread_that_is_held_up_is_waited_for_once(wired: Wired) {
-        let mut guards = wired.guards(GUARDS + 1).await;
-        let last = guards.pop();
-        let hold = wired.hold_up();
-        drop(guards);
-        let mut outcomes = wired.flushes.take();
-        assert_eq!(outcomes.remove(0), Flushed::TimedOut);
-        assert_eq!(outcomes, [Flushed::Skipped; GUARDS - 1]);
-        drop(hold);
-        // Behind the barrier that was overdue.
-        wired.client.current_session().exists(&path("/")).await.unwrap();
-        drop(last);
-        assert_ne!(wired.flushes.take(), [Flushed::Skipped]);
-    }
-
-    #[only(served)]
     async fn a_server_that_does_not_read_is_waited_for_once(wired: Wired) {
         let mut guards = wired.guards(GUARDS + 1).await;
         let last = guards.pop();
@@ -186,15 +145,8 @@ over_a_wire! {
         assert_eq!(wired.flushes.take().len(), 1);
     }
 
-    #[only(served)]
     async fn a_drop_as_a_reply_is_delivered_writes_its_release_itself(wired: Wired) {
         assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Written]);
-    }
-
-    #[cfg(feature = "zookeeper")]
-    #[only(zookeeper)]
-    async fn a_drop_on_the_thread_of_the_connections_does_not_wait_for_itself(wired: Wired) {
-        assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Skipped]);
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use lockkeeper::{FencingGate, ReentrantGuard};
 use proptest::prelude::*;
+use testkit::Env;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::harness::model::{CLIENTS, Model, clients, labels, model_tests};
-use crate::support::Env;
 
 /// The first and the last are of the same client.
 const OWNERS: usize = 4;
@@ -371,4 +371,5 @@ model_tests! {
     file: the_reentrant_mutex_does_what_its_model_does_in_a_folder(15),
     served: the_reentrant_mutex_does_what_its_model_does_on_a_served_store(12),
     zookeeper: the_reentrant_mutex_does_what_its_model_does_on_zookeeper(12),
+    lent: the_reentrant_mutex_does_what_its_model_does_with_a_lent_client(3),
 }

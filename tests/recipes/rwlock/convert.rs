@@ -2,9 +2,9 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockEvent, LockOptions, LostReason, lock_events};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn a_downgrade_keeps_the_place_and_the_token(env: Env) {

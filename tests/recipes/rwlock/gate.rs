@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper_store::{Backend, Request, Response};
+use testkit::{Env, Intercept, intercepted};
 use tokio::sync::watch;
-
-use crate::support::{Env, Intercept, intercepted};
 
 /// Holds back the requests of one kind, each until it is let through.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, queue};
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     // kazoo #649

@@ -7,7 +7,6 @@ mod known_bugs;
 mod model;
 mod order;
 mod races;
-mod seeds;
 mod wakes;
 
 use lockkeeper::{Client, Guard, LockOptions, ReadGuard, RwLock, Upgrade, WriteGuard};

@@ -4,12 +4,12 @@
 use lockkeeper::LockError;
 use lockkeeper::testing::RequestKind;
 use proptest::prelude::*;
+use testkit::Env;
 
 use super::*;
 use crate::harness::model::{
     Line, Model, Queued, State, Step, attempt, drop_at, expire, leave, model_tests, reconnect, wait,
 };
-use crate::support::Env;
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -150,5 +150,6 @@ model_tests! {
     file: the_lock_does_what_its_model_does_in_a_folder(15),
     served: the_lock_does_what_its_model_does_on_a_served_store(10),
     zookeeper: the_lock_does_what_its_model_does_on_zookeeper(10),
+    lent: the_lock_does_what_its_model_does_with_a_lent_client(3),
     foreign: the_lock_does_what_its_model_does_for_a_foreign_client(4),
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockOptions, Mutex, RwLock};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 const SHORT: Duration = Duration::from_millis(30);
 

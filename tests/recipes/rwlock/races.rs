@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{ConnectOptions, LockError, LostReason};
+use testkit::on_every_backend;
 use tokio::task::JoinHandle;
 
 use super::gate::Gate;
 use super::*;
-use crate::support::on_every_backend;
 
 /// A reader behind a gate that has found itself alone and is about to convert, and its attempt.
 async fn about_to_convert(

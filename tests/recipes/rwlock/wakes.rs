@@ -3,10 +3,10 @@
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{Client, Guard};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::harness::costs::{self, Cost, HAND_OVERS, SIZES, assert_flat, cost};
-use crate::support::on_every_backend;
+use crate::harness::costs::{self, Cost, HAND_OVERS, assert_flat, cost, sizes};
 
 type Queue = costs::Queue<(Side, Guard)>;
 
@@ -88,7 +88,7 @@ on_every_backend! {
         let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
         for to in turns {
             let mut all = [Vec::new(), Vec::new()];
-            for behind in SIZES {
+            for &behind in sizes(&world.env) {
                 for (place, cost) in costs(&world, to, behind).await.into_iter().enumerate() {
                     all[place].push(cost);
                 }
@@ -108,7 +108,7 @@ on_every_backend! {
 
     async fn readers_wake_together_once_each_and_no_waiter_behind_the_next_writer(env: Env) {
         let world = World::new(env).await;
-        for readers in [2, 100, 1_000] {
+        for &readers in sizes(&world.env) {
             let client = world.client().await;
             let near = vec![Read; readers];
             let sides = near.into_iter().chain([Write]).chain(vec![Read; 50]);

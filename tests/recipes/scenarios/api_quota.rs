@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use lockkeeper::{Client, LockError, Semaphore, observe};
+use testkit::on_every_backend;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-
-use crate::support::on_every_backend;
 
 const QUOTA: &str = "/api_quota";
 const WORKERS: u32 = 6;

@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex as StdMutex};
 
 use lockkeeper::{Client, FencingToken, LockPath, Mutex, Session};
 use lockkeeper_store::{CreateMode, EventKind, PersistentWatcher, WatchMode, Zxid};
+use testkit::on_every_backend;
 use tokio::task::JoinSet;
-
-use crate::support::on_every_backend;
 
 const CLIENTS: usize = 8;
 const TURNS: usize = 25;

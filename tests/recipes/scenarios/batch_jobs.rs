@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{Client, FencingGate, Guard, LockPath, lock_each, try_lock_many};
-
-use crate::support::on_every_backend;
+use testkit::on_every_backend;
 
 const JOBS: usize = 12;
 const WORKERS: usize = 3;

@@ -6,12 +6,11 @@ use std::time::Duration;
 use lockkeeper::{
     ConnectOptions, Election, FencingToken, Leader, LeaderChange, Leadership, LostReason, observe,
 };
+use testkit::{Mortal, TempFolder, on_every_backend};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::mortal::Mortal;
 use super::schedule::Schedule;
-use crate::support::{TempFolder, on_every_backend};
 
 pub(super) const ELECTION: &str = "/election/scenario";
 

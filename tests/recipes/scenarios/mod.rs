@@ -5,12 +5,6 @@ mod api_quota;
 mod arrivals;
 mod batch_jobs;
 mod candidates;
-#[path = "../../support/mortal.rs"]
-mod mortal;
-#[cfg(any(
-    all(feature = "file", feature = "server", feature = "client"),
-    feature = "zookeeper"
-))]
 mod processes;
 mod report_cache;
 mod schedule;

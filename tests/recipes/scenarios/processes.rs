@@ -8,11 +8,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use lockkeeper::{ConnectOptions, Election, Leadership, connect_with};
+use testkit::{ChildProcess, Env, TempFolder, again, within_reason};
 use tokio::sync::oneshot;
 
 use super::candidates::{ELECTION, Observer, TIMEOUT, name, until_they_stand, work};
 use super::schedule::Schedule;
-use crate::support::{ChildProcess, Env, TempFolder, again, within_reason};
 
 const CANDIDATES: usize = 4;
 const KILLED: usize = 2;
@@ -22,13 +22,11 @@ const URL: &str = "LOCKKEEPER_CANDIDATE_URL";
 const NAME: &str = "LOCKKEEPER_CANDIDATE_NAME";
 const SCHEDULE: &str = "LOCKKEEPER_CANDIDATE_SCHEDULE";
 
-#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 #[tokio::test]
 async fn killed_leaders_are_followed_by_the_next_served() {
     within_reason(killed_leaders(Env::served().await)).await;
 }
 
-#[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn killed_leaders_are_followed_by_the_next_zookeeper() {
     within_reason(killed_leaders(Env::zookeeper().await)).await;

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{FencingGate, FencingToken, RwLock};
+use testkit::on_every_backend;
 use tokio::sync::Notify;
-
-use crate::support::on_every_backend;
 
 const PAGES: usize = 16;
 const READERS: u64 = 8;

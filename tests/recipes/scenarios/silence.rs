@@ -6,9 +6,7 @@ use lockkeeper::{
     Client, ConnectOptions, FencingGate, LockEvent, LockEvents, LockOptions, LostReason, Mutex,
     lock_events,
 };
-
-use super::mortal::Mortal;
-use crate::support::on_every_backend;
+use testkit::{Mortal, on_every_backend};
 
 const LOCK: &str = "/silence";
 

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::{Client, FencingGate, FencingToken, LockPath, lock_all};
-
-use crate::support::on_every_backend;
+use testkit::on_every_backend;
 
 const ACCOUNTS: usize = 4;
 const TELLERS: usize = 6;

@@ -8,9 +8,9 @@ use lockkeeper::{
     Semaphore, lock_all, lock_events, try_lock_many,
 };
 use lockkeeper_store::CreateMode;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 const SHORT: Duration = Duration::from_millis(30);
 

@@ -3,10 +3,10 @@
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
+use testkit::on_every_backend;
 
 use super::*;
 use crate::harness::cancel::{at_every_point, cancelled_behind};
-use crate::support::on_every_backend;
 
 const LOSSES: [Losses; 13] = [
     (&[], &[]),

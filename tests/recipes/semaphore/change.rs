@@ -2,9 +2,9 @@
 
 use lockkeeper::testing::RequestKind;
 use lockkeeper_store::LARGEST_REQUEST_BYTES;
+use testkit::on_every_backend;
 
 use super::*;
-use crate::support::on_every_backend;
 
 on_every_backend! {
     async fn the_number_is_stored_at_the_first_use(env: Env) {

@@ -5,16 +5,15 @@ mod bugs;
 mod cancel;
 mod change;
 mod model;
-mod seeds;
 mod wakes;
 
 use std::ops::Deref;
 
 use lockkeeper::{Client, LockError, LockOptions, Permit, QueueEntry, Semaphore};
+use testkit::Env;
 use tokio::task::JoinHandle;
 
 use crate::common::*;
-use crate::support::Env;
 
 /// The semaphore of most tests, and what stands below it.
 pub(crate) const QUOTA: &str = "/quota/geocoder";

@@ -309,5 +309,6 @@ model_tests! {
     file: in_a_folder_the_grants_are_the_models(15),
     served: on_a_served_store_the_grants_are_the_models(12),
     zookeeper: on_zookeeper_the_grants_are_the_models(12),
+    lent: with_a_lent_client_the_grants_are_the_models(3),
     foreign: for_a_foreign_client_the_grants_are_the_models(4),
 }

@@ -2,10 +2,10 @@
 
 use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{LockOptions, Session, lock_events};
+use testkit::on_every_backend;
 
 use super::*;
-use crate::harness::costs::{HAND_OVERS, Queue, SIZES, quiet};
-use crate::support::on_every_backend;
+use crate::harness::costs::{HAND_OVERS, Queue, quiet, sizes};
 
 const PERMITS_HELD: u32 = 3;
 
@@ -75,7 +75,7 @@ on_every_backend! {
         // A store that waits for the leases wakes the head as it can take a permit. Else the head wakes, and the one
         // behind it.
         let events = if counts { 1 } else { 2 };
-        for waiters in SIZES {
+        for &waiters in sizes(&world.env) {
             costs.push(cost_of_a_hand_over(&world, waiters, events).await);
         }
         let (first, bytes) = costs[0];
@@ -185,11 +185,10 @@ on_every_backend! {
     }
 }
 
-#[cfg(feature = "zookeeper")]
 mod on_the_wire {
     use super::*;
     use crate::harness::wire_costs::{assert_wire_bytes_flat, frames, op, operations, wired};
-    use crate::support::{Proxy, differential_server, within_reason};
+    use testkit::{Proxy, differential_server, within_reason};
 
     #[tokio::test]
     async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_another() {

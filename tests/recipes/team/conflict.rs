@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use lockkeeper::{FencingGate, Guard, LockError, Mutex};
 use parking_lot::Mutex as Cell;
+use testkit::on_every_backend;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use super::{mutex, until_empty};
 use crate::common::*;
-use crate::support::on_every_backend;
 
 const PATHS: usize = 5;
 const CLIENTS: usize = 20;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockkeeper::{LockError, QueueEntry, SessionId, Snapshots, observe, queue};
+use testkit::on_every_backend;
 
 use super::{mutex, until_empty, until_queued};
 use crate::common::*;
-use crate::support::on_every_backend;
 
 const A: &str = "/lock/accounts/a";
 const B: &str = "/lock/accounts/b";

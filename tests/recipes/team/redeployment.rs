@@ -1,10 +1,10 @@
 //! All workers are restarted while locks are held and awaited.
 
 use lockkeeper::{Client, Error, FencingGate, Guard, LockError, LostReason};
+use testkit::on_every_backend;
 
 use super::{mutex, until_empty, until_queued};
 use crate::common::*;
-use crate::support::on_every_backend;
 
 const PATHS: [&str; 3] = ["/lock/jobs/a", "/lock/jobs/b", "/lock/jobs/c"];
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lockkeeper::{FencingToken, Mutex};
 use parking_lot::Mutex as Cell;
+use testkit::on_every_backend;
 use tokio::task::yield_now;
 
 use crate::common::*;
-use crate::support::on_every_backend;
 
 const CONTENDERS: usize = 6;
 const ROUNDS: usize = 15;

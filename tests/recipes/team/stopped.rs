@@ -15,10 +15,10 @@ use lockkeeper::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
+use testkit::{ChildProcess, Env, TempFolder, again, within_reason};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{ChildProcess, Env, TempFolder, again, within_reason};
 
 /// Of the child's session. Enough for a busy machine, and little to wait for.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -198,7 +198,6 @@ impl Process {
     }
 }
 
-#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 #[tokio::test]
 async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_served() {
     match Me::if_child().await {
@@ -213,7 +212,6 @@ async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_served
     }
 }
 
-#[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_zookeeper() {
     match Me::if_child().await {
@@ -228,7 +226,6 @@ async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused_zookee
     }
 }
 
-#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 #[tokio::test]
 async fn a_waiter_that_was_stopped_is_passed_over_served() {
     match Me::if_child().await {
@@ -243,7 +240,6 @@ async fn a_waiter_that_was_stopped_is_passed_over_served() {
     }
 }
 
-#[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn a_waiter_that_was_stopped_is_passed_over_zookeeper() {
     match Me::if_child().await {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use lockkeeper_store::{
     CreateMode, Error, Session, Store, StoreOptions, Target, TargetError, connect,
 };
+use testkit::{TempFolder, within_reason};
 
 use crate::common::*;
-use crate::support::{TempFolder, within_reason};
 
 fn refusal(path: impl AsRef<Path>) -> Error {
     match Store::file(path.as_ref()) {

@@ -10,14 +10,14 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
+use testkit::{
+    ChildProcess, KillPoint, Lines, Random, TempFolder, again, kill_seed, lives, report,
+    within_reason,
+};
 
 use super::child::{live, look_around};
 use super::history::History;
 use super::report::Said;
-use crate::support::{
-    ChildProcess, KillPoint, Lines, Random, TempFolder, again, kill_seed, lives, report,
-    within_reason,
-};
 
 /// Variables that make a process the child: the folder of the store, and the number of its life.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use lockkeeper_store::disk::inspect;
 use lockkeeper_store::{CreateMode, Store};
+use testkit::{ChildProcess, TempFolder, again};
 
 use crate::common::*;
-use crate::support::{ChildProcess, TempFolder, again};
 
 /// The variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";

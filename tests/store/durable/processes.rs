@@ -5,8 +5,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use lockkeeper_store::{Error, Store};
-
-use crate::support::{ChildProcess, TempFolder, again};
+use testkit::{ChildProcess, TempFolder, again};
 
 /// Variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_HOLD_FOLDER";

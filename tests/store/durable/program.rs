@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use lockkeeper_store::{Acl, Create, CreateMode, Op, Request, ZnodePath};
+use testkit::Random;
 
 use crate::common::path;
-use crate::support::Random;
 
 /// Number of writers, each with its own session and subtree.
 pub(crate) const WRITERS: usize = 6;

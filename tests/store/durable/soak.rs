@@ -2,9 +2,9 @@
 //! `tests/run --full`. Snapshots keep the folder small.
 
 use lockkeeper_store::{CreateMode, Store};
+use testkit::{Random, TempFolder, report, rounds};
 
 use crate::common::*;
-use crate::support::{Random, TempFolder, report, rounds};
 
 /// Bytes that a round writes.
 const ROUND_BYTES: u64 = 64 << 20;

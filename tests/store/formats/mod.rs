@@ -8,9 +8,9 @@ use std::time::Duration;
 use lockkeeper_store::{
     Acl, AclEntry, Client, Clock, ConnectOptions, Error, Store, StoreOptions, Zxid, disk,
 };
+use testkit::TempFolder;
 
 use crate::common::path;
-use crate::support::TempFolder;
 
 fn kept(what: &str) -> PathBuf {
     let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/store/formats");

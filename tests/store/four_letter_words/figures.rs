@@ -1,7 +1,8 @@
 //! The server's own figures, and lists that are cut.
 
+use testkit::wire;
+
 use super::*;
-use crate::wire;
 
 #[tokio::test]
 async fn lists_end_where_they_are_long_enough_and_say_so() {
@@ -35,10 +36,9 @@ async fn lists_end_where_they_are_long_enough_and_say_so() {
     }
 }
 
-#[cfg(feature = "file")]
 #[tokio::test]
 async fn a_store_in_a_folder_tells_of_its_log_and_where_it_is() {
-    let folder = crate::support::TempFolder::new("admin");
+    let folder = testkit::TempFolder::new("admin");
     let store = Store::file(folder.path()).unwrap();
     let server = serve(&store, "*").await;
     let url = format!("zookeeper://{}/", server.local_addr().unwrap());

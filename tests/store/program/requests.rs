@@ -236,7 +236,6 @@ pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Val
 }
 
 /// Such programs, with restarts in the middle.
-#[cfg(feature = "file")]
 pub(crate) fn with_restarts(
     programs: impl Strategy<Value = Vec<Step>>,
 ) -> impl Strategy<Value = Vec<Step>> {

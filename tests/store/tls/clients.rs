@@ -1,17 +1,12 @@
 //! Clients of others over TLS, and our own on a real ZooKeeper that speaks it.
 
 use std::env;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::*;
-use crate::support::{ChildProcess, port_of_a_server, until_stdin_ends};
+use testkit::{JARS, ZooKeeper};
 
-/// Debian's, with what Netty lacks in ZooKeeper's own list.
-const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
-    /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
-    /usr/share/java/netty-transport-native-unix-common.jar";
+use super::*;
 
 /// Files of certificates for programs that read no others.
 struct Files(TempFolder);
@@ -35,11 +30,11 @@ impl Files {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.at(name)
     }
 
-    /// Java's names for them, each after `prefix`.
-    fn properties(&self, prefix: &str, separator: &str, name: &str) -> Vec<String> {
+    /// Java's properties that name them.
+    fn properties(&self, name: &str) -> Vec<String> {
         let (own, authority) = (self.path(&format!("{name}-both.pem")), self.path("ca.pem"));
         [
             ("keyStore.location", own.display().to_string()),
@@ -47,7 +42,7 @@ impl Files {
             ("trustStore.location", authority.display().to_string()),
             ("trustStore.type", "PEM".to_owned()),
         ]
-        .map(|(key, value)| format!("{prefix}ssl.{key}{separator}{value}"))
+        .map(|(key, value)| format!("-Dzookeeper.ssl.{key}={value}"))
         .into()
     }
 }
@@ -83,7 +78,7 @@ async fn zk_cli(files: &Files, server: SocketAddr, who: &str, command: &[&str]) 
     let mut java = java();
     java.arg("-Dzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty")
         .arg("-Dzookeeper.client.secure=true")
-        .args(files.properties("-Dzookeeper.", "=", who))
+        .args(files.properties(who))
         .arg("org.apache.zookeeper.ZooKeeperMain")
         .args(["-timeout", "20000", "-server", &server.to_string()])
         .args(command);
@@ -154,67 +149,25 @@ mod kazoo {
     }
 }
 
-/// A real ZooKeeper that speaks TLS.
-struct Reference {
-    address: SocketAddr,
-    plain: SocketAddr,
-    _running: ChildProcess,
-    _files: Files,
-}
-
-impl Reference {
-    fn start(authority: &Authority) -> Self {
-        let signed = authority.server(ADDRESS, When::Now);
-        let files = Files::new(authority, &[("server", &signed)]);
-        let [address, plain] =
-            [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, port_of_a_server())));
-        let config = [
-            format!("dataDir={}", files.path("data").display()),
-            format!("secureClientPort={}", address.port()),
-            "secureClientPortAddress=127.0.0.1".into(),
-            format!("clientPort={}", plain.port()),
-            "clientPortAddress=127.0.0.1".into(),
-            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into(),
-            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider".into(),
-            "tickTime=200".into(),
-            "maxSessionTimeout=60000".into(),
-        ];
-        let mut config = config.to_vec();
-        config.extend(files.properties("", "=", "server"));
-        files.write("zoo.cfg", &config.join("\n"));
-        let java = java();
-        let mut running = until_stdin_ends(java.get_program());
-        running
-            .args(java.get_args())
-            .args([
-                "-Dzookeeper.admin.enableServer=false",
-                "-Dzookeeper.forceSync=no",
-            ])
-            .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
-            .arg(files.path("zoo.cfg"))
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(files.path("log")).unwrap());
-        Self {
-            address,
-            plain,
-            _running: ChildProcess::spawn_until_stdin_ends(&mut running),
-            _files: files,
-        }
-    }
+/// Returns a real ZooKeeper that speaks TLS, and its files.
+fn zookeeper(authority: &Authority) -> (ZooKeeper, Files) {
+    let signed = authority.server(ADDRESS, When::Now);
+    let files = Files::new(authority, &[("server", &signed)]);
+    let [both, ca] = ["server-both.pem", "ca.pem"].map(|name| files.path(name));
+    (ZooKeeper::start_secure(&both, &ca), files)
 }
 
 #[tokio::test]
 async fn a_real_zookeeper_speaks_tls_with_our_client_and_calls_it_the_same() {
     let authority = Authority::new("the tests' authority");
-    let server = Reference::start(&authority);
-    let url = format!("zookeeper://{}", server.address);
+    let (server, _files) = zookeeper(&authority);
+    let url = format!("zookeeper://{}", server.secure_hosts());
     let session = async |name: &str| {
         let tls = authority
             .client(name, When::Now)
             .shown(authority.believed());
         let options = ConnectOptions::new().tls(tls);
-        // It takes its time to start.
-        let options = options.connect_timeout(Duration::from_secs(120));
+        let options = options.connect_timeout(Duration::from_secs(60));
         let client = connect_with(url.as_str(), options).await.unwrap();
         client.session().await.unwrap()
     };
@@ -238,22 +191,21 @@ async fn a_real_zookeeper_speaks_tls_with_our_client_and_calls_it_the_same() {
 #[tokio::test]
 async fn the_wrong_protocol_is_named_of_a_real_zookeeper() {
     let authority = Authority::new("the tests' authority");
-    let server = Reference::start(&authority);
+    let (server, _files) = zookeeper(&authority);
     for (url, tls) in [
-        (format!("zookeeper://{}", server.plain), None),
+        (format!("zookeeper://{}", server.hosts()), None),
         (
-            format!("zookeeper://{}", server.address),
+            format!("zookeeper://{}", server.secure_hosts()),
             Some(authority.client("alice", When::Now)),
         ),
     ] {
-        // It takes its time to start.
-        let options = ConnectOptions::new().connect_timeout(Duration::from_secs(120));
+        let options = ConnectOptions::new().connect_timeout(Duration::from_secs(60));
         let options = match tls {
             Some(alice) => options.tls(alice.shown(authority.believed())),
             None => options,
         };
         connect_with(url.as_str(), options).await.unwrap();
     }
-    let ports = [server.plain, server.address];
+    let ports = [server.address(), server.secure_address()];
     refusals::wrong_protocols_are_named(ports, &authority).await;
 }

@@ -14,10 +14,10 @@ use lockkeeper_store::{
 };
 
 use rcgen::SanType;
+use testkit::{TempFolder, within_reason};
 
 use self::certificates::{ADDRESS, Authority, Signed, When};
 use crate::common::*;
-use crate::support::{TempFolder, within_reason};
 
 /// A server of TLS alone on a fresh store, and the authority that has signed its certificate.
 struct World {

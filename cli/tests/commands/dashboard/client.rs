@@ -2,33 +2,24 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use testkit::ServerProcess;
 
 use super::super::metrics::http::{Page, answer};
 use super::super::stores::*;
-use super::super::support::lines_of;
 
 /// Time without any event after which a stream counts as stuck: even an idle one says something every 15 s.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// `lockkeeper dashboard`. Dropping it kills it.
 pub(crate) struct Dashboard {
-    child: Child,
+    process: ServerProcess,
     /// The URL, as it said.
     pub(crate) url: String,
-    log: Receiver<String>,
-}
-
-impl Drop for Dashboard {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Dashboard {
@@ -39,25 +30,16 @@ impl Dashboard {
     }
 
     pub(crate) fn start_as(command: &mut Command) -> Self {
-        command.stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let log = lines_of(child.stderr.take().unwrap());
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        stdout.read_line(&mut line).unwrap();
-        let url = line.trim_end().strip_prefix("lockkeeper dashboard ");
-        let said = || log.iter().collect::<Vec<_>>();
-        let url = url.unwrap_or_else(|| panic!("it ended: {:?}", said()));
+        let process = ServerProcess::start(command);
+        let url = process.ready.strip_prefix("lockkeeper dashboard ");
         Self {
-            url: url.to_owned(),
-            child,
-            log,
+            url: url.expect("it says its URL").to_owned(),
+            process,
         }
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.process.pid()
     }
 
     /// Returns its address, as `127.0.0.1:PORT`.
@@ -73,14 +55,12 @@ impl Dashboard {
 
     /// Waits until it logs a line with this text.
     pub(crate) fn logs(&self, text: &str) -> String {
-        let line = self.log.iter().find(|line| line.contains(text));
-        line.unwrap_or_else(|| panic!("it ended, and never logged {text:?}"))
+        self.process.logs(text)
     }
 
     /// Sends a signal, and returns the exit status.
-    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-        self.child.wait().unwrap().code()
+    pub(crate) fn end(self, signal: Signal) -> Option<i32> {
+        self.process.end(signal).status.code()
     }
 }
 

@@ -75,7 +75,7 @@ fn a_signal_ends_it_while_viewers_look() {
 
 #[test]
 fn without_a_url_it_shows_the_users_own_store() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     for name in ["home", "run"] {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700).create(folder.at(name)).unwrap();
@@ -160,7 +160,7 @@ fn a_token_comes_from_a_file_of_its_owner_alone() {
 
 #[test]
 fn a_server_shows_its_own_locks_and_drains_while_viewers_look() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let mut command = serve();
     command
         .args(["--dashboard", "127.0.0.1:0", "--data"])
@@ -184,7 +184,7 @@ fn a_server_shows_its_own_locks_and_drains_while_viewers_look() {
 
 #[test]
 fn a_server_in_its_pause_after_a_crash_can_be_stopped_and_shows_its_locks_afterwards() {
-    let start = |folder: &Folder, tick| {
+    let start = |folder: &TempFolder, tick| {
         let mut command = serve();
         command.args(["--durability=delayed-restart", tick, "--dashboard"]);
         command
@@ -194,7 +194,7 @@ fn a_server_in_its_pause_after_a_crash_can_be_stopped_and_shows_its_locks_afterw
     };
     // It pauses for 20 ticks: no session is opened in them, the dashboard's neither.
     let crashed = |tick| {
-        let folder = Folder::new();
+        let folder = TempFolder::short();
         let server = start(&folder, tick);
         block_on(async { put(&server.connect().await, "/a", "kept").await });
         server.end(Signal::KILL);
@@ -211,7 +211,7 @@ fn a_server_in_its_pause_after_a_crash_can_be_stopped_and_shows_its_locks_afterw
 
 #[test]
 fn options_of_the_server_that_make_no_sense_are_refused() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     fs::write(folder.at("open"), "sixteen-letters-or-more").unwrap();
     fs::set_permissions(folder.at("open"), fs::Permissions::from_mode(0o644)).unwrap();
     for (options, expected) in [
@@ -239,7 +239,7 @@ fn options_of_the_server_that_make_no_sense_are_refused() {
     ] {
         let mut command = serve();
         command.args(["--data=memory", "--check-config"]);
-        let output = command.args(options).current_dir(&folder.0).output();
+        let output = command.args(options).current_dir(folder.path()).output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(2), "{options:?} {output:?}");
         let said = String::from_utf8(output.stderr).unwrap();
@@ -252,7 +252,7 @@ fn options_of_the_server_that_make_no_sense_are_refused() {
     .unwrap();
     let output = serve()
         .args(["--check-config", "--config", "file"])
-        .current_dir(&folder.0)
+        .current_dir(folder.path())
         .output();
     let said = success(&output.unwrap());
     assert!(said.contains("# dashboard on 127.0.0.1:7\n"), "{said}");

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use testkit::Random;
+
 use super::*;
 
 /// Work of all clients: the grants after which a run ends.
@@ -47,7 +49,7 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-fn client(home: &Home, resource: &Resource, mut dice: Dice) {
+fn client(home: &Home, resource: &Resource, mut dice: Random) {
     let _end = EndOnPanic(resource);
     let shell = match dice.below(2) {
         0 => Shell::Login,
@@ -91,7 +93,7 @@ fn kill_guardian(holder: &Holder) {
 }
 
 /// Kills servers, and processes that are about to become servers.
-fn killer(home: &Home, resource: &Resource, mut dice: Dice) -> usize {
+fn killer(home: &Home, resource: &Resource, mut dice: Random) -> usize {
     let mut kills = 0;
     while !resource.is_done() {
         // Each restart gives all sessions their full timeout, those of killed guardians as well: without a pause until
@@ -120,10 +122,10 @@ fn random_kills_make_no_second_holder_and_no_token_goes_back() {
     let kills = std::thread::scope(|scope| {
         let (home, resource) = (&home, &resource);
         for number in 0..CLIENTS as u64 {
-            let dice = Dice(seed + 2 * number);
+            let dice = Random(seed + 2 * number);
             scope.spawn(move || client(home, resource, dice));
         }
-        let killer = scope.spawn(move || killer(home, resource, Dice(seed + 1_001)));
+        let killer = scope.spawn(move || killer(home, resource, Random(seed + 1_001)));
         killer.join().unwrap()
     });
     assert!(kills > 0);

@@ -17,11 +17,11 @@ fn contrib(file: &str) -> PathBuf {
 
 /// Everything that is exported: by a server on disk, by a warden, and by a program with the library.
 fn pages() -> String {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let data = folder.at("data");
     let mut command = serve_metrics(data.to_str().unwrap());
     command.args(["--dashboard=127.0.0.1:0", "--backup-every=1h"]);
-    let server = Server::start(command.arg("--backup-dir").arg(&folder.0));
+    let server = Server::start(command.arg("--backup-dir").arg(folder.path()));
     values::until(&metrics_of(&server), "lockkeeper_server_locks_held", 0.0);
     let url = format!("lockkeeper://{}", server.address());
     // The first snapshot is made after much writing; its metric needs a file of that name.
@@ -153,7 +153,7 @@ fn prometheus_reads_every_expression_of_the_dashboard() {
         let expression = Value::from(expression.replace("$instance", ".*"));
         writeln!(rules, "  - {{record: \"r{number}\", expr: {expression}}}").unwrap();
     }
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let file = folder.at("rules.yml");
     std::fs::write(&file, rules).unwrap();
     check(&["check", "rules"], &file);

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Signal, kill_process};
+use testkit::ChildProcess;
 
 use super::super::stops::{deaf, forbid_writing};
 use super::*;
@@ -26,25 +27,16 @@ fn is_ready(at: &str) -> bool {
     (status, &*text) == READY
 }
 
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn it_is_ready_once_its_store_is_open() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let former = Server::start(&mut serve_in(&dir));
     let mut command = serve_metrics(dir.to_str().unwrap());
     command.args(["--open-timeout=10m"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut next = Killed(command.spawn().unwrap());
-    let mut log = BufReader::new(next.0.stderr.take().unwrap()).lines();
+    let mut next = ChildProcess::spawn(&mut command);
+    let mut log = BufReader::new(next.stderr.take().unwrap()).lines();
     let line = log.find_map(|line| line.ok().filter(|line| line.contains("metrics and health")));
     let (_, at) = line.as_deref().unwrap().rsplit_once("address=").unwrap();
     let starting = "the server is starting: its store is being opened\n";
@@ -55,9 +47,7 @@ fn it_is_ready_once_its_store_is_open() {
     assert!(samples.get("process_open_fds").is_some());
     assert_eq!(samples.get("lockkeeper_ready"), None);
     ended_well(&former.end(Signal::TERM));
-    let mut said = String::new();
-    let mut stdout = BufReader::new(next.0.stdout.take().unwrap());
-    stdout.read_line(&mut said).unwrap();
+    let said = next.lines().next().unwrap();
     assert!(said.starts_with("lockkeeper ready "), "{said}");
     assert!(is_ready(at));
     assert_eq!(Samples::read(at).at("lockkeeper_ready"), 1.0);
@@ -65,7 +55,7 @@ fn it_is_ready_once_its_store_is_open() {
 
 #[test]
 fn it_is_not_ready_while_it_drains() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let server = Server::start(&mut serve_metrics(dir.to_str().unwrap()));
     let at = metrics_of(&server);
@@ -86,7 +76,7 @@ fn it_is_not_ready_while_it_drains() {
 
 #[test]
 fn it_is_not_ready_in_the_pause_after_a_crash() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     // A pause of 20 ticks and a hundredth.
     let start = || {
@@ -106,18 +96,8 @@ fn it_is_not_ready_in_the_pause_after_a_crash() {
 
 #[test]
 fn a_failed_store_ends_the_process_and_its_port() {
-    let folder = Folder::new();
-    let mut command = Command::new("sh");
-    command.args([
-        "-c",
-        r#"trap "" XFSZ; exec "$0" "$@""#,
-        env!("CARGO_BIN_EXE_lockkeeper"),
-        "serve",
-        "--listen=127.0.0.1:0",
-        "--metrics-listen=127.0.0.1:0",
-        "--data",
-    ]);
-    let server = Server::start(command.arg(folder.at("data")));
+    let folder = TempFolder::short();
+    let server = Server::start(&mut serve_metrics(folder.at("data").to_str().unwrap()));
     let at = metrics_of(&server);
     assert!(is_ready(&at));
     block_on(async {

@@ -31,7 +31,7 @@ fn a_server_that_serves_is_alive_and_ready() {
 
 #[test]
 fn in_a_pause_it_is_alive_and_not_ready() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let dir = folder.at("data");
     let serve = || {
         let mut command = serve_metrics(dir.to_str().unwrap());

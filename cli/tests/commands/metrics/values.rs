@@ -210,7 +210,7 @@ fn a_session_of_a_silent_client_is_counted_as_expired() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_session_that_ends_with_its_process_is_counted_as_such() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let socket = format!("unix:{}", folder.at("s").display());
     let server = Server::start(serve_metrics("memory").args(["--listen", &socket]));
     let at = metrics_of(&server);
@@ -330,7 +330,7 @@ fn a_wrong_password_is_counted() {
 
 #[test]
 fn a_durable_write_is_a_sync_of_the_log() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let data = folder.at("data");
     let server = Server::start(&mut serve_metrics(data.to_str().unwrap()));
     let at = metrics_of(&server);
@@ -459,7 +459,7 @@ fn mntr_and_the_metrics_show_the_same() {
 
 #[test]
 fn prometheus_accepts_every_page() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     for data in ["memory", folder.at("data").to_str().unwrap()] {
         let server = Server::start(&mut serve_metrics(data));
         block_on(async { put(&server.connect().await, "/a", "data").await });

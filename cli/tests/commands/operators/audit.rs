@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 
 use lockkeeper_store::{Acl, CreateMode};
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+use testkit::ChildProcess;
 
 use super::super::metrics::http::{Samples, request};
 use super::*;
@@ -194,7 +195,7 @@ fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
 
 /// A server whose stdout is its audit log.
 struct Piped {
-    child: Child,
+    child: ChildProcess,
     stdout: BufReader<ChildStdout>,
     address: String,
 }
@@ -208,7 +209,7 @@ impl Piped {
             "--metrics-listen=127.0.0.1:0",
         ]);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        let mut child = ChildProcess::spawn(&mut command);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut address = String::new();
         stdout.read_line(&mut address).unwrap();
@@ -221,13 +222,6 @@ impl Piped {
 
     fn word(&self, number: usize) -> &str {
         self.address.split_whitespace().nth(number).unwrap()
-    }
-}
-
-impl Drop for Piped {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -248,7 +242,7 @@ fn a_reader_that_does_not_read_stalls_no_client() {
         assert!(lost > 0.0, "{metrics:?}");
         drop(session);
     });
-    kill_process(Pid::from_child(&piped.child), Signal::TERM).unwrap();
+    piped.child.signal(Signal::TERM);
     let lines: Vec<Value> = std::io::BufRead::lines(&mut piped.stdout)
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
         .collect();

@@ -225,7 +225,7 @@ fn its_help_says_whose_calls_are_counted() {
 
 #[test]
 fn without_a_url_it_runs_once_on_this_machine() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let home = folder.at("home");
     fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
     let command = |arguments: &[&str]| {

@@ -2,6 +2,7 @@
 //! open, and the next one cannot lock it as long as one of them lives.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
@@ -9,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Random, free_address};
 
 use crate::local::{Home, Shell};
 use crate::running::*;
-use crate::server::Server;
-use crate::stores::port_of_a_server;
+use crate::server::{Server, bare};
 use crate::support::*;
 
 /// Forks all the time for a second, and leaves a daemon behind.
@@ -32,18 +33,18 @@ const SHORT: Duration = Duration::from_millis(600);
 /// A store whose server is killed and comes back.
 enum Place {
     Local(Home),
-    /// Its port, and the server while it runs.
-    Tcp(Folder, u16, Mutex<Option<Server>>),
+    /// Its address, and the server while it runs.
+    Tcp(TempFolder, SocketAddr, Mutex<Option<Server>>),
 }
 
 impl Place {
     fn tcp() -> Self {
-        let place = Self::Tcp(Folder::new(), port_of_a_server(), Mutex::new(None));
+        let place = Self::Tcp(TempFolder::short(), free_address(), Mutex::new(None));
         place.start_server();
         place
     }
 
-    fn folder(&self) -> &Folder {
+    fn folder(&self) -> &TempFolder {
         match self {
             Self::Local(home) => home.folder(),
             Self::Tcp(folder, ..) => folder,
@@ -59,11 +60,11 @@ impl Place {
         let arguments = [&["run"], &options[..], &["a", "--", "sh", "-c", COMMAND]].concat();
         let mut command = match self {
             Self::Local(home) => home.command(Shell::Cron, &arguments),
-            Self::Tcp(_, port, _) => {
+            Self::Tcp(_, address, _) => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
                 command
                     .arg(arguments[0])
-                    .arg(format!("--url=lockkeeper://127.0.0.1:{port}"));
+                    .arg(format!("--url=lockkeeper://{address}"));
                 command.args(&arguments[1..]);
                 command
             }
@@ -85,11 +86,11 @@ impl Place {
 
     /// Starts a server that has ended, as a service manager does. In the user's own store clients do that.
     fn start_server(&self) {
-        if let Self::Tcp(folder, port, server) = self {
+        if let Self::Tcp(folder, address, server) = self {
             let mut server = server.lock().unwrap();
             drop(server.take());
-            let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-            command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data"]);
+            let mut command = bare();
+            command.args(["--listen", &address.to_string(), "--data"]);
             *server = Some(Server::start(command.arg(folder.at("data"))));
         }
     }
@@ -169,7 +170,7 @@ impl Harm {
     }
 }
 
-fn round(place: &Place, dice: &mut Dice, seen: &Seen) {
+fn round(place: &Place, dice: &mut Random, seen: &Seen) {
     let is_waiting = dice.below(3) == 0;
     let mut harm = Harm {
         may_start: is_waiting,
@@ -284,7 +285,7 @@ fn stress(place: impl Fn() -> Place + Sync) {
         for lane in 0..lanes {
             let (place, seen) = (&place, &seen);
             scope.spawn(move || {
-                let (place, mut dice) = (place(), Dice(seed + 2 * lane));
+                let (place, mut dice) = (place(), Random(seed + 2 * lane));
                 for _ in 0..rounds {
                     round(&place, &mut dice, seen);
                 }

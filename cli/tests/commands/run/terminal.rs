@@ -211,7 +211,7 @@ fn a_quiet_wait_shows_errors_only() {
 /// Without a URL each machine of a fleet, and each user, runs the job.
 #[test]
 fn a_job_without_a_url_is_said_to_belong_to_one_user_on_one_machine() {
-    let folder = Folder::new();
+    let folder = TempFolder::short();
     let home = folder.at("home");
     fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
     // The server ends by itself if the test does not get to its end.

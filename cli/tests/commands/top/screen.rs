@@ -3,33 +3,27 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::io::dup;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use testkit::ChildProcess;
 
 /// Limit of a test that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A command on a terminal of its own. Killed when it is dropped.
 pub(crate) struct Top {
-    child: Child,
+    child: ChildProcess,
     terminal: File,
     /// Kept open: without it the terminal is gone when the command ends.
     side: Option<File>,
     parser: vt100::Parser,
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Top {
@@ -71,7 +65,7 @@ impl Top {
         command.stdout(Stdio::from(dup(&side).unwrap()));
         command.stderr(Stdio::from(dup(&side).unwrap()));
         Self {
-            child: command.spawn().unwrap(),
+            child: ChildProcess::spawn(&mut command),
             terminal: terminal.into(),
             side: Some(side.into()),
             parser: vt100::Parser::new(cells(24), cells(80), 0),
@@ -90,7 +84,7 @@ impl Top {
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Reads until the screen shows a text.

@@ -46,7 +46,7 @@ pub(super) async fn write(load: Arc<Load>, client: Client, writer: u64, rate: u6
 }
 
 mod bytes {
-    use crate::random::Random;
+    use testkit::Random;
 
     /// Returns bytes that nothing on their way could make fewer.
     pub(super) fn of_noise(seed: u64) -> Vec<u8> {

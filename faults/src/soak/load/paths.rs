@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Acl, Client, Error, Session, ZnodePath};
 use lockkeeper_store::{Create, CreateMode, Op};
+use testkit::Random;
+use testkit::recipe::{Recipe, Way};
 
 use super::Load;
 use super::contend::rest;
-use crate::random::Random;
-use crate::recipe::{Recipe, Way};
 
 /// Takes and releases locks of ever-new paths.
 pub(super) async fn lock(load: Arc<Load>, client: Client, mut random: Random) {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lockkeeper::{Client, LockError, Mutex};
 use lockkeeper_store::{CreateMode, WatchMode};
+use testkit::Random;
 
 use super::contend::rest;
 use super::paths::path;
 use super::{Door, Load};
-use crate::random::Random;
 
 /// Opens a session, uses it and ends it, again and again.
 pub(super) async fn visit(load: Arc<Load>, mut random: Random) {

@@ -9,11 +9,11 @@ use lockkeeper::{
     observe_locks, queue,
 };
 use lockkeeper_store::{CreateMode, WatchMode};
+use testkit::Random;
 
 use super::contend::rest;
 use super::paths::{path, remove};
 use super::{Load, violation};
-use crate::random::Random;
 
 /// Time for which a stream is read before it is dropped.
 const GLANCE: Duration = Duration::from_millis(50);

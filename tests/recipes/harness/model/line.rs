@@ -5,11 +5,11 @@ use std::ops::Range;
 use lockkeeper::testing::RequestKind;
 use lockkeeper::{Client, FencingGate, Guard, LockError, LostReason};
 use proptest::prelude::*;
+use testkit::Env;
 use tokio::task::JoinHandle;
 
 use super::CLIENTS;
 use crate::common::*;
-use crate::support::Env;
 
 /// A recipe with one line of contenders.
 pub(crate) trait Queued: Clone + 'static {

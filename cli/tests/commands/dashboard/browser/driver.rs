@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::super::support::Folder;
+use super::super::super::support::TempFolder;
 
 /// Time after which a condition counts as never fulfilled.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -68,9 +68,9 @@ fn browser() -> &'static Browser {
 impl Browser {
     fn start() -> Self {
         // The shell removes it, not we: statics are never dropped.
-        let folder = std::mem::ManuallyDrop::new(Folder::new());
+        let folder = std::mem::ManuallyDrop::new(TempFolder::short());
         let mut command = Command::new("sh");
-        command.args(["-c", START, "sh"]).arg(&folder.0);
+        command.args(["-c", START, "sh"]).arg(folder.path());
         command.arg("chromium").args(OPTIONS);
         command.arg(format!(
             "--user-data-dir={}",

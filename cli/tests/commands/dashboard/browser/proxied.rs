@@ -2,35 +2,27 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
+
+use testkit::{ChildProcess, free_address, with_death_signal};
 
 use super::*;
-
-/// Ends nginx with this process, however that dies.
-const UNTIL_STDIN_ENDS: &str = include_str!("../../../../../tests/until-stdin-ends.sh");
 
 /// nginx with a configuration of its own. Dropping it kills it.
 struct Nginx {
     at: String,
-    shell: Child,
-    _folder: Folder,
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
-    }
+    _process: ChildProcess,
+    _folder: TempFolder,
 }
 
 impl Nginx {
     /// Passes `/locks/` on to the dashboard with nginx's defaults, and `/own-host/locks/` with the header `Host` as the
     /// browser has sent it.
     fn before(dashboard: &Dashboard) -> Self {
-        let folder = Folder::new();
-        let at = format!("127.0.0.1:{}", port_of_a_server());
+        let folder = TempFolder::short();
+        let at = free_address().to_string();
         let places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-        let places = places.map(|it| format!("{it}_temp_path {}/{it};", folder.0.display()));
+        let places = places.map(|it| format!("{it}_temp_path {}/{it};", folder.path().display()));
         let configuration = format!(
             "daemon off; master_process off; pid {folder}/pid; error_log stderr notice; events {{}}
             http {{
@@ -41,27 +33,19 @@ impl Nginx {
                     location /own-host/locks/ {{ proxy_pass {page}/; proxy_set_header Host $http_host; }}
                 }}
             }}",
-            folder = folder.0.display(),
+            folder = folder.path().display(),
             places = places.concat(),
             page = format_args!("http://{}", dashboard.at()),
         );
         fs::write(folder.at("nginx.conf"), configuration).unwrap();
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            UNTIL_STDIN_ENDS,
-            "until-stdin-ends",
-            "/usr/sbin/nginx",
-        ]);
+        let mut command = with_death_signal("/usr/sbin/nginx");
         command
-            .arg("-e")
-            .arg("stderr")
-            .arg("-c")
+            .args(["-e", "stderr", "-c"])
             .arg(folder.at("nginx.conf"));
-        command.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut shell = command.spawn().unwrap();
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut process = ChildProcess::spawn(&mut command);
         // It writes this once it listens.
-        let log = BufReader::new(shell.stderr.take().unwrap());
+        let log = BufReader::new(process.stderr.take().unwrap());
         let mut lines = log.lines().map_while(Result::ok);
         let said: Vec<_> = lines
             .by_ref()
@@ -75,7 +59,7 @@ impl Nginx {
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             at,
-            shell,
+            _process: process,
             _folder: folder,
         }
     }

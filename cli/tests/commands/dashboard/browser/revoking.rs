@@ -134,6 +134,9 @@ fn a_holder_that_left_unseen_is_not_mistaken_for_the_next() {
     let second = second.held();
     window.evaluate("window.__go()");
     window.until("!document.querySelector('#revoke-error').hidden && document.querySelector('#revoke-error').textContent.length > 10");
+    // Later news of the lock leave the answer in its place.
+    let _third = locks.wait("a", labelled("third"));
+    window.until_text("#queue li.waiter .label", "third");
     let said = window.text("#revoke-error");
     assert!(said.contains("another client holds it"), "{said}");
     assert_eq!(window.evaluate(IS_OPEN), true);

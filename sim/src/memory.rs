@@ -1,0 +1,105 @@
+//! [`Memory`]: a store in memory that all clients of a run share, without servers and network. A plan hurts its sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Client, Clock, ConnectOptions, Store, StoreOptions, ZnodePath};
+use lockkeeper_store::simulation::Time;
+use lockkeeper_store::testing::{Plan, TestStore};
+use lockkeeper_store::{Connector, Session};
+use testkit::recipe::now_or_never;
+use testkit::unindexed;
+use tokio::task::unconstrained;
+
+use crate::faults::LONGER;
+use crate::world::{Random, World};
+
+/// A store in memory, as its clients meet it and as it is.
+pub(crate) struct Memory {
+    hurt: TestStore,
+    base: Store,
+    /// Its requests never fail, and are answered immediately.
+    session: Session,
+}
+
+impl Memory {
+    /// Draws one of four kinds of store: it may only list names, as a ZooKeeper server does, and it may be that only a
+    /// committed write proves that a session lives.
+    pub(crate) fn draw(random: &mut Random, time: &Time) -> Self {
+        let base = Store::memory_with(StoreOptions::new().clock(time.clock(0)));
+        let connector: Arc<dyn Connector> = match random.once_in(2) {
+            true => base.connector(),
+            false => unindexed(base.connector()),
+        };
+        let hurt = TestStore::wrapping(connector, "memory:sim", plan(random));
+        if random.once_in(2) {
+            hurt.prove_by_quorum();
+        }
+        let client = answer(base.connect()).expect("nothing goes wrong");
+        let session = client.current_session();
+        Self {
+            hurt,
+            base,
+            session,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.hurt.clock()
+    }
+
+    /// Opens a client whose sessions are hurt.
+    pub(crate) async fn connect(&self, random: &mut Random) -> Client {
+        let timeout = Duration::from_millis(random.within(1_000..12_000));
+        let options = ConnectOptions::new().session_timeout(timeout);
+        let client = self.hurt.client_with(options).await;
+        client.expect("the plan hurts no session before it is open")
+    }
+
+    /// Opens a client that nothing happens to.
+    pub(crate) async fn inspector(&self) -> Client {
+        self.base.connect().await.expect("nothing goes wrong")
+    }
+
+    /// Lets the plan work for so long, in a run that would be too short for longer, and mends everything.
+    pub(crate) async fn run(&self, world: &World, length: Duration) {
+        tokio::time::sleep(length).await;
+        while world.is_short() && world.time().elapsed() < length + LONGER {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.time().sync();
+        self.hurt.heal();
+        world.tell("all faults have ended");
+    }
+
+    /// Returns the number of a znode's children.
+    pub(crate) fn count_children(&self, path: &ZnodePath) -> usize {
+        let children = answer(self.session.get_children(path));
+        children.map_or(0, |(names, _)| names.len())
+    }
+
+    pub(crate) fn has(&self, path: &ZnodePath) -> bool {
+        answer(self.session.exists(path)).is_ok_and(|stat| stat.is_some())
+    }
+}
+
+/// Returns the answer to a request that nothing happens to, be it the task's turn to wait or not.
+pub(crate) fn answer<T>(request: impl Future<Output = T>) -> T {
+    now_or_never(unconstrained(request)).expect("a store in memory answers immediately")
+}
+
+/// Draws a plan: each kind of fault never, seldom or often.
+fn plan(random: &mut Random) -> Plan {
+    let ms = Duration::from_millis;
+    let seed = random.next();
+    let mut rate = || [0.0, 0.01, 0.05, 0.15][random.within(0..4) as usize];
+    Plan::new(seed)
+        .lose_requests(rate())
+        .lose_replies(rate())
+        .disconnects(rate())
+        .expiries(rate() / 3.0)
+        .pauses(rate() / 3.0, ms(1)..ms(30_000))
+        .delays(rate() * 4.0, ms(0)..ms(2_000))
+        .outages(ms(0)..ms(10_000))
+        .refusals(rate())
+}

@@ -1,0 +1,411 @@
+//! [`Recipe`]: the recipe that a path is used by, and [`Held`], a guard of any of them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lockkeeper::{
+    Client, Clock, Election, FencingToken, Guard, Leadership, LockError, LockGuard, LockOptions,
+    LostReason, MultiGuard, Mutex, Owner, Permit, ReadGuard, ReentrantGuard, Role, RwLock,
+    Semaphore, Upgrade, WriteGuard, ZnodePath, lock_all_with, try_lock_all,
+};
+
+use crate::Random;
+
+/// The recipe of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    Mutex,
+    RwLock,
+    Semaphore {
+        permits: u32,
+    },
+    Election,
+    /// Of a store in memory only.
+    Reentrant,
+}
+
+/// A guard of some recipe.
+pub enum Held {
+    Mutex(Guard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+    /// With the election whose state knows of it.
+    Leadership(Arc<Leadership>, Election),
+    /// Several mutexes.
+    Batch(MultiGuard),
+    /// One entry of the owner with this number.
+    Entry(ReentrantGuard, u64),
+}
+
+/// Returns what a function of all guards returns of the one that is held.
+macro_rules! of_guard {
+    ($held:expr, $guard:ident => $what:expr) => {
+        match $held {
+            Held::Mutex($guard) => $what,
+            Held::Read($guard) => $what,
+            Held::Write($guard) => $what,
+            Held::Permit($guard) => $what,
+            Held::Leadership(shared, _) => {
+                let $guard: &Leadership = &shared;
+                $what
+            }
+            Held::Batch($guard) => $what,
+            Held::Entry($guard, _) => $what,
+        }
+    };
+}
+
+/// The way of a wait.
+#[derive(Clone, Copy, Debug)]
+pub enum Way {
+    /// Only if it is free.
+    Try,
+    /// The same, and what it reads is not old.
+    Synced,
+    /// With a limit.
+    Limited(Duration),
+    /// Dropped at some point.
+    Dropped(Duration),
+    Patient,
+}
+
+impl Recipe {
+    pub fn draw(random: &mut Random) -> Self {
+        match random.within(0..6) {
+            0 | 1 => Self::RwLock,
+            2 => Self::Semaphore {
+                permits: 1 + random.within(0..4) as u32,
+            },
+            3 => Self::Election,
+            _ => Self::Mutex,
+        }
+    }
+
+    /// Returns the queues under a path, which are empty once nobody waits or holds.
+    pub fn queues(self, path: &str) -> Vec<String> {
+        match self {
+            Self::Semaphore { .. } => vec![format!("{path}/locks"), format!("{path}/leases")],
+            _ => vec![path.to_owned()],
+        }
+    }
+
+    /// Returns the most that may be held at once, as [`Held::weight`] counts; of a semaphore the number of permits that
+    /// is stored first.
+    pub fn capacity(self) -> u32 {
+        match self {
+            Self::Mutex | Self::Election | Self::Reentrant => 1,
+            Self::RwLock => u32::MAX,
+            Self::Semaphore { permits } => permits,
+        }
+    }
+
+    /// Waits for it in one way; `None` if that gives up. A semaphore's `handle` is the one of the last wait.
+    pub async fn wait(
+        self,
+        (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
+        way: Way,
+        random: &mut Random,
+        clock: &Clock,
+    ) -> Result<Option<Held>, LockError> {
+        let count = match self {
+            Self::Semaphore { permits } => 1 + random.within(0..u64::from(permits)) as u32,
+            _ => 1,
+        };
+        // A handle that has seen the number follows its changes; another one has to ask.
+        if random.once_in(3) {
+            *handle = None;
+        }
+        let shared = random.within(0..3) > 0;
+        let options = stated(random);
+        let options = match way {
+            Way::Limited(limit) => options.timeout(limit),
+            Way::Try => LockOptions::new(),
+            Way::Synced => LockOptions::new().synced(),
+            Way::Dropped(_) | Way::Patient => options,
+        };
+        let is_try = matches!(way, Way::Try | Way::Synced);
+        let waiting = async {
+            match (self, is_try) {
+                (Self::Semaphore { permits }, _) => {
+                    let options = (!is_try).then_some(options);
+                    let wanted = (permits, count);
+                    wait_for_permits((client, path, handle), wanted, options).await
+                }
+                (_, true) => self.attempt(client, path, shared, options).await,
+                (_, false) => self.acquire(client, path, shared, options).await.map(Some),
+            }
+        };
+        way.dropped(waiting, clock).await
+    }
+
+    async fn attempt(
+        self,
+        client: &Client,
+        path: &str,
+        shared: bool,
+        options: LockOptions,
+    ) -> Result<Option<Held>, LockError> {
+        Ok(match self {
+            Self::Mutex => {
+                let mutex = Mutex::new(client, path)?;
+                mutex.try_lock_with(options).await?.map(Held::Mutex)
+            }
+            Self::RwLock if shared => {
+                let lock = RwLock::new(client, path)?;
+                lock.try_read_with(options).await?.map(Held::Read)
+            }
+            Self::RwLock => {
+                let lock = RwLock::new(client, path)?;
+                lock.try_write_with(options).await?.map(Held::Write)
+            }
+            Self::Election => {
+                let election = Election::new(client, path)?;
+                let leadership = election.try_campaign_with("data", options).await?;
+                leadership.map(|leadership| Held::Leadership(leadership.into(), election))
+            }
+            Self::Semaphore { .. } | Self::Reentrant => unreachable!("it has a handle"),
+        })
+    }
+
+    async fn acquire(
+        self,
+        client: &Client,
+        path: &str,
+        shared: bool,
+        options: LockOptions,
+    ) -> Result<Held, LockError> {
+        Ok(match self {
+            Self::Mutex => Held::Mutex(Mutex::new(client, path)?.lock_with(options).await?),
+            Self::RwLock if shared => {
+                Held::Read(RwLock::new(client, path)?.read_with(options).await?)
+            }
+            Self::RwLock => Held::Write(RwLock::new(client, path)?.write_with(options).await?),
+            Self::Election => {
+                let election = Election::new(client, path)?;
+                let leadership = election.campaign_with("data", options).await?;
+                Held::Leadership(leadership.into(), election)
+            }
+            Self::Semaphore { .. } | Self::Reentrant => unreachable!("it has a handle"),
+        })
+    }
+}
+
+/// Waits for so many permits; without options it tries. The first use of a semaphore stores the number that is drawn for
+/// it; later ones take the number that they find, which may have been changed, or been brought back by a backup.
+async fn wait_for_permits(
+    (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
+    (permits, count): (u32, u32),
+    options: Option<LockOptions>,
+) -> Result<Option<Held>, LockError> {
+    loop {
+        let semaphore = match handle.clone() {
+            Some(semaphore) => semaphore,
+            None => Semaphore::open(client, path)?,
+        };
+        let acquired = match options.clone() {
+            None => semaphore.try_acquire_many(count).await,
+            Some(options) => semaphore.acquire_with(count, options).await.map(Some),
+        };
+        *handle = match acquired {
+            Err(LockError::NoPermits { .. }) => Some(Semaphore::new(client, path, permits)?),
+            // Another number was stored since it was found missing.
+            Err(LockError::PermitsMismatch { .. }) => None,
+            acquired => {
+                *handle = Some(semaphore);
+                return Ok(acquired?.map(Held::Permit));
+            }
+        };
+    }
+}
+
+/// Returns options, which may state for how long the lock is held at most.
+fn stated(random: &mut Random) -> LockOptions {
+    match random.once_in(3) {
+        true => {
+            let expected = random.below_ms(2_000) + Duration::from_millis(1);
+            LockOptions::new()
+                .expected_hold(expected)
+                .auto_unlock_after(2 * expected)
+        }
+        false => LockOptions::new(),
+    }
+}
+
+/// Waits for several mutexes at once; `None` if that gives up.
+pub async fn wait_for_all(
+    client: &Client,
+    paths: &[&str],
+    way: Way,
+    clock: &Clock,
+) -> Result<Option<Held>, LockError> {
+    let waiting = async {
+        let options = match way {
+            Way::Try | Way::Synced => {
+                return Ok(try_lock_all(client, paths).await?.map(Held::Batch));
+            }
+            Way::Limited(limit) => LockOptions::new().timeout(limit),
+            Way::Dropped(_) | Way::Patient => LockOptions::new(),
+        };
+        let held = lock_all_with(client, paths, options).await?;
+        Ok(Some(Held::Batch(held)))
+    };
+    way.dropped(waiting, clock).await
+}
+
+/// Enters a re-entrant mutex for an owner in one way; `None` if that gives up.
+pub async fn enter(
+    (number, owner): &(u64, Owner),
+    way: Way,
+    clock: &Clock,
+) -> Result<Option<Held>, LockError> {
+    let waiting = async {
+        let entered = match way {
+            Way::Try | Way::Synced => owner.try_lock().await?,
+            Way::Limited(limit) => Some(owner.lock_timeout(limit).await?),
+            Way::Dropped(_) | Way::Patient => Some(owner.lock().await?),
+        };
+        Ok(entered.map(|guard| Held::Entry(guard, *number)))
+    };
+    way.dropped(waiting, clock).await
+}
+
+impl Way {
+    pub fn draw(random: &mut Random) -> Self {
+        match random.within(0..8) {
+            0 => Self::Try,
+            1 => Self::Limited(random.below_ms(5_000)),
+            2 => Self::Dropped(random.below_ms(3_000)),
+            _ => Self::Patient,
+        }
+    }
+
+    /// Drops a wait at its point, if this is the way.
+    pub async fn dropped<T>(
+        self,
+        waiting: impl Future<Output = Result<Option<T>, LockError>>,
+        clock: &Clock,
+    ) -> Result<Option<T>, LockError> {
+        let Self::Dropped(limit) = self else {
+            return waiting.await;
+        };
+        let (waiting, timer) = (pin!(waiting), pin!(clock.sleep(limit)));
+        tokio::select! {
+            biased;
+            held = waiting => held,
+            () = timer => Ok(None),
+        }
+    }
+}
+
+/// Returns what a future has come to, if it is done.
+pub fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
+    let context = &mut Context::from_waker(Waker::noop());
+    match pin!(future).poll(context) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+impl Held {
+    /// Returns true for a guard that can be [converted](Self::converted).
+    pub fn is_convertible(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write(_))
+    }
+
+    /// Downgrades a writer, or upgrades a reader if it is alone. Returns what happened, too.
+    pub async fn converted(self) -> Result<(Self, &'static str), LockError> {
+        Ok(match self {
+            Self::Write(guard) => {
+                let reader = guard.downgrade().await?;
+                (Self::Read(reader), "conversions: downgraded")
+            }
+            Self::Read(guard) => match guard.try_upgrade().await? {
+                Upgrade::Upgraded(writer) => (Self::Write(writer), "conversions: upgraded"),
+                Upgrade::Refused(reader) => (Self::Read(reader), "conversions: refused"),
+            },
+            other => unreachable!("no conversion of a guard by {}", other.token()),
+        })
+    }
+
+    /// Returns the share of the [capacity](Recipe::capacity) that it takes.
+    pub fn weight(&self) -> u32 {
+        match self {
+            Self::Write(_) => u32::MAX,
+            Self::Permit(permit) => permit.count(),
+            _ => 1,
+        }
+    }
+
+    /// Returns true if several may have the right at once, so that their tokens are in no order.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Permit(_))
+    }
+
+    /// Returns the number of the owner whose entries exclude each other not.
+    pub fn owner(&self) -> Option<u64> {
+        match self {
+            Self::Entry(_, owner) => Some(*owner),
+            _ => None,
+        }
+    }
+
+    pub fn is_held(&self) -> bool {
+        of_guard!(self, guard => LockGuard::is_held(guard))
+    }
+
+    /// Returns false if a leader's election says something else than its leadership.
+    pub fn agrees_with_its_state(&self) -> bool {
+        let Self::Leadership(leadership, election) = self else {
+            return true;
+        };
+        let epoch = leadership.epoch();
+        self.is_held() == (election.state().current() == Role::Leader { epoch })
+    }
+
+    /// Returns true if it was lost since no sign of life from the store has come in time.
+    pub fn has_outlived_its_lease(&self) -> bool {
+        self.lost_reason() == Some(LostReason::LeaseExpired)
+    }
+
+    /// Returns the reason of a loss, if it is known by now.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        of_guard!(self, guard => now_or_never(LockGuard::lost(guard)))
+    }
+
+    pub fn token(&self) -> FencingToken {
+        of_guard!(self, guard => LockGuard::fencing_token(guard))
+    }
+
+    /// Returns its znodes.
+    pub fn paths(&self) -> Vec<ZnodePath> {
+        of_guard!(self, guard => LockGuard::paths(guard).cloned().collect())
+    }
+
+    pub async fn keep_alive(&self) -> Result<(), LockError> {
+        of_guard!(self, guard => LockGuard::keep_alive(guard).await)
+    }
+
+    /// Waits for as long as it is held.
+    pub async fn protect(&self, work: impl Future<Output = ()> + Send) {
+        let _ = of_guard!(self, guard => LockGuard::protect(guard, work).await);
+    }
+
+    /// Releases it. The release goes on if the future is dropped.
+    pub async fn release(self) -> Result<(), LockError> {
+        match self {
+            Self::Mutex(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+            Self::Leadership(guard, _) => match Arc::into_inner(guard) {
+                Some(leadership) => leadership.release().await,
+                None => Ok(()),
+            },
+            Self::Batch(guard) => guard.release().await,
+            Self::Entry(guard, _) => guard.release().await,
+        }
+    }
+}

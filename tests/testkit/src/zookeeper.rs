@@ -1,0 +1,313 @@
+//! A real ZooKeeper for tests: Debian's package `zookeeper`, run by java on a free loopback port.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::process::{ChildProcess, with_death_signal};
+use crate::{TempFolder, free_address};
+
+/// Debian's, with the parts of Netty that `zookeeper.jar` does not list.
+pub const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
+    /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+    /usr/share/java/netty-transport-native-unix-common.jar";
+
+/// Starting takes a second or two; a machine that is busy may need much longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Options of java for a small server, which does not sync: no power is lost in a test, and a kill loses nothing that the
+/// system has.
+const SMALL: &[&str] = &[
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Dzookeeper.extendedTypesEnabled=true",
+    "-Dzookeeper.forceSync=no",
+    "-Dzookeeper.preAllocSize=64",
+];
+
+/// Configuration of a server, which can be started again and again over the same folder.
+pub struct ZooKeeperConfig {
+    pub address: SocketAddr,
+    folder: PathBuf,
+    data: PathBuf,
+    settings: Vec<String>,
+    java: &'static [&'static str],
+    properties: Vec<String>,
+    class_path: String,
+    number: Option<usize>,
+}
+
+impl ZooKeeperConfig {
+    /// Returns the configuration of a server on a free port. Its log is `log` in the folder.
+    pub fn new(folder: &Path) -> Self {
+        let settings = [
+            "tickTime=200",
+            "maxSessionTimeout=60000",
+            "maxClientCnxns=0",
+        ];
+        Self {
+            address: free_address(),
+            folder: folder.to_owned(),
+            data: folder.join("data"),
+            settings: settings.map(str::to_owned).to_vec(),
+            java: SMALL,
+            properties: Vec::new(),
+            class_path: JARS.to_owned(),
+            number: None,
+        }
+    }
+
+    /// Adds a setting of `zoo.cfg`. The last one of a name counts.
+    pub fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push(format!("{name}={}", value.to_string()));
+        self
+    }
+
+    /// Replaces the options of java that make the server small.
+    pub fn java(mut self, options: &'static [&'static str]) -> Self {
+        self.java = options;
+        self
+    }
+
+    /// Adds a property of java, whose name starts with `zookeeper` or `znode`. The last one of a name counts.
+    pub fn property(mut self, name: &str, value: impl ToString) -> Self {
+        self.properties
+            .push(format!("-D{name}={}", value.to_string()));
+        self
+    }
+
+    /// Sets the folder of the data.
+    pub fn data(mut self, folder: PathBuf) -> Self {
+        self.data = folder;
+        self
+    }
+
+    /// Sets the class path of another version.
+    pub fn class_path(mut self, class_path: &str) -> Self {
+        self.class_path = class_path.to_owned();
+        self
+    }
+
+    /// Makes it a member of an ensemble, with the number that its place among the members gives it. A member is
+    /// `HOST:PORT:ELECTION_PORT`.
+    pub fn member(mut self, place: usize, members: &[String]) -> Self {
+        self.number = Some(place + 1);
+        self.settings.push("initLimit=100\nsyncLimit=50".to_owned());
+        for (place, member) in members.iter().enumerate() {
+            self = self.set(&format!("server.{}", place + 1), member);
+        }
+        self
+    }
+
+    /// Serves TLS, too, to clients with a certificate. `server` is a file with the server's key and certificate,
+    /// `authority` one with the authority of its clients.
+    fn secure(self, address: SocketAddr, server: &Path, authority: &Path) -> Self {
+        const FACTORY: &str = "org.apache.zookeeper.server.NettyServerCnxnFactory";
+        const PROVIDER: &str = "org.apache.zookeeper.server.auth.X509AuthenticationProvider";
+        self.set("secureClientPort", address.port())
+            .set("secureClientPortAddress", address.ip())
+            .set("serverCnxnFactory", FACTORY)
+            .set("authProvider.x509", PROVIDER)
+            .set("ssl.keyStore.location", server.display())
+            .set("ssl.keyStore.type", "PEM")
+            .set("ssl.trustStore.location", authority.display())
+            .set("ssl.trustStore.type", "PEM")
+    }
+
+    /// Starts the server. It is not ready yet.
+    pub fn start(&self) -> ChildProcess {
+        for jar in self.class_path.split(':') {
+            assert!(
+                Path::new(jar.trim_end_matches('*')).exists(),
+                "{jar} is missing: run tests/run, which installs what the tests need"
+            );
+        }
+        let file = self.folder.join("zoo.cfg");
+        fs::create_dir_all(&self.data).expect("the folder can be written");
+        if let Some(number) = self.number {
+            fs::write(self.data.join("myid"), number.to_string()).expect("the same");
+        }
+        let settings = format!(
+            "dataDir={}\nclientPort={}\nclientPortAddress={}\n4lw.commands.whitelist=*\n{}\n",
+            self.data.display(),
+            self.address.port(),
+            self.address.ip(),
+            self.settings.join("\n")
+        );
+        fs::write(&file, settings).expect("the same");
+        let log = open_log(&self.folder.join("log"));
+        let mut java = with_death_signal("java");
+        java.args(self.java)
+            .arg("-Dzookeeper.admin.enableServer=false")
+            .args(&self.properties)
+            .args(["-cp", &self.class_path])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file is cloned"))
+            .stderr(log);
+        ChildProcess::spawn(&mut java)
+    }
+
+    /// Waits until the server answers.
+    ///
+    /// # Errors
+    /// The log of a server that has ended, or is not ready for two minutes.
+    pub fn await_ready(&self, server: &mut ChildProcess) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let answer = four_letter_word(self.address, "srvr");
+            if answer.is_ok_and(|answer| answer.starts_with("Zookeeper version")) {
+                return Ok(());
+            }
+            let ended = server.try_wait().map_err(|error| error.to_string())?;
+            if ended.is_some() || start.elapsed() > PATIENCE {
+                return Err(self.log());
+            }
+            // The server says nothing of itself when it is ready: it must be asked again.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Returns the log of all lives of the server.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+/// Opens a log at its end.
+pub fn open_log(log: &Path) -> File {
+    let log = File::options().create(true).append(true).open(log);
+    log.expect("the folder can be written")
+}
+
+/// A running server. Dropping it ends it.
+pub struct ZooKeeper {
+    process: ChildProcess,
+    config: ZooKeeperConfig,
+    secure: Option<SocketAddr>,
+    _folder: TempFolder,
+}
+
+impl ZooKeeper {
+    /// A server of a test's own.
+    pub fn start() -> Self {
+        Self::start_with(Duration::from_secs(60))
+    }
+
+    /// A server that also serves TLS, to clients with a certificate. `server` is a file with its key and its certificate,
+    /// `authority` one with the authority of its clients.
+    pub fn start_secure(server: &Path, authority: &Path) -> Self {
+        retried(|| {
+            let secure = free_address();
+            let mut started = Self::launch(|config| config.secure(secure, server, authority));
+            started.secure = Some(secure);
+            started.ready()
+        })
+    }
+
+    /// A server that looks for containers and TTL nodes to remove once in `sweep`.
+    pub fn start_with(sweep: Duration) -> Self {
+        retried(|| {
+            let sweep = sweep.as_millis();
+            Self::launch(|config| config.property("znode.container.checkIntervalMs", sweep)).ready()
+        })
+    }
+
+    /// The members of an ensemble of three, once all of them answer.
+    pub fn start_ensemble() -> Vec<Self> {
+        retried(|| {
+            let member = |_| format!("{}:{}", free_address(), free_address().port());
+            let members: [_; 3] = std::array::from_fn(member);
+            let launch = |place| Self::launch(|config| config.member(place, &members));
+            let servers: Vec<_> = (0..3).map(launch).collect();
+            servers.into_iter().map(Self::ready).collect()
+        })
+    }
+
+    fn launch(configure: impl FnOnce(ZooKeeperConfig) -> ZooKeeperConfig) -> Self {
+        let folder = TempFolder::new("zookeeper");
+        let config = configure(ZooKeeperConfig::new(folder.path()));
+        Self {
+            process: config.start(),
+            config,
+            secure: None,
+            _folder: folder,
+        }
+    }
+
+    fn ready(mut self) -> Result<Self, String> {
+        self.config.await_ready(&mut self.process)?;
+        Ok(self)
+    }
+
+    /// Returns true if it leads its ensemble.
+    pub fn is_leader(&self) -> bool {
+        self.admin("srvr").contains("Mode: leader")
+    }
+
+    /// Stops the process, as a long pause of its machine would.
+    pub fn stop(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
+    }
+
+    /// Its address, as `host:port`.
+    pub fn hosts(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// Its address for TLS, as `host:port`.
+    pub fn secure_hosts(&self) -> String {
+        self.secure_address().to_string()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.config.address
+    }
+
+    pub fn secure_address(&self) -> SocketAddr {
+        self.secure.expect("it serves TLS")
+    }
+
+    /// Returns the answer to a four-letter word (`srvr`, `cons`, `wchs`, …).
+    pub fn admin(&self, word: &str) -> String {
+        four_letter_word(self.address(), word).expect("the server answers its four-letter words")
+    }
+}
+
+/// Starts servers, again if another process has taken a free port before java did.
+fn retried<T>(mut start: impl FnMut() -> Result<T, String>) -> T {
+    let mut started = start();
+    for _ in 1..5 {
+        if started.is_err() {
+            started = start();
+        }
+    }
+    started.unwrap_or_else(|log| panic!("ZooKeeper does not start: {log}"))
+}
+
+/// Asks a server by a four-letter word.
+pub fn four_letter_word(address: SocketAddr, word: &str) -> std::io::Result<String> {
+    // A server that is just starting may forget to answer, and to hang up. One that is stopped does neither.
+    let limit = Duration::from_secs(1);
+    let mut connection = TcpStream::connect_timeout(&address, limit)?;
+    connection.set_read_timeout(Some(limit))?;
+    connection.write_all(word.as_bytes())?;
+    connection.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
+}
