@@ -3,18 +3,15 @@
 mod cleanup;
 mod lease;
 mod options;
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 mod protocol_probe;
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 mod sequence_limit;
 #[cfg(feature = "client")]
 pub(crate) mod served;
 mod states;
 mod status;
-#[cfg(any(feature = "client", feature = "zookeeper"))]
 pub(crate) mod store_id;
-#[cfg(feature = "zookeeper")]
-pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +24,7 @@ pub use options::ConnectOptions;
 pub use states::StateStream;
 use status::DEFAULT_TICK;
 pub use status::{SessionStatus, pending_cleanups};
+pub use store_id::read_or_create_store_id;
 
 use crate::clock::Clock;
 use crate::entry::{Entered, EntryKey, NewEntry, Turn};
@@ -58,30 +56,9 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Returns the id of the store; `None` where it has none and none may be created.
     fn store_id(&self) -> Option<&str>;
 
-    /// Joins a queue without a request, where the store is in this process. `None`, and nothing was done: send
-    /// [`Request::Enqueue`].
-    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
-        let _ = entry;
+    /// Returns the queues of a store in this process; `None` for any other, which has requests alone.
+    fn local(&self) -> Option<&dyn LocalQueues> {
         None
-    }
-
-    /// Deletes an entry that [`enter`](Self::enter) has created. Returns false if nothing was done: send
-    /// [`Request::Delete`] or [`Request::Withdraw`].
-    fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
-        let _ = (entry, reason);
-        false
-    }
-
-    /// Disarms the watch by which an entry waits for its turn.
-    fn forget(&self, turn: &Turn) {
-        let _ = turn;
-    }
-
-    /// Returns true if an entry that [`enter`](Self::enter) has created exists. False may have other reasons: send
-    /// [`Request::Exists`].
-    fn has_entry(&self, entry: EntryKey) -> bool {
-        let _ = entry;
-        false
     }
 
     /// Returns the number of bytes before each path on the wire: a chroot's. They count when the size of a request is
@@ -105,6 +82,24 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     fn read_elsewhere(&self) {}
 }
 
+/// Queues of a store in this process, whose entries a session knows by reference: without requests.
+pub trait LocalQueues {
+    /// Joins a queue. `None`, and nothing was done: send a request.
+    fn enter(&self, entry: NewEntry<'_>) -> Option<Entered>;
+
+    /// Deletes an entry. Returns false if nothing was done: send [`Request::Delete`] or [`Request::Withdraw`].
+    fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool;
+
+    /// Disarms the watch by which an entry waits for its turn.
+    fn forget(&self, turn: &Turn);
+
+    /// Returns true if an entry exists. False may have other reasons: send [`Request::Exists`].
+    fn has_entry(&self, entry: EntryKey) -> bool;
+
+    /// Returns the number of entries ahead of one; `None` if it does not exist.
+    fn count_ahead(&self, entry: EntryKey) -> Option<usize>;
+}
+
 /// Outcome of [`Backend::flush`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
@@ -117,7 +112,7 @@ pub enum Flushed {
 }
 
 /// Timeout that a session at a server asks for, unless [`ConnectOptions::session_timeout`] names another.
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Longest wait of a drop for its requests to be written. It blocks the thread of the caller's executor, so it is short:

@@ -7,13 +7,15 @@ use parking_lot::Mutex;
 use tokio::task::coop;
 
 #[cfg(feature = "client")]
-use crate::backend::served::Endpoint;
+use crate::backend::served::{Endpoint, Served};
 use crate::backend::{Backend, ConnectOptions, Connector, Flushed, LAST_DROP_LIMIT};
 use crate::clock::Clock;
 use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
 use crate::fork;
 use crate::session::Session;
+#[cfg(feature = "client")]
+use crate::target::ServerKind;
 use crate::target::{Target, TargetKind};
 use crate::types::HumanDuration;
 
@@ -71,38 +73,32 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             url: target.to_string(),
             feature: "file",
         })),
-        #[cfg(feature = "zookeeper")]
-        TargetKind::ZooKeeper { hosts, chroot, tls } => Ok(Arc::new(
-            crate::backend::zookeeper::ZooKeeper::new(hosts, chroot, *tls),
-        )),
-        #[cfg(not(feature = "zookeeper"))]
-        TargetKind::ZooKeeper { .. } => Err(Error::Target(TargetError::FeatureMissing {
-            url: target.to_string(),
-            feature: "zookeeper",
-        })),
         #[cfg(feature = "client")]
-        TargetKind::Served { host, chroot, tls } => {
-            let endpoint = match tls {
-                true => Endpoint::Tls(host.clone()),
-                false => Endpoint::Tcp(host.clone()),
+        TargetKind::Served {
+            kind,
+            hosts,
+            chroot,
+            tls,
+        } => {
+            let endpoint = Endpoint::Tcp {
+                hosts: hosts.clone(),
+                requires_tls: *tls,
+                is_zookeeper: *kind == ServerKind::ZooKeeper,
             };
-            let url = target.to_string();
-            let served = crate::backend::served::Served::new(endpoint, chroot, url);
-            Ok(Arc::new(served))
+            Ok(Arc::new(Served::new(endpoint, chroot, target.to_string())))
         }
         #[cfg(all(feature = "client", unix))]
         TargetKind::ServedUnix {
             path,
             chroot,
             ends_with_process,
-        } => Ok(Arc::new(crate::backend::served::Served::new(
-            Endpoint::Unix {
+        } => {
+            let endpoint = Endpoint::Unix {
                 path: path.clone(),
                 ends_with_process: *ends_with_process,
-            },
-            chroot,
-            target.to_string(),
-        ))),
+            };
+            Ok(Arc::new(Served::new(endpoint, chroot, target.to_string())))
+        }
         #[cfg(all(feature = "client", not(unix)))]
         TargetKind::ServedUnix { path, .. } => Err(Error::Target(TargetError::BadSocket {
             url: target.to_string(),

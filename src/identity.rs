@@ -36,7 +36,8 @@ impl Secret {
         Self(secret.into())
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Returns its bytes, for a backend to send.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

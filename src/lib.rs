@@ -20,12 +20,7 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
-#[cfg(any(
-    feature = "client",
-    feature = "file",
-    feature = "server",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "client", feature = "file", feature = "server"))]
 mod data;
 mod detached;
 #[cfg(feature = "file")]
@@ -57,7 +52,7 @@ mod simnet;
 #[doc(hidden)]
 pub mod simulation;
 mod size;
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "test-util"))]
 mod splitmix;
 mod target;
 #[cfg(feature = "test-util")]
@@ -67,7 +62,7 @@ mod types;
 mod wake;
 mod watch;
 mod watch_channel;
-#[cfg(any(feature = "client", feature = "server", feature = "zookeeper"))]
+#[cfg(any(feature = "client", feature = "server"))]
 #[allow(
     dead_code,
     unused_imports,
@@ -77,8 +72,8 @@ mod wire;
 
 pub use acl::Acl;
 pub use backend::{
-    Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, SessionStatus, StateStream,
-    pending_cleanups,
+    Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, LocalQueues, SessionStatus,
+    StateStream, pending_cleanups, read_or_create_store_id,
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use connect::{Client, connect, connect_with};

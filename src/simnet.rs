@@ -288,7 +288,7 @@ impl State {
 
     fn delay(&mut self) -> Duration {
         let delay = self.weather.delay.clone();
-        let mut delay = self.random.within(&delay);
+        let mut delay = self.random.time_within(&delay);
         if self.random.chance(self.weather.loss) {
             self.counts.lost += 1;
             delay += self.weather.resend;

@@ -1,4 +1,4 @@
-//! [`Random`]: the pseudo-random numbers of plans of faults and of simulations.
+//! [`Random`]: the pseudo-random numbers of plans of faults, of simulations and of tests.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,12 +6,14 @@ use std::time::Duration;
 /// SplitMix64 (Steele, Lea and Flood: Fast splittable pseudorandom number generators, 2014). The
 /// same seed gives the same numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+pub struct Random(pub u64);
 
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Returns the next number.
+    #[expect(clippy::should_implement_trait, reason = "no caller wants an iterator")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,19 +21,48 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+    /// Returns a number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// Returns a number of a range; its start if the range is empty.
+    pub fn within(&mut self, range: Range<u64>) -> u64 {
+        range.start + self.below((range.end - range.start).max(1))
+    }
+
+    /// Returns the index of one of `count` elements.
+    pub fn index(&mut self, count: usize) -> usize {
+        self.below(count as u64) as usize
+    }
+
+    /// Returns true once in `count` times.
+    pub fn once_in(&mut self, count: u64) -> bool {
+        self.within(0..count) == 0
+    }
+
+    /// Returns true with this probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
         // An f64 holds 53 bits.
         let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         drawn < probability
     }
 
-    pub(crate) fn within(&mut self, range: &Range<Duration>) -> Duration {
-        let drawn = self.next();
+    /// Returns a length of time below so many milliseconds.
+    pub fn below_ms(&mut self, longest: u64) -> Duration {
+        Duration::from_millis(self.within(0..longest))
+    }
+
+    /// Returns a length of time of a range; its start if the range is empty.
+    pub fn time_within(&mut self, range: &Range<Duration>) -> Duration {
         let width = range.end.saturating_sub(range.start).as_nanos();
-        match u64::try_from(width).unwrap_or(u64::MAX) {
-            0 => range.start,
-            width => range.start + Duration::from_nanos(drawn % width),
-        }
+        let width = u64::try_from(width).unwrap_or(u64::MAX);
+        range.start + Duration::from_nanos(self.within(0..width))
+    }
+
+    /// Returns a generator for a part of a run, so that what one part draws sways no other.
+    pub fn fork(&mut self) -> Self {
+        Self(self.next())
     }
 }
 

@@ -37,13 +37,11 @@ pub(crate) enum TargetKind {
     File {
         path: PathBuf,
     },
-    ZooKeeper {
-        hosts: String,
-        chroot: ZnodePath,
-        tls: bool,
-    },
+    /// Servers over a network.
     Served {
-        host: String,
+        kind: ServerKind,
+        /// Each as `host:port`.
+        hosts: Vec<String>,
         chroot: ZnodePath,
         tls: bool,
     },
@@ -52,6 +50,24 @@ pub(crate) enum TargetKind {
         chroot: ZnodePath,
         ends_with_process: bool,
     },
+}
+
+/// Kind of the servers of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ServerKind {
+    /// One `lockkeeper serve`.
+    Lockkeeper,
+    /// A ZooKeeper, or the members of an ensemble.
+    ZooKeeper,
+}
+
+impl ServerKind {
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Lockkeeper => "lockkeeper",
+            Self::ZooKeeper => "zookeeper",
+        }
+    }
 }
 
 /// Default port: ZooKeeper's.
@@ -75,7 +91,12 @@ impl Target {
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
     pub fn zookeeper(hosts: &str) -> Result<Self, TargetError> {
-        zookeeper(&format!("zookeeper://{hosts}"), hosts, false)
+        served(
+            ServerKind::ZooKeeper,
+            &format!("zookeeper://{hosts}"),
+            hosts,
+            false,
+        )
     }
 
     /// Returns a store served by another process, given as `host[:port][/chroot]`.
@@ -83,7 +104,12 @@ impl Target {
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
     pub fn served(host: &str) -> Result<Self, TargetError> {
-        served(&format!("lockkeeper://{host}"), host, false)
+        served(
+            ServerKind::Lockkeeper,
+            &format!("lockkeeper://{host}"),
+            host,
+            false,
+        )
     }
 
     /// Returns a store served by another process of this machine over a Unix socket, given as
@@ -109,11 +135,19 @@ fn parse(url: &str) -> Result<Target, TargetError> {
     match (scheme, rest.strip_prefix("//")) {
         ("memory", None) => memory(url, rest),
         ("file", path) => file(url, path.unwrap_or(rest)),
-        ("lockkeeper", host) => served(url, host.unwrap_or_default(), false),
-        ("lockkeeper+tls", host) => served(url, host.unwrap_or_default(), true),
+        ("lockkeeper", host) => {
+            served(ServerKind::Lockkeeper, url, host.unwrap_or_default(), false)
+        }
+        ("lockkeeper+tls", host) => {
+            served(ServerKind::Lockkeeper, url, host.unwrap_or_default(), true)
+        }
         ("lockkeeper+unix", socket) => served_unix(url, socket.unwrap_or_default()),
-        ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default(), false),
-        ("zookeeper+tls", hosts) => zookeeper(url, hosts.unwrap_or_default(), true),
+        ("zookeeper", hosts) => {
+            served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), false)
+        }
+        ("zookeeper+tls", hosts) => {
+            served(ServerKind::ZooKeeper, url, hosts.unwrap_or_default(), true)
+        }
         _ => Err(TargetError::UnknownScheme {
             url: url.into(),
             scheme: scheme.into(),
@@ -177,23 +211,21 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
     })
 }
 
-fn zookeeper(url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
+fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
     let (hosts, chroot) = hosts_and_chroot(url, rest)?;
-    Ok(Target(TargetKind::ZooKeeper {
-        hosts: hosts.join(","),
+    if kind == ServerKind::Lockkeeper && hosts.len() > 1 {
+        return Err(TargetError::BadHost {
+            url: url.into(),
+            host: hosts.join(","),
+            reason: "lockkeeper:// takes one server",
+        });
+    }
+    Ok(Target(TargetKind::Served {
+        kind,
+        hosts,
         chroot,
         tls,
     }))
-}
-
-fn served(url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
-    let (hosts, chroot) = hosts_and_chroot(url, rest)?;
-    let [host] = <[String; 1]>::try_from(hosts).map_err(|hosts| TargetError::BadHost {
-        url: url.into(),
-        host: hosts.join(","),
-        reason: "lockkeeper:// takes one server",
-    })?;
-    Ok(Target(TargetKind::Served { host, chroot, tls }))
 }
 
 /// Longest path of a Unix socket, in bytes: Linux's.
@@ -326,11 +358,18 @@ impl fmt::Display for Target {
                 write!(f, "file://{}", path.display())
             }
             TargetKind::File { path } => write!(f, "file:{}", path.display()),
-            TargetKind::ZooKeeper { hosts, chroot, tls } => {
-                write_hosts(f, "zookeeper", *tls, hosts, chroot)
-            }
-            TargetKind::Served { host, chroot, tls } => {
-                write_hosts(f, "lockkeeper", *tls, host, chroot)
+            TargetKind::Served {
+                kind,
+                hosts,
+                chroot,
+                tls,
+            } => {
+                let (scheme, tls) = (kind.scheme(), if *tls { "+tls" } else { "" });
+                write!(f, "{scheme}{tls}://{}", hosts.join(","))?;
+                match chroot.is_root() {
+                    true => Ok(()),
+                    false => write!(f, "{chroot}"),
+                }
             }
             TargetKind::ServedUnix {
                 path,
@@ -346,21 +385,6 @@ impl fmt::Display for Target {
                 }
             }
         }
-    }
-}
-
-fn write_hosts(
-    f: &mut fmt::Formatter<'_>,
-    scheme: &str,
-    tls: bool,
-    hosts: &str,
-    chroot: &ZnodePath,
-) -> fmt::Result {
-    let tls = if tls { "+tls" } else { "" };
-    write!(f, "{scheme}{tls}://{hosts}")?;
-    match chroot.is_root() {
-        true => Ok(()),
-        false => write!(f, "{chroot}"),
     }
 }
 

@@ -18,6 +18,8 @@ mod store;
 mod tests;
 mod traffic;
 
+#[doc(hidden)]
+pub use crate::splitmix::Random;
 pub use faults::{Faults, SessionSelector};
 pub use plan::Plan;
 pub use store::{TestStore, seeds};

@@ -2,14 +2,14 @@
 //! version of it does not change this API.
 
 #![cfg_attr(
-    not(all(feature = "tls", feature = "server", feature = "zookeeper")),
+    not(all(feature = "tls", feature = "server", feature = "client")),
     allow(dead_code, unused_imports, reason = "an end of it is left out")
 )]
 
 #[cfg(feature = "tls")]
 mod certificate;
 mod client;
-#[cfg(all(feature = "tls", any(feature = "client", feature = "zookeeper")))]
+#[cfg(all(feature = "tls", feature = "client"))]
 mod client_config;
 #[cfg(feature = "tls")]
 mod der;
@@ -21,7 +21,7 @@ mod name;
 mod pem;
 
 pub use self::client::ClientTls;
-#[cfg(all(feature = "tls", any(feature = "client", feature = "zookeeper")))]
+#[cfg(all(feature = "tls", feature = "client"))]
 pub(crate) use self::client_config::{client_config, host_name, server_name};
 pub use self::error::TlsError;
 #[cfg(feature = "tls")]

@@ -240,7 +240,8 @@ pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
 /// A watch that survives firing: a stream of events, until the session ends or it is dropped.
 ///
 /// Where events can be lost, over a reconnection, it yields
-/// [`ConnectionLoss`](Error::ConnectionLoss) and goes on: read again what you watch.
+/// [`ConnectionLoss`](Error::ConnectionLoss) and goes on, and [`LimitReached`](Error::LimitReached) where too many were
+/// not read: read again what you watch.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct PersistentWatcher(Source<BoxedEvents>);
 
@@ -258,7 +259,7 @@ pub(crate) struct ArmedWatch {
     /// Owner of the watch, which takes it back, and its number there.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// True while there is a watch to take back: not once a one-shot watch has fired.
+    /// True while there is a watch to take back: not once a one-shot watch has fired, or a persistent one has ended.
     is_armed: bool,
     /// Of a waiter: the entry ahead.
     ahead: Option<ZnodePath>,
@@ -357,7 +358,18 @@ impl Stream for PersistentWatcher {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match &mut self.0 {
-            Source::Store(watch) => watch.poll(context).map(Some),
+            Source::Store(watch) if !watch.is_armed => Poll::Ready(None),
+            Source::Store(watch) => {
+                let polled = watch.poll(context);
+                // Behind a loss of events it goes on. Any other error is the session's end.
+                watch.is_armed = match &polled {
+                    Poll::Ready(Err(error)) => {
+                        matches!(error, Error::ConnectionLoss | Error::LimitReached { .. })
+                    }
+                    _ => true,
+                };
+                polled.map(Some)
+            }
             Source::Boxed(events) => events.as_mut().poll_next(context),
         }
     }

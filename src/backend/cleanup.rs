@@ -67,18 +67,6 @@ impl Cleanup {
         }
     }
 
-    /// Waits until a step that failed with `error` is worth repeating.
-    ///
-    /// # Errors
-    /// `error`, if no repetition can help.
-    #[cfg(feature = "zookeeper")]
-    pub(crate) async fn retry(&mut self, error: Error) -> Result<()> {
-        match self.waits_for_connection(&error) {
-            true => Ok(()),
-            false => self.pause_after(error).await,
-        }
-    }
-
     /// Returns the session's status.
     pub(crate) fn status(&self) -> &SessionStatus {
         &self.status

@@ -158,6 +158,16 @@ impl LeaseState {
         }
     }
 
+    /// Returns an ensemble's tick.
+    pub(super) fn tick(&self) -> Option<Duration> {
+        self.ensemble.as_ref().map(|ensemble| ensemble.tick)
+    }
+
+    #[cfg(feature = "client")]
+    pub(super) fn set_single_server(&mut self) {
+        self.ensemble = None;
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -231,14 +241,14 @@ impl LeaseState {
     }
 
     /// Records that the timeout may be renegotiated: until it is [known](Self::settle), the lease is not extended.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(super) fn unsettle(&mut self) {
         // A second loss, before the timeout of the first reconnection was known, keeps the newest proof of either.
         self.unsettled.get_or_insert(self.proved);
     }
 
     /// Sets the negotiated timeout. A shorter one holds for earlier proofs as well.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
             lease.timeout = timeout;
@@ -259,8 +269,7 @@ impl LeaseState {
     fn witness_delay(&self) -> Duration {
         // The leader pings every half tick, and a server's shortest timeout is two ticks by default: so a quarter of the
         // timeout has a ping in it, too, and the follower's answer to that precedes the write on the same connection.
-        let tick = self.ensemble.as_ref().map(|ensemble| ensemble.tick);
-        tick.unwrap_or_default().min(self.timeout / 4)
+        self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
     /// Returns the time at which the next heartbeat is due: every third of the timeout, so that a proof is at most

@@ -11,6 +11,8 @@ use crate::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 
 /// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
 ///
+/// A [`Connector`](crate::Connector) reads them by the methods that start with `get_`.
+///
 /// The methods check nothing: connecting fails with [`Error::BadArguments`] if an option is out of bounds. Secrets are
 /// options, never part of a URL, and are left out of the `Debug` output.
 ///
@@ -184,6 +186,42 @@ impl ConnectOptions {
     pub fn entry_pattern(mut self, before_number: impl Into<String>) -> Self {
         self.entry_patterns.push(before_number.into());
         self
+    }
+
+    /// Returns the [`session_timeout`](Self::session_timeout); `None` for the store's default.
+    pub fn get_session_timeout(&self) -> Option<Duration> {
+        self.session_timeout
+    }
+
+    /// Returns the [`connect_timeout`](Self::connect_timeout).
+    pub fn get_connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// Returns the schemes and secrets of [`auth`](Self::auth), in the order in which they were added.
+    pub fn get_auth(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let auth = self.auth.iter();
+        auth.map(|(scheme, secret)| (scheme.as_str(), secret.as_slice()))
+    }
+
+    /// Returns the [`acl`](Self::acl).
+    pub fn get_acl(&self) -> &Acl {
+        &self.acl
+    }
+
+    /// Returns true with [`create_chroot`](Self::create_chroot).
+    pub fn get_create_chroot(&self) -> bool {
+        self.create_chroot
+    }
+
+    /// Returns the options of [`tls`](Self::tls).
+    pub fn get_tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
+
+    /// Returns the [`ensemble_tick`](Self::ensemble_tick).
+    pub fn get_ensemble_tick(&self) -> Duration {
+        self.ensemble_tick
     }
 
     /// Checks durations and patterns.

@@ -13,10 +13,6 @@ use crate::wire::{LENGTH_BYTES, SPEAKS_TLS, foreign_protocol};
 /// Time limit for the server to take the connection, and again for its answer.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Longest time of a [`wrong_protocol`], without the lookup of the host.
-#[cfg(feature = "zookeeper")]
-pub(super) const LONGEST: Duration = Duration::from_secs(4);
-
 /// A ClientHello of TLS 1.2 without extensions. A server that speaks TLS answers it with its own, or with an alert.
 #[rustfmt::skip]
 const CLIENT_HELLO: [u8; 60] = [

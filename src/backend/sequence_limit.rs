@@ -1,49 +1,34 @@
-//! [`SequenceLimit`]: the largest sequence number that is accepted from a server.
+//! The largest sequence number that is accepted from a ZooKeeper.
 
 use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Op, OpReply};
 
-/// Largest sequence number of a znode that is accepted from a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::backend) struct SequenceLimit {
-    last: i64,
+/// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are refused, so
+/// that all clients with this limit have stopped before it wraps.
+const LIMIT: i64 = i32::MAX as i64 - 1_000_001;
+
+/// Returns true if what a create has made has a number within the limit, or none at all.
+pub(in crate::backend) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
+    let number = made.as_str().strip_prefix(create.path.as_str());
+    let number = number.and_then(|number| number.parse().ok());
+    !create.mode.is_sequential() || number.is_some_and(|number| (0..=LIMIT).contains(&number))
 }
 
-impl SequenceLimit {
-    /// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are
-    /// refused, so that all clients that use this limit have stopped before it wraps.
-    pub(in crate::backend) const ZOOKEEPER: Self = Self {
-        last: i32::MAX as i64 - 1_000_001,
-    };
-
-    /// Returns true if a number is within the limit.
-    pub(in crate::backend) fn allows(self, number: i64) -> bool {
-        (0..=self.last).contains(&number)
-    }
-
-    /// Returns true if what a create has made has a number within the limit, or none at all.
-    pub(in crate::backend) fn allows_made(self, create: &Create, made: &ZnodePath) -> bool {
-        let number = made.as_str().strip_prefix(create.path.as_str());
-        let number = number.and_then(|number| number.parse().ok());
-        !create.mode.is_sequential() || number.is_some_and(|number| self.allows(number))
-    }
-
-    /// Returns the error of a multi that was given a number beyond the limit.
-    pub(in crate::backend) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
-        let spent = ops
-            .iter()
-            .zip(replies)
-            .find_map(|answered| match answered {
-                (Op::Create(create), OpReply::Created { path, .. })
-                    if !self.allows_made(create, path) =>
-                {
-                    Some(path)
-                }
-                _ => None,
-            })?;
-        Some(sequence_exhausted(spent))
-    }
+/// Returns the error of a multi that was given a number beyond the limit.
+pub(in crate::backend) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
+    let spent = ops
+        .iter()
+        .zip(replies)
+        .find_map(|answered| match answered {
+            (Op::Create(create), OpReply::Created { path, .. })
+                if !is_within_limit(create, path) =>
+            {
+                Some(path)
+            }
+            _ => None,
+        })?;
+    Some(sequence_exhausted(spent))
 }
 
 /// Returns the error of a znode that was created with a number beyond the limit.
@@ -71,8 +56,7 @@ mod tests {
     use crate::acl::Acl;
     use crate::types::CreateMode;
 
-    const LIMIT: SequenceLimit = SequenceLimit::ZOOKEEPER;
-    const LAST: i64 = LIMIT.last + 1;
+    const FIRST_REFUSED: i64 = LIMIT + 1;
 
     fn create(path: &str, mode: CreateMode) -> Op {
         Op::Create(Create {
@@ -104,12 +88,15 @@ mod tests {
             let undone = created_by(&replies);
             assert_eq!(undone[0].name(), format!("lock-{name}"));
             assert_eq!(undone[1].as_str(), "/q/2147483647");
-            LIMIT.exhausted(&ops, &replies)
+            exhausted(&ops, &replies)
         };
         let sequence_exhausted = Some(Error::SequenceExhausted { path: "/q".into() });
         assert_eq!(answered("0000000000"), None);
-        assert_eq!(answered(&format!("{:010}", LAST - 1)), None);
-        assert_eq!(answered(&format!("{LAST:010}")), sequence_exhausted);
+        assert_eq!(answered(&format!("{LIMIT:010}")), None);
+        assert_eq!(
+            answered(&format!("{FIRST_REFUSED:010}")),
+            sequence_exhausted
+        );
         assert_eq!(answered("2147483647"), sequence_exhausted);
         assert_eq!(answered("-2147483648"), sequence_exhausted);
         assert_eq!(answered("-000000005"), sequence_exhausted);

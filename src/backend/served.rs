@@ -1,4 +1,5 @@
-//! The backend for a store that another process serves, `lockkeeper://`: a client of ZooKeeper's protocol.
+//! The backend for a store that other processes serve, `lockkeeper://` and `zookeeper://`: a client of ZooKeeper's
+//! protocol.
 //!
 //! [`session`] is the protocol, without IO; [`link`] puts it and a socket behind one mutex, so that any thread may send
 //! and receive; [`driver`] keeps time, connects and reads. [`codec`] and [`watches`] are the session's parts.
@@ -17,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::runtime::Handle;
 
 use self::link::{Failure, Link};
@@ -30,9 +32,8 @@ use self::tls::Tls;
 use super::protocol_probe::{WrongProtocol, refusal};
 use super::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
-    LAST_DROP_LIMIT, SessionStatus, store_id,
+    LAST_DROP_LIMIT, SessionStatus, read_or_create_store_id,
 };
-use crate::acl::Acl;
 use crate::clock::Clock;
 use crate::error::{Error, Result, start_a_server};
 use crate::fork;
@@ -44,7 +45,7 @@ use crate::protocol::{Create, Reply, Request, Response, unexpected};
 use crate::tls::ClientTls;
 use crate::types::CreateMode;
 
-/// A store that another process serves.
+/// A store that other processes serve.
 #[derive(Debug)]
 pub(crate) struct Served(Arc<ServerAddress>);
 
@@ -52,8 +53,8 @@ pub(crate) struct Served(Arc<ServerAddress>);
 struct ServerAddress {
     endpoint: Endpoint,
     url: String,
-    /// The server in messages: `host:port`, or the path of a socket.
-    host: String,
+    /// The servers in messages: `host:port`, several with commas between, or the path of a socket.
+    hosts: String,
     chroot: ZnodePath,
     clock: Clock,
     /// The sessions opened here, so that a test can expire one.
@@ -62,7 +63,7 @@ struct ServerAddress {
 }
 
 impl Served {
-    /// Returns the connector of a server.
+    /// Returns the connector of a server, or of the members of an ensemble.
     pub(crate) fn new(endpoint: Endpoint, chroot: &ZnodePath, url: String) -> Self {
         Self::on_clock(endpoint, chroot, url, Clock::system())
     }
@@ -75,7 +76,7 @@ impl Served {
         clock: Clock,
     ) -> Self {
         Self(Arc::new(ServerAddress {
-            host: endpoint.to_string(),
+            hosts: endpoint.to_string(),
             endpoint,
             url,
             chroot: chroot.clone(),
@@ -136,8 +137,9 @@ impl Opening {
         let link = &session.link.clone();
         let opening = async {
             self.opened(link).await?;
+            self.learn_members(link).await?;
             self.enter_chroot(link).await?;
-            self.store_id(link).await
+            self.store_id(&session).await
         };
         session.store_id = match clock.until(deadline, opening).await {
             Some(opened) => opened?,
@@ -148,25 +150,49 @@ impl Opening {
 
     /// Waits until the server has opened the session.
     async fn opened(&self, link: &Arc<Link>) -> Result<()> {
-        let mut is_told = false;
+        let mut failures = 0;
         loop {
             if link.status().is_some() {
                 return Ok(());
             }
             match link.failure() {
-                Some(Failure::Tls(error)) => return Err(Error::Tls(error)),
-                Some(Failure::Down { reason, is_absent })
-                    if !std::mem::replace(&mut is_told, true) =>
-                {
-                    let url = &self.server.url;
-                    let is_absent = is_absent && self.options.tls.is_none();
-                    let advice = start_a_server(is_absent, url, &self.server.host);
-                    tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
+                // Another server may accept the certificate.
+                Some(Failure::Tls(error)) if link.names.len() == 1 => {
+                    return Err(Error::Tls(error));
+                }
+                Some(Failure::Down { reason, is_absent }) => {
+                    failures += 1;
+                    // One of several servers may be down.
+                    if failures == link.names.len() {
+                        let url = &self.server.url;
+                        let is_absent = is_absent && self.options.tls.is_none();
+                        let advice = start_a_server(is_absent, url, &self.server.hosts);
+                        tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
+                    }
                 }
                 _ => {}
             }
             link.progress.notified().await;
         }
+    }
+
+    /// Learns whether a server that does not say that it is ours is the only one: then every answer of it proves that
+    /// the session is alive. Where the configuration cannot be read, the rules of an ensemble apply.
+    async fn learn_members(&self, link: &Arc<Link>) -> Result<()> {
+        let Some(status) = link.status().filter(|status| status.quorum_only()) else {
+            return Ok(());
+        };
+        // Before the chroot is entered: it is a path of the server's.
+        let read = Request::GetData {
+            path: ZnodePath::new("/zookeeper/config")?,
+            watch: false,
+        };
+        match retried(link, read).await {
+            Ok(Reply::Data { data, .. }) if !names_several(&data) => status.set_single_server(),
+            Err(error) if link.is_over() || link.is_refused() => return Err(error),
+            _ => {}
+        }
+        Ok(())
     }
 
     async fn failed(&self, link: &Link) -> Error {
@@ -189,7 +215,7 @@ impl Opening {
                     })
                 ),
             url: self.server.url.clone(),
-            hosts: self.server.host.clone(),
+            hosts: self.server.hosts.clone(),
             timeout: self.options.connect_timeout,
             reason: match failure {
                 None => "no answer".to_owned(),
@@ -216,7 +242,7 @@ impl Opening {
             if !self.options.create_chroot {
                 return Err(Error::NoChroot {
                     path: chroot.to_string(),
-                    hosts: self.server.host.clone(),
+                    hosts: self.server.hosts.clone(),
                 });
             }
             self.create_all(link, chroot).await?;
@@ -228,7 +254,13 @@ impl Opening {
     async fn create_all(&self, link: &Arc<Link>, path: &ZnodePath) -> Result<()> {
         let mut missing = vec![path.clone()];
         while let Some(path) = missing.last() {
-            match retried(link, self.create(path, &self.options.acl, "")).await {
+            let create = Request::Create(Create {
+                path: path.clone(),
+                data: Bytes::new(),
+                mode: CreateMode::Persistent,
+                acl: self.options.acl.clone(),
+            });
+            match retried(link, create).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {
                     missing.pop();
                 }
@@ -243,49 +275,29 @@ impl Opening {
         Ok(())
     }
 
-    fn create(&self, path: &ZnodePath, acl: &Acl, data: &str) -> Request {
-        Request::Create(Create {
-            path: path.clone(),
-            data: data.to_owned().into(),
-            mode: CreateMode::Persistent,
-            acl: acl.clone(),
-        })
-    }
-
     /// Returns the store's id, which the first client creates; `None` without the permission to.
-    async fn store_id(&self, link: &Arc<Link>) -> Result<Option<String>> {
-        match self.read_or_create_id(link).await {
+    async fn store_id(&self, session: &ServedSession) -> Result<Option<String>> {
+        let link = &session.link;
+        match read_or_create_store_id(session, &self.options.acl).await {
             Ok(id) => Ok(Some(id)),
-            // A server that admits nobody without a proof refuses this, too; the proof may still come.
-            Err(error) if link.is_over() || link.is_refused() => Err(error),
+            // The session itself says no more than its end.
+            Err(_) if link.is_refused() => Err(Error::AuthFailed),
+            Err(error) if link.is_over() => Err(error),
             Err(error) => {
-                tracing::warn!(host = %self.server.host, %error, "no store id: fencing tokens are not bound to this store");
+                tracing::warn!(hosts = %self.server.hosts, %error, "no store id: fencing tokens are not bound to this store");
                 Ok(None)
             }
         }
     }
+}
 
-    async fn read_or_create_id(&self, link: &Arc<Link>) -> Result<String> {
-        let path = ZnodePath::new(store_id::PATH)?;
-        let new = store_id::new_data();
-        let acl = store_id::readable(&self.options.acl);
-        loop {
-            let read = Request::GetData {
-                path: path.clone(),
-                watch: false,
-            };
-            match retried(link, read).await {
-                Ok(Reply::Data { data, stat, .. }) => return Ok(store_id::text(&data, stat.czxid)),
-                Ok(_) => return unexpected("getData"),
-                Err(Error::NoNode { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            match retried(link, self.create(&path, &acl, &new)).await {
-                Ok(_) | Err(Error::NodeExists { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
+/// Returns true if a configuration (`/zookeeper/config`) names more than one server.
+fn names_several(config: &[u8]) -> bool {
+    let config = String::from_utf8_lossy(config);
+    let servers = config
+        .lines()
+        .filter(|line| line.trim_start().starts_with("server."));
+    servers.count() > 1
 }
 
 /// Sends a request that can be repeated, until it is answered.
@@ -317,7 +329,8 @@ impl ServedSession {
             let why = "TLS over a Unix socket: leave the option out, the connection is within this machine";
             return Err(Error::BadArguments(why.into()));
         }
-        let tls = tls.map(|tls| Tls::new(tls, &server.host, &server.url));
+        let names = server.endpoint.names();
+        let tls = tls.map(|tls| Tls::new(tls, &names, &server.url));
         let auth = options.auth.iter();
         let auth = auth.map(|(scheme, secret)| (scheme.clone(), Secret::new(secret.clone())));
         let terms = SessionOptions {
@@ -330,6 +343,7 @@ impl ServedSession {
             longest_pause: server.endpoint.longest_pause(),
             is_plain: server.endpoint.is_plain(),
             tick: options.ensemble_tick,
+            servers: names.len(),
             seed: server.endpoint.seed(),
         };
         let clock = server.clock.clone();

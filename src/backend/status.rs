@@ -31,8 +31,6 @@ pub struct SessionStatus {
     clock: Clock,
     /// `None` where the store never expires the session.
     lease: Option<Mutex<LeaseState>>,
-    /// The tick of an ensemble; `None` where every answer proves that the session is alive.
-    tick: Option<Duration>,
     /// Wakes waiters for a fresh lease.
     renewed: Notify,
     /// Wakes waiters for the end of the lease, when a shorter timeout brings it forward.
@@ -69,7 +67,6 @@ impl SessionStatus {
             id,
             clock,
             lease: timeout.map(|timeout| Mutex::new(LeaseState::new(timeout, tick, sent))),
-            tick,
             renewed: Notify::new(),
             shortened: Notify::new(),
             pulse: Arc::default(),
@@ -87,7 +84,6 @@ impl SessionStatus {
     /// [`ConnectOptions::ensemble_tick`]: crate::ConnectOptions::ensemble_tick
     #[must_use]
     pub fn with_tick(mut self, tick: Duration) -> Self {
-        self.tick = self.tick.map(|_| tick);
         if let Some(lease) = &mut self.lease {
             lease.get_mut().set_tick(tick);
         }
@@ -116,14 +112,23 @@ impl SessionStatus {
         self.lease.is_some()
     }
 
-    /// Returns true if only a committed write proves that the session is alive (in an ensemble).
+    /// Returns true if only a committed write proves that the session is alive (in an ensemble). A session that never
+    /// expires needs no proof.
     pub fn quorum_only(&self) -> bool {
-        self.tick.is_some()
+        self.tick().is_some()
+    }
+
+    /// Records that the store is a single server, whose every answer proves that the session is alive.
+    #[cfg(feature = "client")]
+    pub(crate) fn set_single_server(&self) {
+        if let Some(lease) = &self.lease {
+            lease.lock().set_single_server();
+        }
     }
 
     /// Returns the ensemble's tick; `None` at a single server.
     pub fn tick(&self) -> Option<Duration> {
-        self.tick
+        self.lease.as_ref()?.lock().tick()
     }
 
     /// Returns the present state.
@@ -229,7 +234,7 @@ impl SessionStatus {
     }
 
     /// Records that the session was alive when the store handled a request that was sent at `sent` or later.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
         if lease.lock().prove(sent, self.clock.now()) {
@@ -239,7 +244,7 @@ impl SessionStatus {
 
     /// Records that the timeout may be renegotiated by the next connection: until it is [known](Self::set_timeout),
     /// the lease is not extended.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
             lease.lock().unsettle();
@@ -247,7 +252,7 @@ impl SessionStatus {
     }
 
     /// Sets the negotiated timeout.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::acl::Acl;
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 use crate::error::Error;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
@@ -209,7 +209,7 @@ pub enum Op {
 
 impl Op {
     /// Refuses operations that ZooKeeper does not have.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(crate) fn check_known_to_zookeeper(ops: &[Self]) -> Result<(), Error> {
         let is_own = |op: &Self| matches!(op, Self::CheckData { .. } | Self::CheckChildren { .. });
         match ops.iter().any(is_own) {

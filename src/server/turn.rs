@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Remainder of a connection's turn: the work that it may do before the other connections have theirs (invariant 15).
-/// Both requests and bytes (of requests parsed, of replies and events sent) are counted, since either alone could take
+/// Both requests and bytes (of requests parsed, of replies and events sent) are counted, since either can take
 /// long. The store limits the work of the requests themselves.
 pub(super) struct Turn {
     requests: usize,

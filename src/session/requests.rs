@@ -10,6 +10,7 @@ use tokio::task::coop;
 
 use super::Session;
 use crate::acl::Acl;
+use crate::backend::LocalQueues;
 use crate::entry::{Entered, EntryKey, NewEntry, Turn};
 use crate::error::{Error, Result};
 use crate::fork;
@@ -356,16 +357,17 @@ impl Session {
 
     /// Joins a queue as [`enqueue`](Self::enqueue) does, or a multi with conditions, where the store is in this process: at
     /// once, without a request and without a path. `None`, and nothing was done, on any other store, and where only a
-    /// request can do it or tell why not (a missing queue, a condition that does not hold, a refusal, a session with a
-    /// timeout): then send that.
+    /// request can do it or tell why not (a missing queue of a store with a log, a condition that does not hold, a refusal, a
+    /// session with a timeout): then send that.
     ///
     /// The caller is responsible for the entry: it [leaves](Self::leave), and a turn that is not awaited is
     /// [forgotten](Self::forget).
     #[inline]
     pub fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
-        match fork::is_forked() || !self.0.scale.takes_entry(&entry) {
-            true => None,
-            false => self.0.backend.enter(entry),
+        let queues = self.local()?;
+        match self.0.scale.takes_entry(&entry) {
+            true => queues.enter(entry),
+            false => None,
         }
     }
 
@@ -373,13 +375,14 @@ impl Session {
     /// [`withdraw`](Self::withdraw).
     #[inline]
     pub fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
-        !fork::is_forked() && self.0.backend.leave(entry, reason)
+        self.local()
+            .is_some_and(|queues| queues.leave(entry, reason))
     }
 
     /// Disarms the watch by which an entry waits for its turn, before the entry leaves, or waits in another way.
     pub fn forget(&self, turn: &Turn) {
-        if !fork::is_forked() {
-            self.0.backend.forget(turn);
+        if let Some(queues) = self.local() {
+            queues.forget(turn);
         }
     }
 
@@ -387,7 +390,20 @@ impl Session {
     /// why.
     #[inline]
     pub fn has_entry(&self, entry: EntryKey) -> bool {
-        !fork::is_forked() && self.0.backend.has_entry(entry)
+        self.local().is_some_and(|queues| queues.has_entry(entry))
+    }
+
+    /// Returns the number of entries ahead of one that [`enter`](Self::enter) has created; `None` if it is gone.
+    pub fn count_ahead(&self, entry: EntryKey) -> Option<usize> {
+        self.local()?.count_ahead(entry)
+    }
+
+    #[inline]
+    fn local(&self) -> Option<&dyn LocalQueues> {
+        match fork::is_forked() {
+            true => None,
+            false => self.0.backend.local(),
+        }
     }
 
     /// Returns an entry's present predecessor.

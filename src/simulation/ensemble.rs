@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -150,9 +151,13 @@ impl Ensemble {
             (0..count).map(link).collect()
         });
         let links = links.collect();
+        let config: String = (1..=count)
+            .map(|id| format!("server.{id}=host\n"))
+            .collect();
+        let config = Bytes::from(config);
         let members = members
             .into_iter()
-            .map(|(name, clock)| Member::new(name, clock, options))
+            .map(|(name, clock)| Member::new(name, clock, config.clone(), options))
             .collect();
         let ensemble = Self(Arc::new(Inner {
             network: network.clone(),
@@ -345,7 +350,7 @@ impl State {
         let Some(link) = self.link(from, to) else {
             return;
         };
-        let due = Instant::now() + self.random.within(&self.options.delay);
+        let due = Instant::now() + self.random.time_within(&self.options.delay);
         // Closed with the ensemble alone.
         let _ = self.links[from][to].send((due, Envelope { link, message }));
     }

@@ -327,7 +327,7 @@ impl Writing {
     async fn run(mut self) {
         loop {
             select(self.work.notified(), tokio::time::sleep(IDLE)).await;
-            tokio::time::sleep(self.random.within(&self.pace)).await;
+            tokio::time::sleep(self.random.time_within(&self.pace)).await;
             self.time.sync();
             if self.time.is_stopped(&self.clock) {
                 continue;

@@ -158,7 +158,7 @@ impl Plan {
     }
 
     pub(super) fn outage(&self, random: &mut Random) -> Duration {
-        random.within(&self.outages)
+        random.time_within(&self.outages)
     }
 
     /// Draws the faults of the next request. It always draws the same number of random numbers, so that a change of one
@@ -168,8 +168,8 @@ impl Plan {
         let lose_reply = random.chance(self.lose_reply);
         let disconnect = random.chance(self.disconnect);
         let expire = random.chance(self.expire);
-        let (pause, paused) = (random.chance(self.pause), random.within(&self.pauses));
-        let (delay, delayed) = (random.chance(self.delay), random.within(&self.delays));
+        let (pause, paused) = (random.chance(self.pause), random.time_within(&self.pauses));
+        let (delay, delayed) = (random.chance(self.delay), random.time_within(&self.delays));
         let refuse = random.chance(self.refuse);
         RequestFaults {
             disconnect,

@@ -86,7 +86,10 @@ impl SessionLink {
             theirs.quorum_only() || shared.quorum_only.load(Ordering::Relaxed),
             sent,
         );
-        let status = Arc::new(status.with_tick(theirs.tick().unwrap_or_default()));
+        let status = Arc::new(match theirs.tick() {
+            Some(tick) => status.with_tick(tick),
+            None => status,
+        });
         let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));
         let prefix_bytes = inner.prefix_bytes();
         let random = shared.plan.lock().random(number);

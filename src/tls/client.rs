@@ -12,9 +12,6 @@ use super::{Pem, TlsError};
 ///
 /// Certificates and keys are checked when connecting: [`Error::Tls`](crate::Error::Tls).
 ///
-/// rustls needs one cryptography provider for the whole process (`CryptoProvider::install_default`), which
-/// zookeeper-client uses. If the program has installed none by the first connection with TLS, *ring* is installed.
-///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
 /// use lockkeeper_store::{ClientTls, ConnectOptions, connect_with};
@@ -64,9 +61,6 @@ impl ClientTls {
 
     /// Sets the DNS name or the IP address that the server's certificate must have, for a server that is reached by
     /// another one, as through a tunnel or by its address. By default it is the host of the URL.
-    ///
-    /// Only for `lockkeeper+tls://`. With `zookeeper+tls://` connecting fails with
-    /// [`Error::BadArguments`](crate::Error::BadArguments), because the crate zookeeper-client checks the host of the URL.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self

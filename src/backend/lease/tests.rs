@@ -101,7 +101,7 @@ fn a_lapse_is_an_end_that_is_followed_by_a_proof() {
     assert_eq!(lease.lapses(), 2);
 }
 
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 mod renegotiated {
     use super::*;
 

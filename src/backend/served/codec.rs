@@ -325,6 +325,47 @@ fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
+/// Appends the frame of one read of a multiRead. Returns the operation, by which its reply is decoded.
+pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8>) -> Op {
+    let record = wire::Read {
+        path: chroot.absolute(read.path()),
+        watch: false,
+    };
+    let record = match read {
+        ReadOp::GetData(_) | ReadOp::GetEntry(_) => wire::Request::GetData(record),
+        ReadOp::GetChildren(_) => wire::Request::GetChildren(record),
+    };
+    put_frame(to, |to| record.put_with_header(xid, to));
+    record.op()
+}
+
+/// Decodes the reply to such a read.
+pub(super) fn read_alone(
+    read: &ReadOp,
+    op: Op,
+    err: i32,
+    body: &mut Reader<'_>,
+    session: SessionId,
+) -> Result<ReadReply> {
+    let response = match err {
+        0 => Response::read(op, body),
+        err => {
+            let failed = read_result(read, MultiResult::Failed(err), session)?;
+            return match failed {
+                ReadReply::Failed(error) if !error.is_answer() => Err(error),
+                failed => Ok(failed),
+            };
+        }
+    };
+    let response = response.map_err(|Malformed(why)| malformed("multiRead", why))?;
+    let result = match response {
+        Response::Data(data, stat) => MultiResult::Data(data, stat),
+        Response::Names(names) => MultiResult::Children(names),
+        _ => return Err(malformed("multiRead", OTHER_KIND)),
+    };
+    read_result(read, result, session)
+}
+
 /// Names the subject of a request in its error.
 pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     let (what, path, version) = match request {

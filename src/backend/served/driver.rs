@@ -10,6 +10,7 @@ use tokio::io::Interest;
 use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
+use super::session::Dial;
 use super::socket::{RegisteredSocket, Socket};
 use crate::backend::protocol_probe::{self, WrongProtocol};
 use crate::error::{Error, Result};
@@ -78,8 +79,8 @@ fn run_thread() -> io::Result<Handle> {
 async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
     loop {
         let duties = link.supervise();
-        if let Some(attempt) = duties.connect {
-            let connecting = connect(link.clone(), attempt, runtimes.clone());
+        if let Some((dial, attempt)) = duties.connect {
+            let connecting = connect(link.clone(), dial, attempt, runtimes.clone());
             runtimes.own.spawn(connecting);
         }
         if let Some((socket, attempt)) = duties.reader
@@ -96,27 +97,27 @@ async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
 /// Limit of an attempt to connect. The session gives one up earlier; this one ends its task.
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
-async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
+async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) {
     if link.is_probe_due()
         && let Some(WrongProtocol::Tls(error)) = wrong_protocol(&link).await
     {
         return link.failed(Failure::Tls(error), attempt);
     }
-    let connecting = link.endpoint.connect();
+    let connecting = link.endpoint.connect(dial);
     let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
     match connected {
         Ok(socket) => {
-            if let Some(handle) = link.attach(socket, attempt) {
+            if let Some(handle) = link.attach(socket, dial, attempt) {
                 let Runtimes { own, user } = &runtimes;
                 start_reader(&link, handle, attempt, own, user.as_ref());
             }
         }
         Err(error) => {
             let failure = Failure::Down {
-                reason: format!("{}: {error}", link.host),
+                reason: format!("{}: {error}", link.names[dial.server]),
                 is_absent: link.endpoint.is_absent(&error),
             };
             link.failed(failure, attempt);
@@ -124,12 +125,12 @@ async fn connect(link: Arc<Link>, attempt: u64, runtimes: Runtimes) {
     }
 }
 
-/// Asks a server that gives no session which other protocol it speaks.
+/// Asks the server that gave no session which other protocol it speaks.
 pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
     if !link.endpoint.is_network() || link.endpoint.is_simulated() {
         return None;
     }
-    let (host, is_tls) = (link.host.clone(), link.tls.is_some());
+    let (host, is_tls) = (link.failed_host().to_owned(), link.tls.is_some());
     let probe = move || protocol_probe::wrong_protocol(&host, is_tls);
     started().ok()?.spawn_blocking(probe).await.ok()?
 }

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::delivery::{Delivery, DeliveryQueue, ReplyCell};
-use super::session::{ClientSession, Output, SessionOptions};
+use super::session::{ClientSession, Dial, Output, SessionOptions};
 use super::socket::{Endpoint, Socket};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
@@ -37,8 +37,8 @@ use crate::watch::{ArmedWatch, Unwatch, WatchCell};
 /// One session at a server.
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
-    /// The server in messages: `host:port`, or the path of a socket.
-    pub(super) host: String,
+    /// The servers in messages: `host:port`, or the path of a socket.
+    pub(super) names: Vec<String>,
     pub(super) tls: Option<Tls>,
     pub(super) clock: Clock,
     inner: Mutex<Inner>,
@@ -63,7 +63,10 @@ struct Inner {
     stream: Option<Stream>,
     /// Number of the attempt to connect; what belongs to an earlier one is void.
     attempt: u64,
-    is_connect_due: bool,
+    /// The attempt itself, until it is begun.
+    dial: Option<Dial>,
+    /// Number of the server of the last attempt.
+    server: usize,
     /// True if what a call has submitted is left to the reader to write.
     is_deferred: bool,
     /// True while a thread writes without the mutex. It writes what others submit, too.
@@ -77,7 +80,8 @@ struct Inner {
     /// True if the connection's reader does not run: its runtime is gone, busy or not being run.
     lacks_reader: bool,
     cells: HashMap<WatchKey, Arc<WatchCell>>,
-    failure: Option<Failure>,
+    /// The last failure, and the number of the server that it concerns.
+    failure: Option<(Failure, usize)>,
 }
 
 /// Reason for which the last attempt to connect has failed.
@@ -99,7 +103,7 @@ pub(super) enum Failure {
 #[derive(Debug, Default)]
 pub(super) struct Duties {
     /// Begin this attempt to connect.
-    pub(super) connect: Option<u64>,
+    pub(super) connect: Option<(Dial, u64)>,
     /// Have the connection of this attempt read by our own thread.
     pub(super) reader: Option<(Socket, u64)>,
     /// Come back at this time; `None` once the session is over.
@@ -134,13 +138,14 @@ impl Link {
     ) -> Arc<Self> {
         let now = clock.now();
         Arc::new(Self {
-            host: endpoint.to_string(),
+            names: endpoint.names(),
             endpoint,
             inner: Mutex::new(Inner {
                 session: ClientSession::new(options, now),
                 stream: None,
                 attempt: 0,
-                is_connect_due: false,
+                dial: None,
+                server: 0,
                 is_deferred: false,
                 is_writing: false,
                 is_blocked: false,
@@ -170,7 +175,20 @@ impl Link {
 
     /// Returns the reason for which the last attempt to connect has failed.
     pub(super) fn failure(&self) -> Option<Failure> {
-        self.inner.lock().failure.clone()
+        let inner = self.inner.lock();
+        inner.failure.as_ref().map(|(failure, _)| failure.clone())
+    }
+
+    /// Returns the names of the servers.
+    pub(super) fn hosts(&self) -> String {
+        self.names.join(",")
+    }
+
+    /// Returns the name of the server of the last failure, or of the last attempt.
+    pub(super) fn failed_host(&self) -> &str {
+        let inner = self.inner.lock();
+        let failed = inner.failure.as_ref().map(|(_, server)| *server);
+        &self.names[failed.unwrap_or(inner.server)]
     }
 
     pub(super) fn set_chroot(&self, chroot: &ZnodePath) {
@@ -210,7 +228,7 @@ impl Link {
         self.drive(|inner, _| inner.session.give_up());
         // The panic hook has reported the panic itself. A subscriber may be what panics.
         let ended =
-            || tracing::error!(host = %self.host, "a delivery panicked; its session has ended");
+            || tracing::error!(host = %self.hosts(), "a delivery panicked; its session has ended");
         let _ = catch_unwind(AssertUnwindSafe(ended));
     }
 
@@ -256,8 +274,9 @@ impl Link {
         let mut queue = None;
         while let Some(output) = inner.session.next_output() {
             let delivery = match output {
-                Output::Connect => {
-                    (inner.attempt, inner.is_connect_due) = (inner.attempt + 1, true);
+                Output::Connect(dial) => {
+                    inner.attempt += 1;
+                    (inner.dial, inner.server) = (Some(dial), dial.server);
                     self.attention.notify_one();
                     continue;
                 }
@@ -327,7 +346,7 @@ impl Link {
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
                 // An error is the connection's end, which the session has been told.
-                let _ = inner.read(now, &self.host);
+                let _ = inner.read(now, &self.names);
                 // Bytes that a reader had not taken: its runtime does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
@@ -340,15 +359,21 @@ impl Link {
             None => next,
         });
         Duties {
-            connect: std::mem::take(&mut inner.is_connect_due).then_some(inner.attempt),
+            connect: inner.dial.take().map(|dial| (dial, inner.attempt)),
             reader,
             next,
         }
     }
 
     /// Takes over a new connection. Returns a handle for its reader; `None` if the attempt was given up meanwhile.
-    pub(super) fn attach(self: &Arc<Self>, socket: Socket, attempt: u64) -> Option<Socket> {
-        let tls = match self.tls.as_ref().map(Tls::start).transpose() {
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        socket: Socket,
+        dial: Dial,
+        attempt: u64,
+    ) -> Option<Socket> {
+        let tls = self.tls.as_ref().map(|tls| tls.start(dial.server));
+        let tls = match tls.transpose() {
             Ok(tls) => tls,
             Err(error) => {
                 self.failed(Failure::Other(error.to_string()), attempt);
@@ -378,7 +403,7 @@ impl Link {
     pub(super) fn failed(self: &Arc<Self>, failure: Failure, attempt: u64) {
         self.drive(|inner, now| {
             if inner.attempt == attempt {
-                inner.failure = Some(failure);
+                inner.fail(failure);
                 inner.session.disconnected(now);
             }
         });
@@ -392,7 +417,7 @@ impl Link {
     /// `WouldBlock` if all of it was read, and any other error once the connection is lost.
     pub(super) fn read(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
         let read = self.drive(|inner, now| match inner.is_of(attempt) {
-            true => inner.read(now, &self.host),
+            true => inner.read(now, &self.names),
             false => Err(ErrorKind::NotConnected.into()),
         });
         if read
@@ -445,9 +470,13 @@ impl Inner {
 
     fn close_stream(&mut self) {
         self.stream = None;
-        (self.is_blocked, self.lacks_reader, self.is_connect_due) = (false, false, false);
+        (self.is_blocked, self.lacks_reader, self.dial) = (false, false, None);
         // An attempt that is still under way is void.
         self.attempt += 1;
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failure = Some((failure, self.server));
     }
 
     fn unread_until(&self) -> BootInstant {
@@ -462,8 +491,9 @@ impl Inner {
         Some((handle, self.attempt))
     }
 
-    fn read(&mut self, now: BootInstant, host: &str) -> io::Result<()> {
+    fn read(&mut self, now: BootInstant, names: &[String]) -> io::Result<()> {
         self.read_at = now;
+        let host = &names[self.server];
         READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, now, host))
     }
 
@@ -482,7 +512,7 @@ impl Inner {
                 Ok(count) => {
                     self.session.received(&buffer[..count], now);
                     if let Some(why) = self.session.take_violation() {
-                        self.failure = Some(Failure::Other(refusal(why)));
+                        self.fail(Failure::Other(refusal(why)));
                     }
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
@@ -497,7 +527,7 @@ impl Inner {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
                 Err(error) => {
                     if let Some(refused) = refused(host, &error) {
-                        self.failure = Some(Failure::Tls(refused));
+                        self.fail(Failure::Tls(refused));
                         self.close_stream();
                         self.session.disconnected(now);
                         return Err(error);
@@ -512,7 +542,7 @@ impl Inner {
 
     fn lose_connection(&mut self, error: &io::Error, now: BootInstant) {
         let is_tls = self.stream.as_ref().is_some_and(Stream::is_handshaking);
-        self.failure = Some(Failure::Other(match error.kind() {
+        self.fail(Failure::Other(match error.kind() {
             _ if is_tls => format!("the TLS handshake failed: {error}"),
             ErrorKind::UnexpectedEof => {
                 "the server accepted the connection, and gave no session".to_owned()
@@ -548,6 +578,6 @@ impl Unwatch for Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Link({})", self.host)
+        write!(f, "Link({})", self.hosts())
     }
 }

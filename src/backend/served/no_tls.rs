@@ -10,14 +10,14 @@ use crate::tls::{ClientTls, TlsError};
 pub(super) enum Tls {}
 
 impl Tls {
-    pub(super) fn new(_: &ClientTls, _host: &str, url: &str) -> Result<Self> {
+    pub(super) fn new(_: &ClientTls, _hosts: &[String], url: &str) -> Result<Self> {
         Err(Error::Target(TargetError::FeatureMissing {
             url: url.to_owned(),
             feature: "tls",
         }))
     }
 
-    pub(super) fn start(&self) -> Result<TlsStream> {
+    pub(super) fn start(&self, _server: usize) -> Result<TlsStream> {
         match *self {}
     }
 }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::process::ProcessIdentity;
-use crate::protocol::{Create, Predecessor, Reply, Request};
+use crate::protocol::{Create, Predecessor, ReadOp, ReadReply, Reply, Request};
 use crate::types::{HumanDuration, SessionId, Zxid};
 use crate::watch::WatchedEvent;
 use crate::wire::{
@@ -50,15 +50,27 @@ pub(super) struct SessionOptions {
     pub(super) is_plain: bool,
     /// The tick of an ensemble, for a server that does not say that it is ours.
     pub(super) tick: Duration,
-    /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
+    /// Number of servers that give the session.
+    pub(super) servers: usize,
+    /// Seed of the order of those servers, and of the pauses between attempts to connect, so that the clients of one
+    /// server do not come back together.
     pub(super) seed: u64,
+}
+
+/// An attempt to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dial {
+    /// Number of the server: the first is 0.
+    pub(super) server: usize,
+    /// Number of attempts that the session has made at this server before.
+    pub(super) round: usize,
 }
 
 /// A change that the caller carries out.
 #[derive(Debug)]
 pub(super) enum Output<T> {
     /// Begin an attempt to connect, then call [`ClientSession::connected`] or [`ClientSession::disconnected`].
-    Connect,
+    Connect(Dial),
     /// Close the connection, or give the attempt up.
     Disconnect,
     /// The session is open at the server, for the first time or again.
@@ -116,6 +128,8 @@ pub(super) struct ClientSession<T> {
     /// Limit of a request's frame on this connection, in bytes; `usize::MAX` where the server has not stated it. A longer
     /// one would close the connection, and its caller might send it again without end.
     max_request_bytes: usize,
+    /// True once a server was too old for a multiRead.
+    lacks_multi_read: bool,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -125,6 +139,8 @@ pub(super) struct ClientSession<T> {
     last_xid: i32,
     /// Requests that were sent on this connection and are not answered, oldest first.
     under_way: VecDeque<UnderWay<T>>,
+    /// Requests of several reads among them, oldest first.
+    reads: VecDeque<Reads<T>>,
     /// Likewise proofs of identity, which a ZooKeeper server answers ahead of requests.
     proofs: VecDeque<Proof<T>>,
     /// Requests that were submitted without a connection, oldest first.
@@ -153,6 +169,10 @@ pub(super) struct ClientSession<T> {
     returning: Option<Opened>,
     /// True from a refused proof of identity until the session is reconnected.
     is_refused: bool,
+    /// The servers, in the order of the attempts.
+    order: Vec<usize>,
+    /// Number of all attempts to connect.
+    dials: usize,
     /// Number of attempts to connect since a connection lasted.
     attempts: u32,
     /// The last answer of a server that broke the protocol, until it is taken.
@@ -192,10 +212,20 @@ enum Awaited<T> {
     Entry(Create),
     /// The second request of an enqueue, with what the first has created.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
+    /// One of several reads: the next of the first [`Reads`].
+    Read,
     /// The delete of a znode whose creator was told that it does not exist.
     Undo(ZnodePath),
     /// A reply that means nothing.
     Ignored,
+}
+
+/// Reads of one request, sent one by one.
+#[derive(Debug)]
+struct Reads<T> {
+    caller: T,
+    ops: Vec<ReadOp>,
+    replies: Vec<Result<ReadReply>>,
 }
 
 #[derive(Debug)]
@@ -224,11 +254,12 @@ pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// Pings in a timeout, where nothing else is sent.
 const PINGS: u32 = 3;
 
-/// Half the first pause between two attempts to connect; each later one is twice as long, up to
-/// [`SessionOptions::longest_pause`]. The first attempt has none.
+/// Half the first pause between two attempts to connect; that of each later round over the servers is twice as long, up
+/// to [`SessionOptions::longest_pause`]. The first round has none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Limits of one attempt to connect, handshake included, which lasts a third of the timeout.
+/// Limits of one attempt to connect, handshake included. Of one server it lasts a third of the timeout; with more servers
+/// it is shorter, so that a session outlives some that do not answer.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
@@ -238,11 +269,14 @@ const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {
     /// Begins a session. It connects at once.
-    pub(super) fn new(options: SessionOptions, now: BootInstant) -> Self {
+    pub(super) fn new(mut options: SessionOptions, now: BootInstant) -> Self {
         Self {
+            order: shuffled(options.servers, &mut options.seed),
+            dials: 0,
             phase: Phase::Pausing(now),
             dialect: Dialect::default(),
             max_request_bytes: usize::MAX,
+            lacks_multi_read: false,
             chroot: Chroot::default(),
             id: SessionId(0),
             password: [0; PASSWORD_BYTES],
@@ -251,6 +285,7 @@ impl<T> ClientSession<T> {
             last_zxid: 0,
             last_xid: 0,
             under_way: VecDeque::new(),
+            reads: VecDeque::new(),
             proofs: VecDeque::new(),
             queued: VecDeque::new(),
             held_bytes: 0,
@@ -400,26 +435,26 @@ impl<T> ClientSession<T> {
             Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
+                // The server may have received closeSession; if it has not, it expires the session.
+                if self.close_by.is_some() {
+                    return self.end(End::Closed);
+                }
                 self.fail_replies(&Error::ConnectionLoss);
                 // A server that admits the session and then closes the connection must not be asked without a pause.
                 if now.since(self.opened) >= self.options.longest_pause {
                     self.attempts = 0;
                 }
-                match self.close_by {
-                    // The server may have received closeSession; if it has not, it expires the session.
-                    Some(_) => self.end(End::Closed),
-                    None => self.pause(now),
-                }
+                self.pause(now);
             }
         }
     }
 
     fn pause(&mut self, now: BootInstant) {
         self.reset_connection();
-        let pause = match self.attempts {
+        let pause = match self.attempts / self.order.len() as u32 {
             0 => Duration::ZERO,
-            attempts => {
-                let pause = SHORTEST_PAUSE.saturating_mul(1 << attempts.min(10));
+            rounds => {
+                let pause = SHORTEST_PAUSE.saturating_mul(1 << rounds.min(10));
                 self.jittered(pause.min(self.options.longest_pause))
             }
         };
@@ -429,12 +464,7 @@ impl<T> ClientSession<T> {
 
     /// Returns a pause of half to all of this length.
     fn jittered(&mut self, pause: Duration) -> Duration {
-        // xorshift64: there is no need for more than that clients differ.
-        let mut seed = self.options.seed | 1;
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        self.options.seed = seed;
+        let seed = draw(&mut self.options.seed);
         pause / 2 + pause.mul_f64((seed >> 11) as f64 / (1_u64 << 53) as f64) / 2
     }
 
@@ -461,8 +491,11 @@ impl<T> ClientSession<T> {
                     self.reply(caller, reply);
                 }
                 Awaited::Undo(path) => self.undone.push(path),
-                Awaited::Entry(_) | Awaited::Ignored => {}
+                Awaited::Entry(_) | Awaited::Read | Awaited::Ignored => {}
             }
+        }
+        for Reads { caller, .. } in std::mem::take(&mut self.reads) {
+            self.reply(caller, Err(error.clone()));
         }
         for proof in std::mem::take(&mut self.proofs) {
             if let Proof::Requested(caller, ..) = proof {
@@ -481,11 +514,17 @@ impl<T> ClientSession<T> {
     }
 
     fn end(&mut self, end: End) {
+        self.end_with(end, Self::end_error);
+    }
+
+    /// Ends the session, with this error for requests that were never sent. The end comes before all answers: who is
+    /// answered finds the session over.
+    fn end_with(&mut self, end: End, unsent: impl Fn(&Self) -> Error) {
         self.reset_connection();
         self.phase = Phase::Over(end);
         self.outputs.push_back(Output::Ended(end));
         self.fail_replies(&Error::ConnectionLoss);
-        self.end_queue(Self::end_error);
+        self.end_queue(unsent);
     }
 
     fn end_queue(&mut self, error: impl Fn(&Self) -> Error) {
@@ -532,7 +571,11 @@ impl<T> ClientSession<T> {
             }
             Phase::Pausing(until) if until <= now => {
                 self.phase = Phase::Connecting(now.after(self.attempt()));
-                self.outputs.push_back(Output::Connect);
+                let count = self.order.len();
+                let (server, round) = (self.order[self.dials % count], self.dials / count);
+                self.dials += 1;
+                self.outputs
+                    .push_back(Output::Connect(Dial { server, round }));
             }
             Phase::Connecting(until) | Phase::Handshaking { until, .. } if until <= now => {
                 self.outputs.push_back(Output::Disconnect);
@@ -572,9 +615,7 @@ impl<T> ClientSession<T> {
         if !matches!(self.phase, Phase::Pausing(_)) {
             self.outputs.push_back(Output::Disconnect);
         }
-        self.fail_replies(&Error::ConnectionLoss);
-        self.end_queue(|_| Error::ConnectionLoss);
-        self.end(End::Closed);
+        self.end_with(End::Closed, |_| Error::ConnectionLoss);
     }
 
     /// Returns the time at which the session is given up; `None` for one that was never opened.
@@ -592,6 +633,26 @@ impl<T> ClientSession<T> {
     }
 
     fn attempt(&self) -> Duration {
-        (self.timeout / 3).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+        let attempt = self.timeout / (self.order.len() as u32 + 2);
+        attempt.clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
     }
+}
+
+/// Returns the numbers of servers in a random order.
+fn shuffled(servers: usize, seed: &mut u64) -> Vec<usize> {
+    let mut order: Vec<_> = (0..servers).collect();
+    for last in (1..servers).rev() {
+        order.swap(last, (draw(seed) % (last as u64 + 1)) as usize);
+    }
+    order
+}
+
+/// Draws a number. xorshift64: there is no need for more than that clients differ.
+fn draw(seed: &mut u64) -> u64 {
+    let mut next = *seed | 1;
+    next ^= next << 13;
+    next ^= next >> 7;
+    next ^= next << 17;
+    *seed = next;
+    next
 }

@@ -14,17 +14,22 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::runtime::Handle;
 
+use super::session::Dial;
 use crate::random::random;
 #[cfg(feature = "simulation")]
 use crate::simnet::{Network, SimSocket};
 
-/// Place at which a server listens.
+/// Place at which the servers of a store listen.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
-    /// As `host:port`.
-    Tcp(String),
-    /// As `host:port`, and never without TLS.
-    Tls(String),
+    Tcp {
+        /// Each as `host:port`: of one server, or of the members of an ensemble.
+        hosts: Vec<String>,
+        /// True if they are connected to with TLS and never without.
+        requires_tls: bool,
+        /// True for servers that do not know our extension of the protocol.
+        is_zookeeper: bool,
+    },
     #[cfg(unix)]
     Unix {
         path: PathBuf,
@@ -48,27 +53,12 @@ pub(crate) struct SimEndpoint {
     pub(crate) is_plain: bool,
 }
 
-#[cfg(feature = "simulation")]
-impl SimEndpoint {
-    /// Connects to one of the servers.
-    async fn connect(&self) -> io::Result<Socket> {
-        let count = self.servers.len() as u64;
-        let drawn = match count {
-            1 => 0,
-            count => self.network.draw() % count,
-        };
-        let server = &self.servers[drawn as usize];
-        let connected = self.network.connect(&self.client, server).await;
-        connected.map(Socket::Simulated)
-    }
-}
-
 impl Endpoint {
     /// Returns true if the client states its process to the server.
     pub(super) fn states_process(&self) -> bool {
         match self {
             // A closed TCP connection proves nothing, and the kernel does not say which process is behind one.
-            Self::Tcp(_) | Self::Tls(_) => false,
+            Self::Tcp { .. } => false,
             #[cfg(unix)]
             Self::Unix {
                 ends_with_process, ..
@@ -81,9 +71,11 @@ impl Endpoint {
     /// Returns true if the client asks for no extension of the protocol.
     pub(super) fn is_plain(&self) -> bool {
         match self {
+            Self::Tcp { is_zookeeper, .. } => *is_zookeeper,
+            #[cfg(unix)]
+            Self::Unix { .. } => false,
             #[cfg(feature = "simulation")]
             Self::Simulated(endpoint) => endpoint.is_plain,
-            _ => false,
         }
     }
 
@@ -100,7 +92,7 @@ impl Endpoint {
     pub(super) fn longest_pause(&self) -> Duration {
         match self {
             // A server that comes back is not to be met by all clients of a network at once.
-            Self::Tcp(_) | Self::Tls(_) => Duration::from_secs(1),
+            Self::Tcp { .. } => Duration::from_secs(1),
             // An attempt costs two system calls. And a server that is killed again and again listens for moments only:
             // with long pauses a client misses them all, until its session is given up.
             #[cfg(unix)]
@@ -122,7 +114,7 @@ impl Endpoint {
     /// Returns true if the way to the server may lead through a network.
     pub(super) fn is_network(&self) -> bool {
         match self {
-            Self::Tcp(_) | Self::Tls(_) => true,
+            Self::Tcp { .. } => true,
             #[cfg(unix)]
             Self::Unix { .. } => false,
             #[cfg(feature = "simulation")]
@@ -132,7 +124,13 @@ impl Endpoint {
 
     /// Returns true if TLS is asked for by the URL.
     pub(super) fn requires_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
+        matches!(
+            self,
+            Self::Tcp {
+                requires_tls: true,
+                ..
+            }
+        )
     }
 
     /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there,
@@ -140,13 +138,18 @@ impl Endpoint {
     pub(super) fn is_absent(&self, error: &io::Error) -> bool {
         let kind = error.kind();
         match self {
-            Self::Tcp(host) => {
-                let address = host.parse::<SocketAddr>();
-                let is_loopback =
-                    host.starts_with("localhost:") || address.is_ok_and(|it| it.ip().is_loopback());
-                is_loopback && kind == ErrorKind::ConnectionRefused
+            Self::Tcp {
+                hosts,
+                requires_tls: false,
+                is_zookeeper: false,
+            } => {
+                let is_loopback = |host: &String| {
+                    let address = host.parse::<SocketAddr>();
+                    host.starts_with("localhost:") || address.is_ok_and(|it| it.ip().is_loopback())
+                };
+                hosts.iter().all(is_loopback) && kind == ErrorKind::ConnectionRefused
             }
-            Self::Tls(_) => false,
+            Self::Tcp { .. } => false,
             #[cfg(unix)]
             Self::Unix { .. } => matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound),
             #[cfg(feature = "simulation")]
@@ -154,11 +157,30 @@ impl Endpoint {
         }
     }
 
-    /// Connects, on a runtime with IO.
-    pub(super) async fn connect(&self) -> io::Result<Socket> {
+    /// Returns the names of the servers in messages: `host:port`, or the path of a socket.
+    pub(super) fn names(&self) -> Vec<String> {
         match self {
-            Self::Tcp(host) | Self::Tls(host) => {
-                let socket = tokio::net::TcpStream::connect(host).await?.into_std()?;
+            Self::Tcp { hosts, .. } => hosts.clone(),
+            #[cfg(unix)]
+            Self::Unix { path, .. } => vec![path.display().to_string()],
+            #[cfg(feature = "simulation")]
+            Self::Simulated(endpoint) => endpoint.servers.clone(),
+        }
+    }
+
+    /// Connects to a server, on a runtime with IO.
+    pub(super) async fn connect(&self, to: Dial) -> io::Result<Socket> {
+        match self {
+            Self::Tcp { hosts, .. } => {
+                let addresses = tokio::net::lookup_host(&hosts[to.server]).await?;
+                let mut addresses: Vec<_> = addresses.collect();
+                // An address that does not answer takes the whole attempt, so the next one starts with another.
+                if !addresses.is_empty() {
+                    let first = to.round % addresses.len();
+                    addresses.rotate_left(first);
+                }
+                let socket = tokio::net::TcpStream::connect(&addresses[..]).await?;
+                let socket = socket.into_std()?;
                 // Two small requests that are sent one after the other are not held back for the reply to the first.
                 socket.set_nodelay(true)?;
                 Ok(Socket::Tcp(socket))
@@ -169,20 +191,18 @@ impl Endpoint {
                 Ok(Socket::Unix(socket.into_std()?))
             }
             #[cfg(feature = "simulation")]
-            Self::Simulated(endpoint) => endpoint.connect().await,
+            Self::Simulated(endpoint) => {
+                let server = &endpoint.servers[to.server];
+                let connecting = endpoint.network.connect(&endpoint.client, server);
+                connecting.await.map(Socket::Simulated)
+            }
         }
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(host) | Self::Tls(host) => f.write_str(host),
-            #[cfg(unix)]
-            Self::Unix { path, .. } => path.display().fmt(f),
-            #[cfg(feature = "simulation")]
-            Self::Simulated(endpoint) => f.write_str(&endpoint.servers.join(",")),
-        }
+        f.write_str(&self.names().join(","))
     }
 }
 

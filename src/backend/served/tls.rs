@@ -11,25 +11,31 @@ use super::socket::Socket;
 use crate::error::{Error, Result};
 use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
 
-/// Options of TLS for one host, checked.
+/// Options of TLS, checked.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    /// The names that the certificates of the servers must have.
+    names: Vec<ServerName<'static>>,
 }
 
 impl Tls {
-    /// Checks the options for this host, given as `host:port`.
-    pub(super) fn new(tls: &ClientTls, host: &str, _url: &str) -> Result<Self> {
+    /// Checks the options for these servers, each given as `host:port`.
+    pub(super) fn new(tls: &ClientTls, hosts: &[String], _url: &str) -> Result<Self> {
+        let name = |host: &String| {
+            let name = tls.server_name.as_deref();
+            server_name(name.unwrap_or(host_name(host)))
+        };
         Ok(Self {
-            name: server_name(tls.server_name.as_deref().unwrap_or(host_name(host)))?,
+            names: hosts.iter().map(name).collect::<Result<_, _>>()?,
             config: client_config(tls)?,
         })
     }
 
-    /// Begins a connection.
-    pub(super) fn start(&self) -> Result<TlsStream> {
-        let connection = ClientConnection::new(self.config.clone(), self.name.clone());
+    /// Begins a connection to a server, by its number.
+    pub(super) fn start(&self, server: usize) -> Result<TlsStream> {
+        let name = self.names[server].clone();
+        let connection = ClientConnection::new(self.config.clone(), name);
         let connection = connection.map_err(|error| Error::Protocol(format!("TLS: {error}")))?;
         Ok(TlsStream(Box::new(connection)))
     }

@@ -92,6 +92,16 @@ fn an_ensemble_has_a_tick_and_a_server_none() {
     prove(&set);
     let end = set.held_until().unwrap().moment();
     assert_eq!(end, first.after(18 * SECOND), "proved after a second");
+    #[cfg(feature = "client")]
+    {
+        set.set_single_server();
+        assert!(!set.quorum_only());
+        clock.advance(SECOND);
+        let sent = set.sending().unwrap();
+        set.answered(sent, false);
+        let end = set.held_until().unwrap().moment();
+        assert_eq!(end, clock.now().after(18 * SECOND), "proved by any answer");
+    }
 }
 
 #[test]
@@ -246,7 +256,7 @@ fn a_heartbeat_is_due_by_the_last_one() {
     assert_eq!(status.next_beat(Some(beat)), Some(due));
 }
 
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 mod renegotiated {
     use super::*;
     use crate::clock::BootInstant;

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::splitmix::Random;
+
 /// Faults from now on, each once in so many calls at random; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
@@ -45,7 +47,7 @@ pub(super) struct State {
     durable_names: BTreeMap<String, u64>,
     changes: Vec<Change>,
     faults: Faults,
-    random: u64,
+    random: Random,
     writes: u64,
     syncs: u64,
 }
@@ -62,7 +64,7 @@ impl Default for State {
             durable_names: BTreeMap::new(),
             changes: Vec::new(),
             faults: Faults::default(),
-            random: 0,
+            random: Random(0),
             writes: 0,
             syncs: 0,
         }
@@ -213,16 +215,16 @@ impl State {
     }
 
     pub(super) fn fail(&mut self, seed: u64, faults: Faults) {
-        self.random = seed;
+        self.random = Random(seed);
         self.faults = faults;
     }
 
     pub(super) fn crash_by(&mut self, seed: u64) {
-        self.random = seed;
+        self.random = Random(seed);
         // Crashes that keep nearly all or nearly nothing find other faults than even ones.
         let share = [1, 4, 8, 12, 15][self.below(5) as usize];
-        let mut random = self.random;
-        self.crash(|| below(&mut random, 16) < share);
+        let mut random = self.random.clone();
+        self.crash(|| random.below(16) < share);
     }
 
     pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
@@ -247,7 +249,7 @@ impl State {
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        below(&mut self.random, end)
+        self.random.below(end)
     }
 }
 
@@ -270,15 +272,6 @@ fn carry_out(names: &mut BTreeMap<String, u64>, change: Change) {
 
 fn failure(of: &str) -> io::Error {
     io::Error::other(format!("a simulated failure of a {of}"))
-}
-
-/// Returns a random number below `end`, by splitmix64.
-fn below(random: &mut u64, end: u64) -> u64 {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *random;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ (mixed >> 31)) % end
 }
 
 /// The unit that a medium writes whole or not at all.

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::protocol::{Reply, Request};
 use crate::server::{MAX_FRAME_BYTES, MemberProtocol};
 use crate::simnet::SimSocket;
-use crate::types::{SessionId, Zxid};
+use crate::types::{SessionId, Stat, Zxid};
 use crate::wire::{
     ConnectRequest, ConnectResponse, Frames, Jute, PASSWORD_BYTES, Reader, put_frame,
 };
@@ -417,6 +417,13 @@ impl Member {
     fn look_up(&mut self, of: SessionRef, ask: Ask, effects: &mut Effects) -> Result<CoreReply> {
         let core = &mut self.replica;
         match ask {
+            Ask::Request(Request::GetData { path, .. }) if path.as_str() == "/zookeeper/config" => {
+                Ok(Reply::Data {
+                    data: self.config.clone(),
+                    stat: Stat::default(),
+                    watcher: None,
+                })
+            }
             Ask::Request(request) => core.submit(of, request, STILL, effects),
             Ask::SetWatches(mut asked) => {
                 let set = core.set_some_watches(of, &mut asked, usize::MAX, STILL, effects);

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::client::Connection;
 use super::leader::{Answer, Entry, Leader};
 use super::{EnsembleOptions, Message, State, core_options};
@@ -13,6 +15,8 @@ use crate::types::SessionId;
 /// A server.
 pub(super) struct Member {
     pub(super) name: String,
+    /// Data of `/zookeeper/config`, which names all members.
+    pub(super) config: Bytes,
     pub(super) clock: Clock,
     pub(super) is_up: bool,
     /// Proposals that it has accepted, on its disk.
@@ -52,10 +56,16 @@ pub(super) const STILL: Now = Now {
 };
 
 impl Member {
-    pub(super) fn new(name: String, clock: Clock, options: &EnsembleOptions) -> Self {
+    pub(super) fn new(
+        name: String,
+        clock: Clock,
+        config: Bytes,
+        options: &EnsembleOptions,
+    ) -> Self {
         Self {
             role: Role::Looking { since: clock.now() },
             name,
+            config,
             clock,
             is_up: true,
             log: Vec::new(),

@@ -92,9 +92,10 @@ fn a_plan_refuses_deletes_at_any_version_alone() {
 #[test]
 fn sessions_believe_committed_writes_alone_where_they_are_told_to() {
     let world = World::new();
-    let (_client, session) = world.open();
+    let options = ConnectOptions::new().session_timeout(Duration::from_secs(10));
+    let (_client, session) = world.open_with(options.clone());
     world.store.prove_by_quorum();
-    let (_other, told) = world.open();
+    let (_other, told) = world.open_with(options);
     assert!(!session.status().quorum_only());
     assert!(told.status().quorum_only());
 }

@@ -191,6 +191,7 @@ mod tests {
     fn a_panic_ends_the_session_and_holds_no_reply_back() {
         let options = SessionOptions {
             is_plain: false,
+            servers: 1,
             tick: Duration::from_secs(2),
             timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(10),
@@ -200,7 +201,11 @@ mod tests {
             longest_pause: Duration::from_secs(1),
         };
         let link = Link::new(
-            Endpoint::Tcp("localhost:1".into()),
+            Endpoint::Tcp {
+                hosts: vec!["localhost:1".into()],
+                requires_tls: false,
+                is_zookeeper: false,
+            },
             None,
             options,
             Clock::new_virtual(),

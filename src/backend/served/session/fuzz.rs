@@ -105,6 +105,7 @@ impl World {
         let now = BootInstant::from_nanos(1_000_000_000);
         let options = SessionOptions {
             is_plain: false,
+            servers: 1,
             tick: Duration::from_secs(2),
             timeout: Duration::from_secs(12),
             close_timeout: Duration::from_secs(3),
@@ -312,7 +313,7 @@ impl World {
             }
             Output::Interrupted(key) => assert!(self.watches.contains(&key), "{key}"),
             Output::Disconnect => self.asked = Asked::default(),
-            Output::Connect | Output::Opened(_) | Output::Suspended | Output::Ended(_) => {}
+            Output::Connect(_) | Output::Opened(_) | Output::Suspended | Output::Ended(_) => {}
         }
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::outgoing::armed_by;
-use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay};
+use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, Reads, UnderWay};
 use super::{LARGEST_REPLY_BYTES, REARMING_ROOM, codec};
-use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
+use crate::backend::sequence_limit::{created_by, exhausted, is_within_limit, sequence_exhausted};
 use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
 use crate::backend::served::watches::{Idle, WatchKey};
 use crate::clock::BootInstant;
@@ -128,7 +128,10 @@ impl<T> ClientSession<T> {
         match header.xid {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
-            xid::PING | xid::SET_WATCHES => Ok(()),
+            xid::PING => Ok(()),
+            // Of another connection, on which the watches may be armed.
+            xid::SET_WATCHES if header.err != 0 => Err("watches were not armed again"),
+            xid::SET_WATCHES => Ok(()),
             xid::AUTH => self.handle_proof(header.err, body, now),
             _ => self.handle_reply(&header, body, now),
         }
@@ -244,12 +247,12 @@ impl<T> ClientSession<T> {
                     let session = self.id;
                     tracing::warn!(%session, "identity refused that was accepted before: still trying until the session is over");
                 }
+                if self.close_by.is_some() {
+                    return self.end(End::Closed);
+                }
                 // Not lost: the server carries out nothing that it has received behind a refused proof.
                 self.fail_replies(&Error::AuthFailed);
-                match self.close_by {
-                    Some(_) => self.end(End::Closed),
-                    None => self.pause(now),
-                }
+                self.pause(now);
             }
             proof => {
                 self.end(End::AuthFailed);
@@ -275,6 +278,19 @@ impl<T> ClientSession<T> {
         // it, and each of them was armed by such a reply.
         self.last_zxid = self.last_zxid.max(header.zxid);
         match what {
+            Awaited::Reply(caller, request @ Request::MultiRead(_))
+                if header.err == Code::Unimplemented.number() =>
+            {
+                let session = self.id;
+                tracing::info!(%session, "server without multiRead: reads are sent one by one");
+                self.lacks_multi_read = true;
+                self.held_bytes += bytes;
+                self.queued.push_back((caller, request));
+                // The server closes the connection with this reply (ZooKeeper's `UnimplementedRequestProcessor`).
+                self.outputs.push_back(Output::Disconnect);
+                self.disconnected(now);
+            }
+            Awaited::Read => self.take_read(op, header.err, body),
             Awaited::Reply(caller, request) => {
                 self.answer(caller, &request, op, header.err, body, now);
             }
@@ -307,6 +323,27 @@ impl<T> ClientSession<T> {
             Awaited::Undo(_) | Awaited::Ignored => {}
         }
         Ok(())
+    }
+
+    /// Takes the reply to one of several reads.
+    fn take_read(&mut self, op: Op, err: i32, body: &mut Reader<'_>) {
+        let Some(reads) = self.reads.front_mut() else {
+            return;
+        };
+        let read = &reads.ops[reads.replies.len()];
+        reads
+            .replies
+            .push(codec::read_alone(read, op, err, body, self.id));
+        if reads.replies.len() < reads.ops.len() {
+            return;
+        }
+        if let Some(Reads {
+            caller, replies, ..
+        }) = self.reads.pop_front()
+        {
+            let replies = replies.into_iter().collect::<Result<_>>();
+            self.reply(caller, replies.map(Reply::MultiRead));
+        }
     }
 
     fn answer(
@@ -350,16 +387,15 @@ impl<T> ClientSession<T> {
         if self.dialect == Dialect::Extended {
             return Ok(reply);
         }
-        let limit = SequenceLimit::ZOOKEEPER;
         match (request, &reply) {
             (Request::Create(create), Reply::Created { path, .. })
-                if !limit.allows_made(create, path) =>
+                if !is_within_limit(create, path) =>
             {
                 let error = sequence_exhausted(path);
                 self.undo(path.clone());
                 Err(error)
             }
-            (Request::Multi(ops), Reply::Multi(replies)) => match limit.exhausted(ops, replies) {
+            (Request::Multi(ops), Reply::Multi(replies)) => match exhausted(ops, replies) {
                 Some(error) => {
                     for path in created_by(replies) {
                         self.undo(path);
@@ -391,7 +427,7 @@ impl<T> ClientSession<T> {
         match Response::read(op, body) {
             Ok(Response::Created(path, stat)) => {
                 let path = self.chroot.parse(&path.0)?;
-                if !SequenceLimit::ZOOKEEPER.allows_made(create, &path) {
+                if !is_within_limit(create, &path) {
                     let error = sequence_exhausted(&path);
                     self.undo(path);
                     return Err(error);

@@ -1,13 +1,13 @@
 //! Requests to the server: their limits, their frames, and the replies that they await.
 
-use super::{Awaited, ClientSession, MAX_HELD_BYTES, MAX_UNDER_WAY, Phase, Proof, UnderWay};
-use crate::backend::served::codec::{Dialect, put_request};
+use super::{Awaited, ClientSession, MAX_HELD_BYTES, MAX_UNDER_WAY, Phase, Proof, Reads, UnderWay};
+use crate::backend::served::codec::{self, Dialect, put_request};
 use crate::backend::served::watches::{Idle, Interest, ServerWatch, WatchKey};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::Secret;
 use crate::path::ZnodePath;
-use crate::protocol::{Create, Enqueue, Request};
+use crate::protocol::{Create, Enqueue, ReadOp, Reply, Request};
 use crate::size::Scale;
 use crate::types::CreateMode;
 use crate::wire::{self, LENGTH_BYTES, Op, put_frame, xid};
@@ -51,6 +51,7 @@ impl<T> ClientSession<T> {
             Request::Enqueue(enqueue) if self.dialect == Dialect::Plain => {
                 self.send_enqueue(caller, enqueue);
             }
+            Request::MultiRead(ops) if self.lacks_multi_read => self.send_reads(caller, ops),
             Request::AddAuth { scheme, secret } => {
                 let start = self.out.len();
                 self.put_proof(&scheme, &secret);
@@ -130,6 +131,25 @@ impl<T> ClientSession<T> {
         let bytes = create.data.len();
         self.await_reply(create_xid, first, bytes, Awaited::Entry(create));
         self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
+    }
+
+    /// Sends reads one by one to a server that is too old for a multiRead: other writes may come between them.
+    fn send_reads(&mut self, caller: T, ops: Vec<ReadOp>) {
+        let mut bytes = request_bytes(&Request::MultiRead(ops.clone()));
+        for read in &ops {
+            let xid = self.next_xid();
+            let op = codec::put_read(read, xid, &self.chroot, &mut self.out);
+            self.await_reply(xid, op, std::mem::take(&mut bytes), Awaited::Read);
+        }
+        if ops.is_empty() {
+            return self.reply(caller, Ok(Reply::MultiRead(Vec::new())));
+        }
+        let replies = Vec::with_capacity(ops.len());
+        self.reads.push_back(Reads {
+            caller,
+            ops,
+            replies,
+        });
     }
 
     pub(super) fn await_reply(&mut self, xid: i32, op: Op, bytes: usize, what: Awaited<T>) {

@@ -6,7 +6,7 @@ use crate::backend::served::watches::Rearming;
 use crate::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};
 
-/// Limit of the paths of one setWatches2, in bytes, unless the server allows less. (ZooKeeper's own client cuts at the same
+/// Limit of the paths of one setWatches, in bytes, unless the server allows less. (ZooKeeper's own client cuts at the same
 /// size.)
 pub(super) const REARMING_BYTES: usize = 128 << 10;
 
@@ -63,7 +63,7 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// Frame of a setWatches2 under construction.
+/// Frame of a setWatches, or of a setWatches2, under construction.
 struct SetWatches {
     zxid: i64,
     lists: [Vec<Path<'static>>; 5],
@@ -87,14 +87,24 @@ impl SetWatches {
     fn put_and_clear(&mut self, to: &mut Vec<u8>) {
         let [data, exist, child, persistent, recursive] =
             std::mem::take(&mut self.lists).map(NonNullList);
-        let request = wire::Request::SetWatches2(wire::SetWatches2 {
-            relative_zxid: self.zxid,
-            data,
-            exist,
-            child,
-            persistent,
-            recursive,
-        });
+        let relative_zxid = self.zxid;
+        // A ZooKeeper before 3.6 knows no persistent watches, and only the first of the two requests.
+        let request = match persistent.0.is_empty() && recursive.0.is_empty() {
+            true => wire::Request::SetWatches(wire::SetWatches {
+                relative_zxid,
+                data,
+                exist,
+                child,
+            }),
+            false => wire::Request::SetWatches2(wire::SetWatches2 {
+                relative_zxid,
+                data,
+                exist,
+                child,
+                persistent,
+                recursive,
+            }),
+        };
         put_frame(to, |to| request.put_with_header(xid::SET_WATCHES, to));
         self.bytes = 0;
     }

@@ -44,6 +44,7 @@ struct Received {
 fn options() -> SessionOptions {
     SessionOptions {
         is_plain: false,
+        servers: 1,
         tick: Duration::from_secs(2),
         timeout: TIMEOUT,
         close_timeout: TIMEOUT,
@@ -101,7 +102,7 @@ impl World {
     fn connect(&mut self) -> Vec<u8> {
         self.wait_for_timeout();
         self.earlier = self.outputs();
-        assert!(matches!(self.earlier.pop(), Some(Output::Connect)));
+        assert!(matches!(self.earlier.pop(), Some(Output::Connect(_))));
         self.received = Frames::new(1 << 20);
         self.session.connected(self.now);
         self.sent_frames().remove(0)
@@ -241,6 +242,7 @@ fn kinds(outputs: &[Output<u32>]) -> Vec<String> {
         Output::Unwatched(key) => format!("{key} unwatched"),
         Output::Ended(end) => format!("{end:?}"),
         Output::Opened(_) => "opened".to_owned(),
+        Output::Connect(_) => "connect".to_owned(),
         other => format!("{other:?}").to_lowercase(),
     };
     outputs.iter().map(name).collect()
@@ -440,12 +442,12 @@ fn watches_are_armed_again_in_pieces_behind_the_proofs_and_before_the_requests()
     world.welcome(ID, TIMEOUT);
     let sent = world.sent();
     let ops: Vec<_> = sent.iter().map(|sent| sent.op).collect();
-    assert_eq!(ops, [100, 105, 105, 105, 3]);
+    assert_eq!(ops, [100, 101, 101, 101, 3]);
     let mut armed = Vec::new();
     for piece in &sent[1..4] {
         assert!(piece.frame.len() < REARMING_BYTES + 1_000);
         match Incoming::read(&piece.frame).unwrap().request {
-            wire::Request::SetWatches2(lists) => {
+            wire::Request::SetWatches(lists) => {
                 assert_eq!(lists.relative_zxid, 9);
                 armed.extend(lists.data.0.into_iter().map(|path| path.0.into_owned()));
             }
@@ -453,6 +455,79 @@ fn watches_are_armed_again_in_pieces_behind_the_proofs_and_before_the_requests()
         }
     }
     assert_eq!(armed, names);
+}
+
+#[test]
+fn all_servers_are_tried_in_turn_before_a_pause() {
+    let mut world = World::of(SessionOptions {
+        servers: 3,
+        ..options()
+    });
+    let mut dials = Vec::new();
+    while dials.len() < 6 {
+        let before = world.now;
+        world.wait_for_timeout();
+        let Some(Output::Connect(dial)) = world.session.next_output() else {
+            panic!("it gave up");
+        };
+        let is_paused = world.now > before;
+        assert_eq!(is_paused, dials.len() > 3, "only the first round has none");
+        dials.push((dial.round, dial.server));
+        match dials.len() {
+            // One that does not answer.
+            1 => {
+                world.wait_for_timeout();
+                assert_eq!(world.now.since(before), TIMEOUT / 5);
+                assert_eq!(kinds(&world.outputs()), ["disconnect"]);
+            }
+            _ => world.session.disconnected(world.now),
+        }
+    }
+    assert_eq!(dials[0].1, dials[3].1, "the order stays");
+    dials.sort_unstable();
+    assert_eq!(dials, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+}
+
+/// As of a ZooKeeper before 3.6, which also closes the connection.
+#[test]
+fn a_server_without_multi_read_is_asked_for_each_part() {
+    let mut world = World::open();
+    let ops = || [ReadOp::GetData, ReadOp::GetChildren, ReadOp::GetEntry].map(|op| op(path("/a")));
+    world.submit(1, Request::MultiRead(ops().into()));
+    world.submit(2, get("/b", false));
+    let sent = world.sent();
+    world.refuse(sent[0].xid, Code::Unimplemented);
+    assert_eq!(
+        kinds(&world.outputs()),
+        ["disconnect", "suspended", &format!("2 {LOST}")]
+    );
+    world.connect();
+    world.welcome(ID, TIMEOUT);
+    world.submit(3, Request::MultiRead(ops().into()));
+    let sent = world.sent();
+    let ops: Vec<_> = sent.iter().map(|sent| sent.op).collect();
+    assert_eq!(ops, [4, 8, 4, 4, 8, 4]);
+    for sent in &sent[..4] {
+        match sent.op {
+            4 => world.answer(sent.xid, &data()),
+            _ => world.refuse(sent.xid, Code::NoNode),
+        }
+    }
+    let outputs = world.outputs();
+    let [_, Output::Reply(1, Ok(Reply::MultiRead(parts)))] = &outputs[..] else {
+        panic!("{outputs:?}");
+    };
+    assert!(matches!(
+        parts[..],
+        [
+            ReadReply::Data { .. },
+            ReadReply::Failed(Error::NoNode { .. }),
+            ReadReply::Entry { .. }
+        ]
+    ));
+    world.session.disconnected(world.now);
+    assert_eq!(kinds(&world.outputs()), ["suspended", &format!("3 {LOST}")]);
+    assert_eq!(world.session.held_bytes, 0);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
             if world.session.is_over() {
                 return None;
             }
-            if !matches!(world.outputs().last(), Some(Output::Connect)) {
+            if !matches!(world.outputs().last(), Some(Output::Connect(_))) {
                 continue;
             }
             if age(world.now) < START {
@@ -97,7 +97,7 @@ fn a_session_whose_user_is_refused_for_good_is_given_up_after_its_timeout() {
     let last = loop {
         world.wait_for_timeout();
         match world.outputs().pop() {
-            Some(Output::Connect) => {}
+            Some(Output::Connect(_)) => {}
             Some(last) => break last,
             None => continue,
         }
@@ -118,4 +118,25 @@ fn a_session_whose_user_is_refused_for_good_is_given_up_after_its_timeout() {
     assert!(matches!(last, Output::Ended(End::Expired)));
     assert_eq!(world.now.since(lost), TIMEOUT * GIVE_UP_TENTHS / 10);
     assert!(attempts <= 40, "{attempts} attempts without a pause");
+}
+
+/// A waiter whose watch the server has not armed again would wait for ever.
+#[test]
+fn watches_that_are_not_armed_again_end_the_connection() {
+    let mut world = World::open();
+    world.submit(1, get("/a", true));
+    let sent = world.sent();
+    world.answer(sent[0].xid, &data());
+    world.reconnect(TIMEOUT);
+    world.submit(2, get("/b", false));
+    world.outputs();
+    world.refuse(xid::SET_WATCHES, Code::Unimplemented);
+    assert_eq!(
+        kinds(&world.outputs()),
+        ["disconnect", "suspended", &format!("2 {LOST}")]
+    );
+    world.connect();
+    world.welcome(ID, TIMEOUT);
+    let armed = world.sent().iter().any(|sent| sent.xid == xid::SET_WATCHES);
+    assert!(armed, "it is tried again");
 }

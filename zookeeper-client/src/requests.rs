@@ -5,26 +5,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use lockkeeper_store::{
+    Create, CreateMode, Enqueue, Error, Op, OpReply, PersistentWatcher, Predecessor, ReadOp,
+    ReadReply, Reply, Request, Result, SessionId, Stat, ZnodePath,
+};
 use zookeeper_client as zk;
 
-use super::convert::{self, Acls, CREATE, RequestContext};
-use super::io::spawn;
-use super::session::{Client, Link};
-use super::watches::{events, oneshot};
-use crate::backend::Cleanup;
-use crate::backend::sequence_limit::{created_by, sequence_exhausted};
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Enqueue, Op, Predecessor, ReadOp, ReadReply, Reply, Request};
-use crate::types::{CreateMode, SessionId};
-use crate::watch::PersistentWatcher;
+use crate::convert::{self, Acls, CREATE, RequestContext};
+use crate::entries::Loan;
+use crate::session::Link;
+use crate::watches::{events, oneshot};
+
+/// Largest sequence number that is accepted. ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero.
+/// Numbers this close to the end are refused, so that all clients that use this limit have stopped before it wraps.
+const LAST_SEQUENCE: i64 = i32::MAX as i64 - 1_000_001;
 
 /// Sends a request before its first await, and returns its reply.
-pub(super) async fn carry_out(
+pub(crate) async fn carry_out(
     link: &Arc<Link>,
-    client: Arc<Client>,
+    loan: &Arc<Loan>,
     request: Request,
 ) -> Result<Reply> {
+    let client = &loan.client;
     let session = link.session();
     let about = |what, path, version| RequestContext {
         what,
@@ -34,13 +36,13 @@ pub(super) async fn carry_out(
     };
     match request {
         Request::Create(create) => {
-            let (path, stat) = self::create(link, &client, &create).await?;
+            let (path, stat) = self::create(link, loan, &create).await?;
             Ok(Reply::Created { path, stat })
         }
-        Request::Delete { path, version } => delete(&client, path.as_str(), version, session).await,
-        Request::Withdraw { entry } => delete(&client, entry.as_str(), None, session).await,
-        Request::Exists { path, watch } => exists(link, &client, path.as_str(), watch).await,
-        Request::GetData { path, watch } => get_data(link, &client, path.as_str(), watch).await,
+        Request::Delete { path, version } => delete(loan, &path, version, session).await,
+        Request::Withdraw { entry } => delete(loan, &entry, None, session).await,
+        Request::Exists { path, watch } => exists(link, client, path.as_str(), watch).await,
+        Request::GetData { path, watch } => get_data(link, client, path.as_str(), watch).await,
         Request::SetData {
             path,
             data,
@@ -52,10 +54,10 @@ pub(super) async fn carry_out(
             Ok(Reply::Stat(convert::stat(stat)))
         }
         Request::GetChildren { path, watch } => {
-            get_children(link, &client, path.as_str(), watch).await
+            get_children(link, client, path.as_str(), watch).await
         }
-        Request::Multi(ops) => multi(link, &client, &ops).await,
-        Request::MultiRead(ops) => multi_read(link, &client, &ops).await,
+        Request::Multi(ops) => multi(link, loan, &ops).await,
+        Request::MultiRead(ops) => multi_read(link, client, &ops).await,
         Request::Sync { path } => {
             let path = path.as_str();
             let synced = client.sync(path).await;
@@ -84,7 +86,7 @@ pub(super) async fn carry_out(
             let events = events(link.clone(), watcher, path, mode);
             Ok(Reply::Watching(PersistentWatcher::from_stream(events)))
         }
-        Request::Enqueue(entry) => enqueue(link, &client, entry).await,
+        Request::Enqueue(entry) => enqueue(link, loan, entry).await,
         Request::GetPredecessor(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             match client.list_children(parent.as_str()).await {
@@ -120,23 +122,29 @@ pub(super) async fn carry_out(
             proved.map_err(|error| about("auth", "", None).error(error))?;
             Ok(Reply::Done)
         }
-        Request::Close => unreachable!("closing is no request to the crate"),
+        // Closing is no request to the crate; or a later version of the store knows more.
+        _ => Err(Error::Unimplemented {
+            what: "this kind of request on a lent client",
+        }),
     }
 }
 
 async fn delete(
-    client: &zk::Client,
-    path: &str,
+    loan: &Loan,
+    path: &ZnodePath,
     version: Option<i32>,
     session: SessionId,
 ) -> Result<Reply> {
     let about = RequestContext {
         what: "delete",
-        path,
+        path: path.as_str(),
         version,
         session,
     };
-    let deleted = client.delete(path, version).await;
+    let deleted = loan.client.delete(path.as_str(), version).await;
+    if matches!(deleted, Ok(()) | Err(zk::Error::NoNode)) {
+        loan.deleted(path);
+    }
     deleted.map_err(|error| about.error(error))?;
     Ok(Reply::Done)
 }
@@ -207,65 +215,60 @@ fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> RequestContext
     }
 }
 
-async fn create(
-    link: &Arc<Link>,
-    client: &zk::Client,
-    create: &Create,
-) -> Result<(ZnodePath, crate::types::Stat)> {
+async fn create(link: &Link, loan: &Arc<Loan>, create: &Create) -> Result<(ZnodePath, Stat)> {
     let acls = Acls::new(&create.acl);
     let path = create.path.as_str();
-    let made = client
+    let made = loan
+        .client
         .create(path, &create.data, &acls.options(create.mode))
         .await;
-    created(link, create, made)
+    created(link, loan, create, made)
 }
 
 /// Converts the reply of a create. A znode with a number near the end of ZooKeeper's counter is deleted again, since the
 /// caller gets an error and knows no name to delete.
 fn created(
-    link: &Arc<Link>,
+    link: &Link,
+    loan: &Arc<Loan>,
     create: &Create,
     made: Result<(zk::Stat, zk::CreateSequence), zk::Error>,
-) -> Result<(ZnodePath, crate::types::Stat)> {
+) -> Result<(ZnodePath, Stat)> {
     let about = RequestContext {
         what: CREATE,
         path: create.path.as_str(),
         version: None,
         session: link.session(),
     };
-    let (stat, number) = made.map_err(|error| about.error(error))?;
-    let path = convert::made(create, number);
-    if create.mode.is_sequential() && !link.sequence_limit.allows(number.into_i64()) {
+    let made = made.map_err(|error| about.error(error));
+    let made = made.and_then(|(stat, number)| Ok((convert::made(create, number)?, stat)));
+    let path = made.as_ref().map(|(path, _)| path.clone());
+    loan.created(create, &path.map_err(Error::clone));
+    let (path, stat) = made?;
+    if is_exhausted(create, &path) {
         let error = sequence_exhausted(&path);
-        undo(link, vec![path]);
+        loan.undo(vec![path]);
         return Err(error);
     }
     Ok((path, convert::stat(stat)))
 }
 
-/// Deletes znodes one after the other in the background, until it has succeeded. It holds no client, which would keep
-/// the session open: closing the session ends it.
-fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
-    let link = link.clone();
-    drop(spawn(Box::pin(async move {
-        for path in made {
-            let mut cleanup = Cleanup::of(&link.status, &path);
-            loop {
-                let path = path.clone();
-                let version = None;
-                let Err(error) = link.submit(Request::Delete { path, version }).await else {
-                    break;
-                };
-                if cleanup.retry(error).await.is_err() {
-                    break;
-                }
-            }
-        }
-    })));
+/// Returns true if the number of a created znode is beyond the limit.
+fn is_exhausted(create: &Create, made: &ZnodePath) -> bool {
+    let number = made.as_str().strip_prefix(create.path.as_str());
+    let number = number.and_then(|number| number.parse().ok());
+    create.mode.is_sequential()
+        && !number.is_some_and(|number| (0..=LAST_SEQUENCE).contains(&number))
+}
+
+fn sequence_exhausted(made: &ZnodePath) -> Error {
+    let parent = made.parent().unwrap_or_else(ZnodePath::root);
+    Error::SequenceExhausted {
+        path: parent.to_string(),
+    }
 }
 
 /// Sends the create and the list of the queue together: one round trip.
-async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Result<Reply> {
+async fn enqueue(link: &Link, loan: &Arc<Loan>, entry: Enqueue) -> Result<Reply> {
     let create = Create {
         path: entry.parent.join(&entry.name)?,
         data: entry.data,
@@ -273,6 +276,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
         acl: entry.acl,
     };
     let acls = Acls::new(&create.acl);
+    let client = &loan.client;
     let making = client.create(
         create.path.as_str(),
         &create.data,
@@ -283,7 +287,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     let made = making.await;
     // The list is used only if the create succeeded: otherwise it may have been answered on another connection,
     // before the entry existed.
-    let (path, stat) = created(link, &create, made)?;
+    let (path, stat) = created(link, loan, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
         // The list was lost or refused, but the entry exists: an error here would hide its name from the clean-up.
@@ -296,9 +300,39 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     })
 }
 
-async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Reply> {
-    Op::check_known_to_zookeeper(ops)?;
-    let session = link.session();
+async fn multi(link: &Link, loan: &Arc<Loan>, ops: &[Op]) -> Result<Reply> {
+    let is_own = |op: &Op| matches!(op, Op::CheckData { .. } | Op::CheckChildren { .. });
+    if ops.iter().any(is_own) {
+        return Err(Error::Unimplemented {
+            what: "conditions on data or children in a multi",
+        });
+    }
+    let made = commit(&loan.client, ops, link.session()).await;
+    loan.multi(ops, &made);
+    let replies = made?;
+    let exhausted = ops
+        .iter()
+        .zip(&replies)
+        .find_map(|answered| match answered {
+            (Op::Create(create), OpReply::Created { path, .. }) if is_exhausted(create, path) => {
+                Some(sequence_exhausted(path))
+            }
+            _ => None,
+        });
+    let Some(error) = exhausted else {
+        return Ok(Reply::Multi(replies));
+    };
+    // In reverse: children before their parents.
+    let made = replies.into_iter().rev().filter_map(|reply| match reply {
+        OpReply::Created { path, .. } => Some(path),
+        _ => None,
+    });
+    loan.undo(made.collect());
+    Err(error)
+}
+
+/// Sends a multi.
+async fn commit(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<Vec<OpReply>> {
     let failed = |index: usize, error| Error::MultiFailed {
         index,
         source: Box::new(convert::about_op(&ops[index], session).error(error)),
@@ -319,13 +353,7 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
         }
         .error(error.into()),
     })?;
-    let replies = results.into_iter().map(convert::op_reply);
-    let replies = replies.collect::<Result<Vec<_>>>()?;
-    if let Some(error) = link.sequence_limit.exhausted(ops, &replies) {
-        undo(link, created_by(&replies));
-        return Err(error);
-    }
-    Ok(Reply::Multi(replies))
+    results.into_iter().map(convert::op_reply).collect()
 }
 
 /// Reads several znodes together, or, from a server that is too old for multiRead, one by one in their order: other

@@ -1,30 +1,26 @@
-//! Conversion between the types of zookeeper-client and this crate's.
+//! Conversion between the types of zookeeper-client and the store's.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use lockkeeper_store::{
+    Acl, AclEntry, Create, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, Result,
+    SessionId, Stat, WatchMode, WatchedEvent, ZnodePath, Zxid,
+};
 use zookeeper_client as zk;
-
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::identity::is_anyone;
-use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{Create, Op, OpReply, ReadOp, ReadReply};
-use crate::types::{AclEntry, CreateMode, SessionId, Stat, Zxid};
-use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// Subject of a request, for its error.
 #[derive(Clone, Copy)]
-pub(super) struct RequestContext<'a> {
-    pub(super) what: &'static str,
+pub(crate) struct RequestContext<'a> {
+    pub(crate) what: &'static str,
     /// Empty for a request without a path, or with several.
-    pub(super) path: &'a str,
-    pub(super) version: Option<i32>,
-    pub(super) session: SessionId,
+    pub(crate) path: &'a str,
+    pub(crate) version: Option<i32>,
+    pub(crate) session: SessionId,
 }
 
 impl RequestContext<'_> {
-    pub(super) fn error(self, error: zk::Error) -> Error {
+    pub(crate) fn error(self, error: zk::Error) -> Error {
         let path = || self.path.to_owned();
         match error {
             zk::Error::BadArguments(reason) => {
@@ -47,7 +43,7 @@ impl RequestContext<'_> {
             // No znode is known of which it would be true.
             other if self.path.is_empty() => self.unexpected(&other),
             zk::Error::NoNode if self.what == CREATE => Error::NoNode {
-                path: parent_of(self.path).unwrap_or("/").to_owned(),
+                path: self.parent(),
             },
             zk::Error::NoNode => Error::NoNode { path: path() },
             zk::Error::NodeExists => Error::NodeExists { path: path() },
@@ -67,6 +63,12 @@ impl RequestContext<'_> {
         Error::Protocol(format!("{}: {error}", self.subject()))
     }
 
+    /// Returns the path's parent; for a path that was sent, so it is valid.
+    fn parent(self) -> String {
+        let cut = self.path.rfind('/').unwrap_or(0).max(1);
+        self.path[..cut].to_owned()
+    }
+
     fn subject(self) -> String {
         match self.path {
             "" => self.what.to_owned(),
@@ -76,9 +78,9 @@ impl RequestContext<'_> {
 }
 
 /// Name of a create in errors.
-pub(super) const CREATE: &str = "create";
+pub(crate) const CREATE: &str = "create";
 
-pub(super) fn stat(stat: zk::Stat) -> Stat {
+pub(crate) fn stat(stat: zk::Stat) -> Stat {
     Stat {
         czxid: Zxid(stat.czxid),
         mzxid: Zxid(stat.mzxid),
@@ -95,17 +97,17 @@ pub(super) fn stat(stat: zk::Stat) -> Stat {
 }
 
 /// Converts an access control list; `None` for the open one.
-pub(super) struct Acls(Option<Vec<zk::Acl>>);
+pub(crate) struct Acls(Option<Vec<zk::Acl>>);
 
 impl Acls {
-    pub(super) fn new(acl: &Acl) -> Self {
+    pub(crate) fn new(acl: &Acl) -> Self {
         Self(
             acl.entries()
                 .map(|entries| entries.iter().map(acl_entry).collect()),
         )
     }
 
-    pub(super) fn list(&self) -> Cow<'_, [zk::Acl]> {
+    pub(crate) fn list(&self) -> Cow<'_, [zk::Acl]> {
         match &self.0 {
             Some(list) => Cow::Borrowed(list),
             None => {
@@ -116,7 +118,7 @@ impl Acls {
     }
 
     /// Returns the options of a create in this mode.
-    pub(super) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
+    pub(crate) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
         let acls = self
             .0
             .as_deref()
@@ -149,7 +151,7 @@ const RIGHTS: [(u8, zk::Permission); 5] = [
 ];
 
 /// Converts a server's list; one that grants all permissions to `world:anyone` is the open one.
-pub(super) fn acl(list: &[zk::Acl]) -> Acl {
+pub(crate) fn acl(list: &[zk::Acl]) -> Acl {
     let entries = list.iter().map(|acl| {
         let rights = RIGHTS
             .iter()
@@ -162,7 +164,12 @@ pub(super) fn acl(list: &[zk::Acl]) -> Acl {
     });
     let entries = entries.collect::<Vec<_>>();
     match &entries[..] {
-        [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Acl::open(),
+        [only]
+            if (&*only.scheme, &*only.id) == ("world", "anyone")
+                && only.permissions == AclEntry::ALL =>
+        {
+            Acl::open()
+        }
         _ => Acl::new(entries),
     }
 }
@@ -177,7 +184,7 @@ fn acl_entry(entry: &AclEntry) -> zk::Acl {
     zk::Acl::new(permission, zk::AuthId::new(&entry.scheme, &entry.id))
 }
 
-pub(super) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
+pub(crate) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
     match mode {
         WatchMode::Persistent => zk::AddWatchMode::Persistent,
         WatchMode::PersistentRecursive => zk::AddWatchMode::PersistentRecursive,
@@ -185,7 +192,7 @@ pub(super) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
 }
 
 /// Converts a watch event; a session event is the session's end, or the loss of its connection.
-pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
+pub(crate) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
         zk::EventType::NodeDeleted => EventKind::NodeDeleted,
@@ -211,15 +218,14 @@ pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
 }
 
 /// Returns the path of a created znode: that of a sequential one ends with the number, as ZooKeeper prints it (rule 4).
-pub(super) fn made(create: &Create, number: zk::CreateSequence) -> ZnodePath {
-    if create.mode.is_sequential() {
-        ZnodePath::trusted(format!("{}{:010}", create.path, number.into_i64()))
-    } else {
-        create.path.clone()
+pub(crate) fn made(create: &Create, number: zk::CreateSequence) -> Result<ZnodePath> {
+    match create.mode.is_sequential() {
+        true => ZnodePath::new(format!("{}{:010}", create.path, number.into_i64())),
+        false => Ok(create.path.clone()),
     }
 }
 
-pub(super) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
+pub(crate) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
     let (what, path, version) = match op {
         Op::Create(create) => (CREATE, &create.path, None),
         Op::Delete { path, version } => ("delete", path, *version),
@@ -237,7 +243,7 @@ pub(super) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
 }
 
 /// Adds an operation to a multi.
-pub(super) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk::Error> {
+pub(crate) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk::Error> {
     match op {
         Op::Create(create) => {
             let acls = Acls::new(&create.acl);
@@ -261,7 +267,7 @@ pub(super) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk
     }
 }
 
-pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
+pub(crate) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
     Ok(match result {
         zk::MultiWriteResult::Check => OpReply::Checked,
         zk::MultiWriteResult::Delete => OpReply::Deleted,
@@ -280,14 +286,14 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
 }
 
 /// Adds an operation to a multi-read.
-pub(super) fn add_read(reader: &mut zk::MultiReader<'_>, op: &ReadOp) -> Result<(), zk::Error> {
+pub(crate) fn add_read(reader: &mut zk::MultiReader<'_>, op: &ReadOp) -> Result<(), zk::Error> {
     match op {
         ReadOp::GetData(path) | ReadOp::GetEntry(path) => reader.add_get_data(path.as_str()),
         ReadOp::GetChildren(path) => reader.add_get_children(path.as_str()),
     }
 }
 
-pub(super) fn read_reply(
+pub(crate) fn read_reply(
     op: &ReadOp,
     result: zk::MultiReadResult,
     session: SessionId,
@@ -305,7 +311,7 @@ pub(super) fn read_reply(
 }
 
 /// Returns the reply to a read of data. A ZooKeeper does not know when an entry was granted.
-pub(super) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
+pub(crate) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
     match op {
         ReadOp::GetEntry(_) => ReadReply::Entry {
             data,
@@ -316,7 +322,7 @@ pub(super) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
     }
 }
 
-pub(super) fn about_read(op: &ReadOp, session: SessionId) -> RequestContext<'_> {
+pub(crate) fn about_read(op: &ReadOp, session: SessionId) -> RequestContext<'_> {
     let path = op.path();
     RequestContext {
         what: "multiRead",

@@ -3,23 +3,34 @@
 use std::sync::Arc;
 
 use futures_core::Stream;
+use lockkeeper_store::{Result, WatchMode, WatchedEvent, Watcher, ZnodePath};
+use tokio::sync::oneshot;
 use zookeeper_client as zk;
 
-use super::convert::{self, RequestContext};
-use super::session::{Link, sent};
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::watch::{WatchMode, WatchedEvent, Watcher};
+use crate::convert::{self, RequestContext};
+use crate::either;
+use crate::session::{Link, final_state, received, sent, spawn};
 
-pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
+/// Returns the watcher of an event, which a task of its own waits for: the crate's watcher outlives this side, and would
+/// wait on.
+pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
+    let (mut send, event) = oneshot::channel();
     let link = link.clone();
-    Watcher::from_future(async move {
-        let event = watcher.changed().await;
-        // An event of a new connection must not arrive before the state shows that connection: waiters discard events of
-        // an older one (invariant 8).
-        link.settle().await;
-        link.record_expiry(convert::event(event, link.session()))
-    })
+    spawn(async move {
+        // A watcher that was dropped takes its watch back.
+        let end = either(final_state(&link.status), send.closed());
+        let event = match either(watcher.changed(), end).await {
+            Some(event) => {
+                // An event of a new connection must not arrive before the state shows that connection: waiters discard
+                // events of an older one (invariant 8).
+                link.settle().await;
+                link.record_expiry(convert::event(event, link.session()))
+            }
+            None => Err(link.end()),
+        };
+        let _ = send.send(event);
+    });
+    Watcher::from_future(async move { received(event.await) })
 }
 
 /// Returns the events of a persistent watch.
@@ -27,7 +38,7 @@ pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
 /// Unread events wait in the crate, without a limit. After a reconnection the crate does not re-register such watches,
 /// and ZooKeeper itself loses the events in between (ZOOKEEPER-4698): so the watch is added again, and then the loss is
 /// reported.
-pub(super) fn events(
+pub(crate) fn events(
     link: Arc<Link>,
     mut watcher: zk::PersistentWatcher,
     path: ZnodePath,
@@ -35,12 +46,15 @@ pub(super) fn events(
 ) -> impl Stream<Item = Result<WatchedEvent>> + Send + 'static {
     async_stream::stream! {
         loop {
-            let event = watcher.changed().await;
+            let Some(event) = either(watcher.changed(), final_state(&link.status)).await else {
+                yield Err(link.end());
+                return;
+            };
             link.settle().await;
             let state = event.session_state;
             let of_session = event.event_type == zk::EventType::Session;
             match link.record_expiry(convert::event(event, link.session())) {
-                Err(Error::ConnectionLoss) if of_session => {
+                Err(lockkeeper_store::Error::ConnectionLoss) if of_session => {
                     // Reported after the reconnection: before, the reader could not read again.
                     if state == zk::SessionState::Disconnected {
                         continue;
@@ -54,7 +68,7 @@ pub(super) fn events(
                             return;
                         }
                     }
-                    yield Err(Error::ConnectionLoss);
+                    yield Err(lockkeeper_store::Error::ConnectionLoss);
                 }
                 Err(end) => {
                     yield Err(end);
@@ -72,12 +86,15 @@ async fn watch_again(
     mode: WatchMode,
 ) -> Result<zk::PersistentWatcher> {
     loop {
-        let Some(client) = link.client.lock().clone() else {
+        let Some(loan) = link.loan.lock().clone() else {
             return Err(link.end());
         };
         let (path, session) = (path.clone(), link.session());
-        let watching = sent(Box::pin(async move {
-            let watching = client.watch(path.as_str(), convert::watch_mode(mode)).await;
+        let watching = sent(async move {
+            let watching = loan
+                .client
+                .watch(path.as_str(), convert::watch_mode(mode))
+                .await;
             let about = RequestContext {
                 what: "addWatch",
                 path: path.as_str(),
@@ -85,14 +102,10 @@ async fn watch_again(
                 session,
             };
             watching.map_err(|error| about.error(error))
-        }));
-        let watching = match watching {
-            Ok(watching) => watching,
-            Err(pending) => pending.await?,
-        };
-        match watching {
+        });
+        match received(watching.await) {
             // The addWatch or its reply was lost. Adding a watch twice is the same as once.
-            Err(Error::ConnectionLoss) => {}
+            Err(lockkeeper_store::Error::ConnectionLoss) => {}
             done => return done,
         }
     }

@@ -1,0 +1,200 @@
+//! [`Loan`]: the client as one side uses it, with the ephemeral znodes that this side has created.
+//!
+//! The store deletes them when the session ends, and a lent session does not end with the side that used it. So they are
+//! deleted one by one when the side is closed (invariant 7).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_store::{Create, Error, Op, OpReply, Result, SessionStatus, ZnodePath};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::session::spawn;
+
+/// Pauses before a refused delete is repeated: each is twice as long as the last.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Start of the names that recipes give to their entries: a UUID follows, so no other client uses the same.
+const UNIQUE: &str = "_c_";
+
+/// A lent client, until its last user has dropped it: then the entries that are left are deleted.
+pub(crate) struct Loan {
+    pub(crate) client: zk::Client,
+    status: Arc<SessionStatus>,
+    entries: Mutex<Entries>,
+    /// Dropped when the entries are deleted.
+    on_return: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// Ephemeral znodes that were created.
+#[derive(Debug, Default)]
+struct Entries {
+    made: HashSet<ZnodePath>,
+    /// Paths of creates with a unique name, without the number, whose replies were lost.
+    lost: HashSet<ZnodePath>,
+}
+
+impl Loan {
+    pub(crate) fn new(client: zk::Client, status: Arc<SessionStatus>) -> Self {
+        Self {
+            client,
+            status,
+            entries: Mutex::default(),
+            on_return: Mutex::default(),
+        }
+    }
+
+    /// Returns a future that is ready when all entries are deleted.
+    pub(crate) fn returned(&self) -> oneshot::Receiver<()> {
+        let (send, returned) = oneshot::channel();
+        *self.on_return.lock() = Some(send);
+        returned
+    }
+
+    /// Records the reply to a create.
+    pub(crate) fn created(&self, create: &Create, made: &Result<ZnodePath>) {
+        if !create.mode.is_ephemeral() {
+            return;
+        }
+        let mut entries = self.entries.lock();
+        match made {
+            Ok(path) => drop(entries.made.insert(path.clone())),
+            Err(error) if error.is_ambiguous() && create.path.name().starts_with(UNIQUE) => {
+                entries.lost.insert(create.path.clone());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Records the reply to a multi.
+    pub(crate) fn multi(&self, ops: &[Op], made: &Result<Vec<OpReply>>) {
+        for (at, op) in ops.iter().enumerate() {
+            match (op, made) {
+                (Op::Create(create), Err(error)) => self.created(create, &Err(error.clone())),
+                (Op::Create(create), Ok(replies)) => {
+                    if let Some(OpReply::Created { path, .. }) = replies.get(at) {
+                        self.created(create, &Ok(path.clone()));
+                    }
+                }
+                (Op::Delete { path, .. }, Ok(_)) => self.deleted(path),
+                _ => {}
+            }
+        }
+    }
+
+    /// Records that a znode is gone.
+    pub(crate) fn deleted(&self, path: &ZnodePath) {
+        let mut entries = self.entries.lock();
+        entries.made.remove(path);
+        // It was created after all.
+        entries
+            .lost
+            .retain(|lost| !path.as_str().starts_with(lost.as_str()));
+    }
+
+    /// Deletes znodes in the background, before the loan is returned.
+    pub(crate) fn undo(self: &Arc<Self>, made: Vec<ZnodePath>) {
+        let loan = self.clone();
+        spawn(async move {
+            for path in made {
+                delete(&loan.client, &loan.status, &path).await;
+                loan.deleted(&path);
+            }
+        });
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let entries = std::mem::take(self.entries.get_mut());
+        // The session's end deletes them, too. A forked child has none of the parent's connections.
+        let is_over =
+            self.client.state().is_terminated() || self.status.end() == Some(Error::Forked);
+        if is_over || entries.made.is_empty() && entries.lost.is_empty() {
+            return;
+        }
+        let (client, status) = (self.client.clone(), self.status.clone());
+        let on_return = self.on_return.get_mut().take();
+        spawn(async move {
+            entries.delete(&client, &status).await;
+            drop(on_return);
+        });
+    }
+}
+
+impl Entries {
+    async fn delete(self, client: &zk::Client, status: &SessionStatus) {
+        // All are sent before the first is awaited: each future is sent when it is created.
+        let made = self.made.iter();
+        let sent: Vec<_> = made
+            .map(|path| (path, client.delete(path.as_str(), None)))
+            .collect();
+        for (path, deleted) in sent {
+            if !is_done(status, path, deleted.await) {
+                delete(client, status, path).await;
+            }
+        }
+        for create in &self.lost {
+            // The list counts after a write on the same connection (invariant 8): no znode has this name without a number.
+            delete(client, status, create).await;
+            let Some(parent) = create.parent() else {
+                continue;
+            };
+            for name in children(client, status, &parent).await {
+                if let (true, Ok(path)) = (name.starts_with(create.name()), parent.join(&name)) {
+                    delete(client, status, &path).await;
+                }
+            }
+        }
+    }
+}
+
+/// Deletes a znode, and repeats that until it is gone, the session has ended, or the permission is missing.
+async fn delete(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) {
+    let mut pause = SHORTEST_PAUSE;
+    while !is_done(status, path, client.delete(path.as_str(), None).await) {
+        status.clock().sleep(pause).await;
+        pause = LONGEST_PAUSE.min(2 * pause);
+    }
+}
+
+/// Lists the children, and repeats that likewise.
+async fn children(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) -> Vec<String> {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let listed = client.list_children(path.as_str()).await;
+        let (names, listed) = match listed {
+            Ok(names) => (names, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        if is_done(status, path, listed) {
+            return names;
+        }
+        status.clock().sleep(pause).await;
+        pause = LONGEST_PAUSE.min(2 * pause);
+    }
+}
+
+/// Returns true unless another attempt may succeed.
+fn is_done(status: &SessionStatus, path: &ZnodePath, answer: Result<(), zk::Error>) -> bool {
+    let Err(error) = answer else { return true };
+    match error {
+        zk::Error::NoNode
+        | zk::Error::SessionExpired
+        | zk::Error::AuthFailed
+        | zk::Error::ClientClosed => true,
+        // Not by waiting; or the task of the connection is gone, with the program's executor.
+        zk::Error::NoAuth | zk::Error::UnexpectedError(_) => {
+            tracing::warn!(session = %status.id(), %path, %error, "clean-up given up");
+            true
+        }
+        error => {
+            tracing::debug!(session = %status.id(), %path, %error, "clean-up repeated");
+            false
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One side of a lent session, as a [`Backend`]: opened and closed without the session.
+//!
+//! The crate sends a request when its future is created, but the future borrows the client. So [`spawn`] drives it, without
+//! an executor: the crate's task, which receives the reply, goes on with it in place.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lockkeeper_store::{
+    Backend, BoxFuture, Error, Reply, Request, Response, Result, SessionId, SessionState,
+    SessionStatus, spawn_detached,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use zookeeper_client as zk;
+
+use crate::entries::Loan;
+use crate::requests::carry_out;
+use crate::{either, until};
+
+/// Limit of requests in flight: the crate queues them without a limit of its own.
+const MAX_IN_FLIGHT: usize = 100_000;
+
+/// A side of the session of a lent client.
+pub(crate) struct LentSession {
+    link: Arc<Link>,
+    pub(crate) store_id: Option<String>,
+    prefix_bytes: usize,
+}
+
+/// State that the requests and watchers of one side share.
+pub(crate) struct Link {
+    /// `None` once this side is closed. Its entries are deleted when no request holds the loan any more.
+    pub(crate) loan: Mutex<Option<Arc<Loan>>>,
+    state: zk::StateWatcher,
+    pub(crate) status: Arc<SessionStatus>,
+    in_flight: AtomicUsize,
+    /// True once a server has refused a multiRead as unknown (before ZooKeeper 3.6).
+    pub(crate) lacks_multi_read: AtomicBool,
+    close_timeout: Duration,
+}
+
+impl LentSession {
+    /// Closing it takes at most `close_timeout`.
+    pub(crate) fn new(
+        client: zk::Client,
+        status: Arc<SessionStatus>,
+        close_timeout: Duration,
+    ) -> Self {
+        let prefix_bytes = match client.path() {
+            "/" => 0,
+            chroot => chroot.len(),
+        };
+        let watcher = client.state_watcher();
+        let link = Arc::new(Link {
+            state: client.state_watcher(),
+            loan: Mutex::new(Some(Arc::new(Loan::new(client, status.clone())))),
+            status,
+            in_flight: AtomicUsize::new(0),
+            lacks_multi_read: AtomicBool::new(false),
+            close_timeout,
+        });
+        spawn(publish(watcher, link.status.clone()));
+        Self {
+            link,
+            store_id: None,
+            prefix_bytes,
+        }
+    }
+}
+
+/// Writes the connection's state to the status of this side, until either is over. No other task does, so that no
+/// reconnection is missed; only an end may be written by the first that hears of it.
+async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>) {
+    let mut state = watcher.state();
+    loop {
+        match state {
+            // The first connection is not a reconnection.
+            zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
+                if status.state() == SessionState::Suspended {
+                    status.set_state(SessionState::Reconnected);
+                }
+            }
+            zk::SessionState::Disconnected => status.set_state(SessionState::Suspended),
+            zk::SessionState::Expired | zk::SessionState::AuthFailed => {
+                return status.set_state(SessionState::Expired);
+            }
+            zk::SessionState::Closed => return status.set_state(SessionState::Closed),
+        }
+        match either(watcher.changed(), final_state(&status)).await {
+            Some(changed) => state = changed,
+            None => return,
+        }
+    }
+}
+
+impl Backend for LentSession {
+    fn submit(&self, request: Request) -> Response {
+        match request {
+            Request::Close => self.link.close(),
+            request => self.link.submit(request),
+        }
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        &self.link.status
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.store_id.as_deref()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.prefix_bytes
+    }
+}
+
+impl Drop for LentSession {
+    fn drop(&mut self) {
+        let loan = self.link.loan.lock().take();
+        drop(loan);
+        // It ends the publishing, which would go on for as long as the program's session.
+        self.link.status.set_state(SessionState::Closed);
+    }
+}
+
+impl fmt::Debug for LentSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = &self.link.status;
+        write!(f, "LentSession({}, {:?})", status.id(), status.state())
+    }
+}
+
+impl Link {
+    fn submit(self: &Arc<Self>, request: Request) -> Response {
+        let Some(loan) = self.loan.lock().clone() else {
+            return Response::ready(Err(self.end()));
+        };
+        // Relaxed: the counter guards no other memory.
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MAX_IN_FLIGHT {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            return Response::ready(Err(Error::LimitReached {
+                what: "requests in flight in one session",
+                limit: MAX_IN_FLIGHT,
+            }));
+        }
+        let link = self.clone();
+        response(sent(async move {
+            let reply = carry_out(&link, &loan, request).await;
+            // Before the reply is known: the last request in flight at a close starts the deletes with that.
+            drop(loan);
+            link.in_flight.fetch_sub(1, Ordering::Relaxed);
+            link.settle().await;
+            link.record_expiry(reply)
+        }))
+    }
+
+    /// Gives the client back, and waits until the entries of this side are deleted.
+    fn close(self: &Arc<Self>) -> Response {
+        // Later requests find no loan, and fail; requests in flight keep theirs, so the deletes follow their replies.
+        let Some(loan) = self.loan.lock().take() else {
+            return Response::ready(Err(self.end()));
+        };
+        let returned = loan.returned();
+        drop(loan);
+        let link = self.clone();
+        response(sent(async move {
+            let clock = link.status.clock();
+            let deadline = clock.now().after(link.close_timeout);
+            let in_time = until(clock, deadline, returned).await;
+            // An end of the session itself may have been published before.
+            link.status.set_state(SessionState::Closed);
+            match link.status.end() {
+                Some(expired @ Error::SessionExpired { .. }) => Err(expired),
+                // The deletes go on, and the entries block their locks until then: an error.
+                _ if in_time.is_none() => Err(Error::ConnectionLoss),
+                _ => Ok(Reply::Done),
+            }
+        }))
+    }
+
+    /// Waits until the status shows the connection's present state: a caller that sees a reply or an event of a new
+    /// connection must see the new connection as well.
+    pub(crate) async fn settle(&self) {
+        if self.is_settled() {
+            return;
+        }
+        let mut changes = self.status.states();
+        while !self.is_settled() && changes.next().await.is_some() {}
+    }
+
+    fn is_settled(&self) -> bool {
+        let state = self.status.state();
+        match self.state.peek_state() {
+            zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
+                state != SessionState::Suspended
+            }
+            zk::SessionState::Disconnected => !state.is_connected(),
+            _ => state.is_final(),
+        }
+    }
+
+    /// Writes the session's expiry to its status before the error is returned: the crate informs its watchers before
+    /// it changes its state, and a caller that gets the error asks for a new session immediately.
+    pub(crate) fn record_expiry<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(Error::SessionExpired { .. }) = answer {
+            self.status.set_state(SessionState::Expired);
+        }
+        answer
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.status.id()
+    }
+
+    /// Returns the error of a request after the end of this side.
+    pub(crate) fn end(&self) -> Error {
+        let session = self.session();
+        self.status
+            .end()
+            .unwrap_or(Error::SessionClosed { session })
+    }
+}
+
+/// Waits until the session, or this side of it, is over.
+pub(crate) async fn final_state(status: &SessionStatus) {
+    let mut changes = status.states();
+    while !status.state().is_final() && changes.next().await.is_some() {}
+}
+
+/// Polls once, which sends the request. The rest is done in place when the reply comes, whether or not the caller waits
+/// for it.
+pub(crate) fn sent<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> oneshot::Receiver<Result<T>> {
+    let (send, answer) = oneshot::channel();
+    spawn(async move {
+        // The caller may have gone.
+        let _ = send.send(work.await);
+    });
+    answer
+}
+
+fn response(mut reply: oneshot::Receiver<Result<Reply>>) -> Response {
+    match reply.try_recv() {
+        Ok(reply) => Response::ready(reply),
+        Err(_) => Response::pending(async move { received(reply.await) }),
+    }
+}
+
+/// Returns the answer of [`sent`] work.
+pub(crate) fn received<T>(answer: Result<Result<T>, oneshot::error::RecvError>) -> Result<T> {
+    answer.unwrap_or_else(|_| Err(Error::Protocol("the client library panicked".to_owned())))
+}
+
+/// Runs `work` in place, wherever it is woken. Its panic ends itself only: the task that wakes it is the connection.
+pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    spawn_detached(Guarded(Box::pin(work)));
+}
+
+struct Guarded(BoxFuture<()>);
+
+impl Future for Guarded {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Polled no more after a panic, so no broken state is seen. The panic hook has reported it.
+        catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
+    }
+}
