@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-#[cfg(any(feature = "client", feature = "zookeeper"))]
+#[cfg(feature = "client")]
 use crate::future::select;
 use crate::types::HumanDuration;
 use crate::wake::wake;
@@ -190,7 +190,7 @@ impl Clock {
     }
 
     /// Runs `work` until `moment`; `None` on timeout.
-    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    #[cfg(feature = "client")]
     pub(crate) async fn until<T>(
         &self,
         moment: BootInstant,

@@ -82,17 +82,21 @@ pub struct NewEntry<'a> {
     pub place: Place<'a>,
     /// The entry's data.
     pub data: Bytes,
+    /// The data with which a missing queue in memory is created, with its missing ancestors.
+    pub queue_data: &'a Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
     /// The time of its creation by the session's clock, for its [`Stat`](crate::Stat), in milliseconds since the epoch.
     pub unix_ms: i64,
 }
 
-/// The place of an entry in its queue: in turn, or at once under conditions.
+/// The place of an entry in its queue: in turn, or at once, under a condition or several.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// It waits behind the entries that block it.
     InTurn(Blockers),
+    /// It waits for nobody, and is created if no entry blocks it.
+    IfFree(Blockers),
     /// It waits for nobody, and is created if all these conditions hold.
     If(&'a [Condition<'a>]),
 }

@@ -15,18 +15,25 @@ use crate::select::{Either, select};
 /// Deadline of a call with a timeout, from the moment on at which it is created.
 pub(crate) struct CallDeadline {
     client: Client,
-    /// The timeout, and the moment at which it has passed; `None` for a call without one.
-    timeout: Option<(Duration, BootInstant)>,
+    /// `None` for a call without one.
+    timeout: Option<Timeout>,
+}
+
+struct Timeout {
+    after: Duration,
+    end: BootInstant,
     progress: Progress,
 }
 
 impl CallDeadline {
-    pub(crate) fn new(client: &Client, timeout: Option<Duration>, progress: Progress) -> Self {
-        let end = |after| (after, client.clock().now().after(after));
+    pub(crate) fn new(client: &Client, timeout: Option<(Duration, Progress)>) -> Self {
         Self {
             client: client.clone(),
-            timeout: timeout.map(end),
-            progress,
+            timeout: timeout.map(|(after, progress)| Timeout {
+                after,
+                end: client.clock().now().after(after),
+                progress,
+            }),
         }
     }
 
@@ -45,19 +52,20 @@ impl CallDeadline {
 
     /// Runs `work` until the deadline; `None` if that comes first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let Some((timeout, end)) = self.timeout else {
+        let Some(timeout) = &self.timeout else {
             return Some(work.await);
         };
         // The work is polled first: a lock that is granted at the deadline is granted.
         let passed = async {
-            match timeout.is_zero() {
-                true => self.one_attempt().await,
-                false => self.client.clock().sleep_until(end).await,
+            match timeout.after.is_zero() {
+                true => self.one_attempt(&timeout.progress).await,
+                false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
             // Before the work is dropped: what it waits with counts a timeout.
-            self.progress.end();
+            timeout.progress.end();
         };
-        match select(work, passed).await {
+        // Boxed: a wait without a deadline stays small.
+        match Box::pin(select(work, passed)).await {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
@@ -65,7 +73,7 @@ impl CallDeadline {
 
     /// Waits until the one attempt that a timeout of zero allows has failed: until the call waits for another contender, or
     /// its connection is lost. If the call first has to open a session, that is part of the attempt.
-    async fn one_attempt(&self) {
+    async fn one_attempt(&self, progress: &Progress) {
         let session = self.client.current_session();
         let mut states = session.states();
         let disconnected = async {
@@ -77,17 +85,20 @@ impl CallDeadline {
                 }
             }
         };
-        select(self.progress.blocked(), disconnected).await;
+        select(progress.blocked(), disconnected).await;
     }
 
     /// Returns the error of a call that the deadline has ended while it waited for `lock`, in the queue at `queue`.
     pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
         // A number that was read before the connection was lost tells nothing of the queue as it is now.
         let is_connected = self.client.current_session().state().is_connected();
+        let timeout = self.timeout.as_ref();
         LockError::Timeout {
             path: lock.clone(),
-            after: self.timeout.map(|(after, _)| after).unwrap_or_default(),
-            ahead: self.progress.ahead(queue).filter(|_| is_connected),
+            after: timeout.map(|it| it.after).unwrap_or_default(),
+            ahead: timeout
+                .and_then(|it| it.progress.ahead(queue))
+                .filter(|_| is_connected),
         }
     }
 }
@@ -112,6 +123,11 @@ impl Progress {
             Some((_, last)) => *last = ahead,
             None => queues.push((queue.clone(), ahead)),
         }
+        self.note_wait();
+    }
+
+    /// Notes that the call waits for another contender.
+    pub(crate) fn note_wait(&self) {
         self.0.blocked.notify_one();
     }
 

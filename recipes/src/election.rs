@@ -160,7 +160,7 @@ impl Election {
         let options = options.field(DATA, data.into());
         // Before the wait, and dropped with it: the state says candidate for exactly as long as one exists.
         let candidacy = self.role_state.candidacy();
-        let guard = self.queue_lock().acquire_with(options).await?;
+        let guard = self.queue_lock().acquire(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
 

@@ -89,8 +89,7 @@
 //!
 //! | feature | |
 //! |---|---|
-//! | `client` (default) | `lockkeeper://` and `lockkeeper+unix://` URLs |
-//! | `zookeeper` (default) | `zookeeper://` URLs, with some sixty more packages |
+//! | `client` (default) | `lockkeeper://`, `lockkeeper+unix://` and `zookeeper://` URLs |
 //! | `file` | `file:` URLs, the embedded store in a directory |
 //! | `server` | `Server`, to serve the embedded store to other processes |
 //! | `tls` | TLS for clients (`lockkeeper+tls://`, `zookeeper+tls://`) and servers |

@@ -85,10 +85,11 @@ impl LockMetadata {
     }
 
     pub(crate) fn of_this_process() -> Self {
+        let (host, pid) = process();
         Self {
             v: Self::VERSION,
-            host: Some(host().to_owned()),
-            pid: Some(std::process::id()),
+            host: Some(host.to_owned()),
+            pid: Some(pid),
             ..Self::default()
         }
     }
@@ -179,9 +180,25 @@ fn render_default(queued_at_ms: i64) -> Bytes {
     json.into()
 }
 
-fn host() -> &'static str {
+/// Returns the names of the host and of the process.
+fn process() -> (&'static str, u32) {
+    #[cfg(feature = "simulation")]
+    if IS_SIMULATED.load(std::sync::atomic::Ordering::Relaxed) {
+        return ("simulated", 1);
+    }
     static HOST: OnceLock<String> = OnceLock::new();
-    HOST.get_or_init(host_name)
+    (HOST.get_or_init(host_name), std::process::id())
+}
+
+#[cfg(feature = "simulation")]
+static IS_SIMULATED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// Writes the same host and process number into the metadata from now on, so that a request has the same length in every
+/// process.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub fn simulate_process() {
+    IS_SIMULATED.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
 #[cfg(unix)]

@@ -83,7 +83,7 @@ impl Mutex {
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
         // Returned as it is: an `async fn` around it would move the guard once more.
-        self.queue_lock().acquire()
+        self.queue_lock().acquire(LockOptions::new())
     }
 
     /// Acquires the lock within `timeout`: one deadline for everything, the joining of the queue included.
@@ -92,8 +92,8 @@ impl Mutex {
     ///
     /// # Errors
     /// [`LockError::Timeout`], and those of [`lock`](Self::lock).
-    pub async fn lock_timeout(&self, timeout: Duration) -> Result<Guard> {
-        self.lock_with(LockOptions::new().timeout(timeout)).await
+    pub fn lock_timeout(&self, timeout: Duration) -> impl Future<Output = Result<Guard>> + Send {
+        self.lock_with(LockOptions::new().timeout(timeout))
     }
 
     /// Acquires the lock with the given options.
@@ -103,8 +103,8 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
     /// [`lock`](Self::lock).
-    pub async fn lock_with(&self, options: LockOptions) -> Result<Guard> {
-        self.queue_lock().acquire_with(options).await
+    pub fn lock_with(&self, options: LockOptions) -> impl Future<Output = Result<Guard>> + Send {
+        self.queue_lock().acquire(options)
     }
 
     /// Acquires the lock if it is free now; `None` if it is held or waited for.
@@ -117,8 +117,8 @@ impl Mutex {
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.try_lock_with(LockOptions::new()).await
+    pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>>> + Send {
+        self.try_lock_with(LockOptions::new())
     }
 
     /// Acquires the lock if it is free now, with the given options; `None` if it is held or waited for. A queue limit
@@ -129,8 +129,11 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
     /// [`lock`](Self::lock).
-    pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.queue_lock().try_acquire(options).await
+    pub fn try_lock_with(
+        &self,
+        options: LockOptions,
+    ) -> impl Future<Output = Result<Option<Guard>>> + Send {
+        self.queue_lock().try_acquire(options)
     }
 
     fn queue_lock(&self) -> QueueLock<'_> {

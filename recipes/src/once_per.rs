@@ -145,7 +145,7 @@ impl OncePer {
     /// # Errors
     /// Those of [`Mutex::try_lock_with`].
     pub async fn try_begin_with(&self, mut options: LockOptions) -> Result<Turn> {
-        let deadline = options.start(self.mutex.client())?;
+        let deadline = options.start(self.mutex.client());
         let attempt = async {
             match self.mutex.try_lock_with(options).await? {
                 Some(guard) => self.turn(guard).await,
@@ -172,7 +172,7 @@ impl OncePer {
     /// # Errors
     /// Those of [`Mutex::lock_with`].
     pub async fn begin_with(&self, mut options: LockOptions) -> Result<Turn> {
-        let deadline = options.start(self.mutex.client())?;
+        let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
             // The entry is as old as the wait was long; this write has the server's present time.

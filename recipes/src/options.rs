@@ -11,7 +11,7 @@ use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
-use crate::reporter::is_traced;
+use crate::reporter::{is_always_reported, is_traced};
 
 /// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
 ///
@@ -154,21 +154,33 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
-    /// Checks the options of a call, and starts its deadline. The call's waits note their progress from now on, for the
-    /// error of a timeout.
+    /// Checks the options of a call.
     ///
     /// # Errors
     /// [`LockError::InvalidField`].
-    pub(crate) fn start(&mut self, client: &Client) -> Result<CallDeadline> {
-        if let Some(name) = self.metadata.as_ref().and_then(|it| it.invalid_field()) {
-            let name = name.to_owned();
-            return Err(LockError::InvalidField { name });
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.metadata.as_ref().and_then(|it| it.invalid_field()) {
+            None => Ok(()),
+            Some(name) => Err(LockError::InvalidField {
+                name: name.to_owned(),
+            }),
         }
-        let progress = match self.timeout {
-            Some(_) => self.progress.get_or_insert_default().clone(),
-            None => Progress::default(),
-        };
-        Ok(CallDeadline::new(client, self.timeout, progress))
+    }
+
+    /// Starts the deadline of a call. Its waits note their progress from now on, for the error of a timeout.
+    pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
+        let timeout = self.timeout.map(|timeout| {
+            let progress = self.progress.get_or_insert_default();
+            (timeout, progress.clone())
+        });
+        CallDeadline::new(client, timeout)
+    }
+
+    /// Returns true if somebody wants to know of the contender's grant.
+    #[inline]
+    pub(crate) fn is_reported(&self) -> bool {
+        self.events.is_some() || is_always_reported()
     }
 
     pub(crate) fn wait_options(&self, data: EntryData, only_if_free: bool) -> WaitOptions {

@@ -20,18 +20,17 @@ use lockkeeper_store::{Session, Watcher, ZnodePath};
 
 use crate::names::Kind;
 
-pub(crate) use claim::{
-    Claim, Creation, Names, Submitted, create_above, create_queue, created_at, enqueue,
-};
+pub(crate) use claim::{Claim, Creation, Names, Submitted, create_above, create_queue, created_at};
 pub(crate) use cleanup::{PendingDelete, delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
-    any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
+    any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, is_taken,
+    list_queue, looks_taken,
 };
-pub(crate) use grant::{Grant, HeldEntry};
-pub(crate) use local::{LocalEntry, enter_locally};
+pub(crate) use grant::Grant;
+pub(crate) use local::LocalEntry;
 #[cfg(feature = "simulation")]
-pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker};
-pub(crate) use order::{blocks, count_holders, holding, is_shared};
+pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker, blocks};
+pub(crate) use order::{count_holders, holding, is_shared};
 pub(crate) use untaken::{Contender, Permits, attended};
 pub(crate) use wait::{WaitOptions, Waiter};
 

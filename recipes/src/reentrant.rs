@@ -114,7 +114,8 @@ impl Owner {
     /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
-        let deadline = options.start(mutex.client())?;
+        options.check()?;
+        let deadline = options.start(mutex.client());
         // This deadline also covers the wait for other tasks of the same owner; the mutex needs none beside it.
         options.timeout = None;
         let (path, enter) = (mutex.path(), self.enter(options));

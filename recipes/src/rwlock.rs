@@ -102,7 +102,7 @@ impl RwLock {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn read(&self) -> Result<ReadGuard> {
-        self.readers().acquire().await.map(ReadGuard::new)
+        self.read_with(LockOptions::new()).await
     }
 
     /// Acquires the lock as the writer: waits until all contenders that came before have left.
@@ -123,7 +123,7 @@ impl RwLock {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn write(&self) -> Result<WriteGuard> {
-        self.writers().acquire().await.map(WriteGuard::new)
+        self.write_with(LockOptions::new()).await
     }
 
     /// Acquires the lock as a reader within `timeout`: one deadline for everything, the joining
@@ -182,10 +182,7 @@ impl RwLock {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn read_with(&self, options: LockOptions) -> Result<ReadGuard> {
-        self.readers()
-            .acquire_with(options)
-            .await
-            .map(ReadGuard::new)
+        self.readers().acquire(options).await.map(ReadGuard::new)
     }
 
     /// Acquires the lock as the writer with the given options. See [`read_with`](Self::read_with).
@@ -195,10 +192,7 @@ impl RwLock {
     /// # Errors
     /// Those of [`read_with`](Self::read_with).
     pub async fn write_with(&self, options: LockOptions) -> Result<WriteGuard> {
-        self.writers()
-            .acquire_with(options)
-            .await
-            .map(WriteGuard::new)
+        self.writers().acquire(options).await.map(WriteGuard::new)
     }
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now; `None` otherwise.

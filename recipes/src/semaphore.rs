@@ -10,6 +10,7 @@ mod permit;
 mod znodes;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,13 +208,8 @@ impl Semaphore {
     /// permit.release().await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
-    pub async fn acquire(&self) -> Result<Permit> {
-        // As in `QueueLock::acquire`.
-        coop::consume_budget().await;
-        match self.take_locally()? {
-            Some(permit) => Ok(permit),
-            None => Box::pin(self.acquire_many(1)).await,
-        }
+    pub fn acquire(&self) -> impl Future<Output = Result<Permit>> + Send {
+        self.acquire_with(1, LockOptions::new())
     }
 
     /// Acquires several permits, all granted at once, in the order of arrival.
@@ -236,8 +232,7 @@ impl Semaphore {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn acquire_many(&self, count: u32) -> Result<Permit> {
-        let permit = self.grant(count, LockOptions::new(), false).await?;
-        Ok(permit.expect("only a try comes back without permits"))
+        self.acquire_with(count, LockOptions::new()).await
     }
 
     /// Acquires a permit within `timeout`: one deadline for everything, the joining of the queue included.
@@ -275,7 +270,12 @@ impl Semaphore {
     /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        let permit = self.grant_in_time(count, options, false).await?;
+        // As in `QueueLock::acquire`.
+        coop::consume_budget().await;
+        if let Some(permit) = self.take_locally(count, &options)? {
+            return Ok(permit);
+        }
+        let permit = Box::pin(self.grant_in_time(count, options, false)).await?;
         Ok(permit.expect("only a try comes back without permits"))
     }
 
@@ -328,7 +328,11 @@ impl Semaphore {
         count: u32,
         options: LockOptions,
     ) -> Result<Option<Permit>> {
-        self.grant_in_time(count, options, true).await
+        coop::consume_budget().await;
+        match self.take_locally(count, &options)? {
+            Some(permit) => Ok(Some(permit)),
+            None => Box::pin(self.grant_in_time(count, options, true)).await,
+        }
     }
 
     async fn grant_in_time(
@@ -337,11 +341,10 @@ impl Semaphore {
         mut options: LockOptions,
         only_if_free: bool,
     ) -> Result<Option<Permit>> {
-        let deadline = options.start(&self.client)?;
-        let grant = self.grant(count, options, only_if_free);
-        deadline
-            .run(self.path(), self.znodes.locks.path(), grant)
-            .await
+        let deadline = options.start(&self.client);
+        let grant = pin!(self.grant(count, options, only_if_free));
+        let queue = self.znodes.locks.path();
+        deadline.run(self.path(), queue, grant).await
     }
 
     async fn grant(

@@ -6,5 +6,9 @@
 #[cfg(feature = "simulation")]
 pub mod fuzz_entries;
 
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use crate::metadata::simulate_process;
+
 #[doc(inline)]
 pub use lockkeeper_store::testing::*;

@@ -40,6 +40,15 @@ impl Clock {
         }
     }
 
+    /// Waits until `moment`, as [`sleep_until`](Self::sleep_until). It costs less if it is dropped before the next tick, as
+    /// most deadlines are: it sets a timer only after that. Cancel safe.
+    pub async fn sleep_by_ticks_until(&self, moment: BootInstant) {
+        if moment.since(self.now()) > TICK {
+            self.next_tick().await;
+        }
+        self.sleep_until(moment).await;
+    }
+
     /// Has `waker` woken by the clock's next tick, at most a quarter of a second from now, unless the returned place is
     /// dropped before. Cheaper than a [`next_tick`](Self::next_tick) in a task of its own.
     pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {

@@ -155,9 +155,10 @@ impl Core {
         }
     }
 
-    /// Returns true if a log keeps this session and its ephemerals.
+    /// Returns true if a log keeps this session and its ephemerals; false for one that is over.
     pub(crate) fn logs_session(&self, slot: u32) -> bool {
-        self.log_mode_of(slot) != LogMode::None
+        let is_known = self.sessions.slots.contains(slot as usize);
+        is_known && self.log_mode_of(slot) != LogMode::None
     }
 
     /// Keeps sessions and their ephemerals asynchronously from now on.
@@ -294,6 +295,11 @@ impl Core {
         Zxid(shown)
     }
 
+    /// Returns true if transactions are kept for a log.
+    pub(super) fn has_journal(&self) -> bool {
+        self.kept.journal != Journal::Off
+    }
+
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
         // A missing znode has no record of when it went: any kept transaction may have deleted it.
@@ -310,7 +316,7 @@ impl Core {
     /// [`shown_by`](Self::shown_by).
     pub(crate) fn shown_by_place(&self, place: Place<'_>) -> Zxid {
         let conditions = match place {
-            Place::If(conditions) if self.kept.journal != Journal::Off => conditions,
+            Place::If(conditions) if self.has_journal() => conditions,
             _ => &[],
         };
         let shown = conditions.iter().map(|condition| match condition {

@@ -78,7 +78,7 @@ impl Core {
 
     /// Puts an entry in a queue by its parts, as [`enqueue`](Self::enqueue) or a multi does by a request. Returns its key,
     /// and the entry ahead that blocks it; `None`, and nothing has changed, where that takes a request: because of a
-    /// missing queue, a list that has to be read, a condition that does not hold, or a refusal.
+    /// missing queue of a store with a log, a list that has to be read, a condition that does not hold, or a refusal.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -88,7 +88,10 @@ impl Core {
         effects: &mut Effects,
     ) -> Option<(EntryKey, Option<Ahead>)> {
         self.admit(session, now, effects).ok()?;
-        let parent = self.tree.find_known(new.queue)?;
+        let parent = match self.tree.find_known(new.queue) {
+            Some(parent) => parent,
+            None => self.make_known_queue(session, &new, now, effects)?,
+        };
         let queue = new.queue.path();
         let (blockers, is_admitted) = match new.place {
             Place::InTurn(blockers) => {
@@ -97,6 +100,12 @@ impl Core {
                     && self.is_queue(parent)
                     && self.check_watch_limit(session, queue).is_ok();
                 (Some(blockers), may_wait)
+            }
+            Place::IfFree(blockers) => {
+                let may_look = self.check_look(session, parent, blockers).is_ok();
+                let is_free =
+                    may_look && self.is_queue(parent) && !self.tree.has_blocker(parent, blockers);
+                (None, is_free)
             }
             Place::If(conditions) => {
                 let hold = conditions.iter().all(|it| self.holds(session, it));
@@ -180,6 +189,12 @@ impl Core {
         (self.tree.node(node).owner == session.id).then_some(node)
     }
 
+    /// Returns the number of entries ahead of one of this session.
+    pub(crate) fn count_ahead(&self, session: SessionRef, entry: EntryKey) -> Option<usize> {
+        let node = self.entry_of(session, entry)?;
+        Some(self.tree.count_ahead_of(node))
+    }
+
     /// Creates an entry under a queue that exists. `asked` is the path for errors.
     #[inline(always)] // so that the new node is not copied on its way
     fn join(
@@ -247,6 +262,37 @@ impl Core {
         }
         let made = self.tree.find(queue.as_str());
         made.ok_or_else(|| no_node(queue.as_str()))
+    }
+
+    /// Creates a missing queue for an entry by reference, in a store without a log: else it takes a request, whose answer
+    /// can wait for the log.
+    #[cold]
+    fn make_known_queue(
+        &mut self,
+        session: SessionRef,
+        new: &NewEntry<'_>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Option<u32> {
+        let (Place::InTurn(blockers) | Place::IfFree(blockers)) = new.place else {
+            return None;
+        };
+        if self.has_journal() {
+            return None;
+        }
+        let enqueue = Enqueue {
+            parent: new.queue.path().clone(),
+            name: new.name.to_string(),
+            data: new.data.clone(),
+            acl: new.acl.clone(),
+            blockers,
+            count: false,
+            queue_data: Some(new.queue_data.clone()),
+        };
+        self.check_watch_limit(session, &enqueue.parent).ok()?;
+        let made = self.make_queue(session, &enqueue, now, effects).ok()?;
+        new.queue.remember(self.tree.key(made));
+        Some(made)
     }
 
     /// Returns the znodes that an enqueue creates above its entry, the queue first; `None` if it may not.

@@ -787,6 +787,19 @@ impl Tree {
         }
     }
 
+    /// Returns true if a queue has an entry that would block one behind it.
+    #[inline]
+    pub(super) fn has_blocker(&self, queue: u32, blockers: Blockers) -> bool {
+        let family = self.node(queue).family.as_deref();
+        let counts_shared = blockers != Blockers::Exclusive;
+        family.is_some_and(|family| {
+            family.exclusive.len() > 0 || counts_shared && family.shared.len() > 0
+        }) || match blockers {
+            Blockers::Leases { limit, number } => self.leases_above(queue, limit, number).is_some(),
+            _ => false,
+        }
+    }
+
     /// Returns a semaphore's leases, if there are more than `limit` and the number of permits is still the one that this
     /// transaction wrote.
     fn leases_above(&self, queue: u32, limit: u32, number: Zxid) -> Option<u32> {

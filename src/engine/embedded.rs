@@ -11,7 +11,7 @@ use super::durable::Passage;
 use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
-use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
+use crate::backend::{Backend, ConnectOptions, Connector, LocalQueues, SessionStatus};
 use crate::clock::Clock;
 use crate::core::{Core, Effects, Now, SessionRef, WatchKey};
 use crate::entry::{Entered, EntryKey, NewEntry, Turn};
@@ -265,6 +265,20 @@ impl Backend for Embedded {
         self.carry_out(request)
     }
 
+    fn status(&self) -> &Arc<SessionStatus> {
+        &self.status
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        Some(&self.engine.id)
+    }
+
+    fn local(&self) -> Option<&dyn LocalQueues> {
+        Some(self)
+    }
+}
+
+impl LocalQueues for Embedded {
     fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
         let (session, place) = (self.session, entry.place);
         let entered = self.change(
@@ -303,12 +317,9 @@ impl Backend for Embedded {
         state.core.entry_of(self.session, entry).is_some()
     }
 
-    fn status(&self) -> &Arc<SessionStatus> {
-        &self.status
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        Some(&self.engine.id)
+    fn count_ahead(&self, entry: EntryKey) -> Option<usize> {
+        let state = self.engine.state.lock();
+        state.core.count_ahead(self.session, entry)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Borrow;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -264,16 +265,10 @@ impl Backoff {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);
         let half = full.as_nanos() as u64 / 2;
-        full - Duration::from_nanos(splitmix64(now.as_nanos()) % half)
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(now.as_nanos());
+        full - Duration::from_nanos(hasher.finish() % half)
     }
-}
-
-/// The output function of SplitMix64: close moments give numbers that are far apart.
-fn splitmix64(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Returns true if another attempt may succeed.

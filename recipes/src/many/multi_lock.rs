@@ -12,7 +12,7 @@ use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::queue::{WaitOptions, any_contends, check_kind, contenders};
+use crate::queue::{Queue, WaitOptions, is_taken};
 use crate::retry::retry;
 use crate::synced::read_synced;
 
@@ -39,12 +39,13 @@ impl MultiLock {
         mut options: LockOptions,
     ) -> Result<Self> {
         let keys = Keys::parse(keys)?;
+        options.check()?;
         let data = options.data(client.clock().unix_ms());
         keys.check_size(client, &data)?;
         Ok(Self {
             client: client.clone(),
             keys,
-            deadline: options.start(client)?,
+            deadline: options.start(client),
             options,
             data,
         })
@@ -81,12 +82,12 @@ async fn look(session: &Session, queues: &[ZnodePath]) -> Result<Vec<bool>> {
 async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Result<bool> {
     match list {
         ReadReply::Children(names) => {
-            check_kind(session, path, Kind::Mutex, &names).await?;
-            let names: Vec<_> = contenders(session, &names)
-                .into_iter()
-                .map(|(_, name)| name)
-                .collect();
-            Ok(!any_contends(session, path, &names).await?)
+            let queue = Queue {
+                session,
+                path,
+                kind: Kind::Mutex,
+            };
+            Ok(!is_taken(queue, &names, false).await?)
         }
         ReadReply::Failed(Error::NoNode { .. }) => Ok(true),
         ReadReply::Failed(error) => Err(error.into()),

@@ -150,15 +150,6 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates a claim of znodes that exist.
-    pub(crate) fn owned(session: &'a Session, names: Names<'a>, nodes: R::Nodes) -> Self {
-        Self {
-            session,
-            names,
-            state: State::Owned(nodes),
-        }
-    }
-
     /// Returns the znodes that are known to exist.
     pub(crate) fn nodes(&self) -> &[ZnodePath] {
         match &self.state {
@@ -482,7 +473,7 @@ pub(crate) fn enqueue(
         acl: session.acl().clone(),
         blockers,
         count,
-        queue_data: Some(ReleaseMarker::fresh_bytes(kind)),
+        queue_data: Some(ReleaseMarker::fresh_bytes(kind).clone()),
     };
     session.enqueue(enqueue).into()
 }

@@ -5,6 +5,8 @@
 
 use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
+use super::Queue;
+use super::order::blocks;
 use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
@@ -32,6 +34,38 @@ pub(crate) fn in_order(
 ) -> Result<Vec<ZnodePath>, Error> {
     let contenders = contenders(session, names).into_iter();
     contenders.map(|(_, name)| parent.join(name)).collect()
+}
+
+/// Returns true if one of these children of a queue would block a new contender. `is_index`: they are from the store's
+/// index, which has ephemeral znodes only.
+pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
+    let Queue {
+        session,
+        path,
+        kind,
+    } = queue;
+    check_kind(session, path, kind, names).await?;
+    let contenders = contenders(session, names).into_iter();
+    let blocking: Vec<_> = contenders
+        .map(|(_, name)| name)
+        .filter(|name| blocks(name, kind.blockers()))
+        .collect();
+    Ok(match is_index {
+        true => !blocking.is_empty(),
+        false => any_contends(session, path, &blocking).await?,
+    })
+}
+
+/// Returns true if a list of the queue shows a contender that would block a new one.
+pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> {
+    // For an exclusive contender the head alone tells; ahead of the first writer may be any number of readers. 0: all.
+    let limit = usize::from(queue.kind.is_exclusive());
+    match list_queue(queue.session, queue.path, limit, synced).await {
+        Ok((names, is_index)) => is_taken(queue, &names, is_index).await,
+        // Never used, or reaped.
+        Err(Error::NoNode { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns true if one of these children, which have the names of contenders, is a contender. A name with a unique id is

@@ -30,13 +30,6 @@ impl Grant {
             marker: None,
         }
     }
-
-    /// Creates the grant of an entry in a store of this process.
-    #[inline]
-    pub(crate) fn of_entry(entry: HeldEntry, lease: Lease) -> Self {
-        let token = FencingToken::new(entry.key.czxid());
-        Self::new(HeldNode::entry(entry), token, lease)
-    }
 }
 
 /// A held znode. That of an entry in a store of this process is known by reference, and its path is written out when
@@ -66,7 +59,12 @@ impl HeldNode {
     /// Returns the entry's reference, if it was created by reference.
     #[inline]
     pub(crate) fn key(&self) -> Option<EntryKey> {
-        Some(self.entry.as_ref()?.key)
+        Some(self.held()?.key)
+    }
+
+    #[inline]
+    pub(super) fn held(&self) -> Option<&HeldEntry> {
+        self.entry.as_ref()
     }
 
     pub(crate) fn path(&self) -> &ZnodePath {

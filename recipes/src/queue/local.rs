@@ -1,91 +1,179 @@
-//! [`LocalEntry`]: a contender that waits in a store of this process, known to the store by reference.
-//!
-//! It goes the way of a [`Waiter`](super::Waiter), sleeping behind the nearest entry and holding once the event states
-//! that nothing blocks, without a request and without a path. Wherever that is not the whole story, the entry goes on as a
-//! [`Waiter`](super::Waiter): behind an entry of another recipe or library, after a turn that did not leave the way clear,
-//! at the end of the session, and when it has waited long for its own session.
+//! [`LocalEntry`]: an entry in a store of this process, known by reference. It joins, waits and leaves without a request.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use lockkeeper_store::{
-    DeleteReason, Entered, EntryKey, NewEntry, Place, Session, Turn, ZnodeHandle, ZnodePath,
+    Client, DeleteReason, Entered, EntryKey, Lease, NewEntry, Place, Session, Turn, ZnodeHandle,
+    ZnodePath,
 };
 
 use super::cleanup::remove;
-use super::grant::HeldEntry;
+use super::grant::{Grant, HeldEntry, HeldNode};
+use super::order::ReleaseMarker;
 use super::untaken::{Contender, attended};
+use crate::deadline::Progress;
+use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
+use crate::token::FencingToken;
 
-/// Puts an entry with default metadata in a queue of a store in this process. `None`, and nothing was done, where that
-/// takes a request.
-#[inline]
-pub(crate) fn enter_locally(
-    session: &Session,
-    queue: &Arc<ZnodeHandle>,
-    kind: Kind,
-    place: Place<'_>,
-    id: EntryId,
-    queued_at_ms: i64,
-) -> Option<Entered> {
-    session.enter(NewEntry {
-        queue,
-        name: kind.entry_name(id),
-        place,
-        data: EntryData::Default { queued_at_ms }.to_bytes(),
-        acl: session.acl(),
-        unix_ms: queued_at_ms,
-    })
-}
+/// An entry by reference, until it is handed over to a guard. Small, because each waiter has one. Dropping it leaves the
+/// queue.
+pub(crate) struct LocalEntry(Option<Parts>);
 
-/// An entry that waits for its turn. Dropping it leaves the queue.
-pub(crate) struct LocalEntry(Option<Waiting>);
-
-struct Waiting {
+struct Parts {
     session: Session,
-    entry: HeldEntry,
-    /// `None` once the turn has come.
+    node: HeldNode,
+    id: EntryId,
+    data: EntryData,
+    /// The session's lease, from before the entry was created: a lapse in between then shows.
+    lease: Lease,
+    /// The wait for the entry ahead, as long as that is by reference, too.
     turn: Option<Turn>,
-    kind: Kind,
+    /// Of a wait with a deadline.
+    progress: Option<Progress>,
 }
+
+const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    pub(crate) fn new(session: Session, entry: HeldEntry, turn: Option<Turn>, kind: Kind) -> Self {
-        Self(Some(Waiting {
+    /// Puts an entry in a queue. `hold` makes a guard of it if it holds and its grant is not to be reported. Otherwise the
+    /// entry is the error. `None`, and nothing was done, where that takes a request. `data` makes the entry's data, from the
+    /// time in milliseconds since the epoch.
+    #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
+    pub(crate) fn enter<G>(
+        client: &Client,
+        queue: &Arc<ZnodeHandle>,
+        kind: Kind,
+        place: Place<'_>,
+        data: impl FnOnce(i64) -> EntryData,
+        is_reported: bool,
+        hold: impl FnOnce(Session, Grant, EntryData) -> G,
+    ) -> Result<Option<Result<G, Box<Self>>>> {
+        let Some(session) = client.live_session()? else {
+            return Ok(None);
+        };
+        let unix_ms = session.clock().unix_ms();
+        let (id, lease) = (EntryId::fresh(), session.lease());
+        let (name, data) = (kind.entry_name(id), data(unix_ms));
+        let entered = session.enter(NewEntry {
+            queue,
+            name,
+            place,
+            data: data.to_bytes(),
+            queue_data: ReleaseMarker::fresh_bytes(kind),
+            acl: session.acl(),
+            unix_ms,
+        });
+        let Some(Entered { entry: key, turn }) = entered else {
+            return Ok(None);
+        };
+        let queue = queue.clone();
+        let node = HeldNode::entry(HeldEntry { queue, name, key });
+        if turn.is_none() && lease.may_grant() && !is_reported {
+            let grant = Grant::new(node, FencingToken::new(key.czxid()), lease);
+            return Ok(Some(Ok(hold(session, grant, data))));
+        }
+        Ok(Some(Err(Box::new(Self(Some(Parts {
             session,
-            entry,
+            node,
+            id,
+            data,
+            lease,
             turn,
-            kind,
-        }))
+            progress: None,
+        }))))))
     }
 
-    /// Waits for the turn. Returns true once it has come, false where the store has to be asked.
-    pub(crate) async fn wait(&mut self) -> bool {
-        let waiting = self.0.as_mut().expect("it has not been handed over");
-        let Some(turn) = &mut waiting.turn else {
+    /// Hands the entry over to the guard that `hold` makes of it. `None` if the lease is too old for that. The caller makes
+    /// sure that the turn has come.
+    pub(crate) fn hold<G>(
+        &mut self,
+        hold: impl FnOnce(Session, Grant, EntryData) -> G,
+    ) -> Option<G> {
+        let token = FencingToken::new(self.key().czxid());
+        let parts = self.0.take_if(|parts| parts.lease.may_grant())?;
+        let Parts {
+            session,
+            node,
+            data,
+            lease,
+            ..
+        } = parts;
+        Some(hold(session, Grant::new(node, token, lease), data))
+    }
+
+    /// Hands the entry's znode over to the caller, which is responsible for deleting it from now on.
+    pub(super) fn take(&mut self) -> HeldNode {
+        self.0.take().expect(HANDED_OVER).node
+    }
+
+    fn parts(&self) -> &Parts {
+        self.0.as_ref().expect(HANDED_OVER)
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.parts().session
+    }
+
+    pub(crate) fn data(&self) -> &EntryData {
+        &self.parts().data
+    }
+
+    pub(super) fn lease(&self) -> &Lease {
+        &self.parts().lease
+    }
+
+    pub(super) fn id(&self) -> EntryId {
+        self.parts().id
+    }
+
+    pub(super) fn path(&self) -> &ZnodePath {
+        self.parts().node.path()
+    }
+
+    pub(super) fn key(&self) -> EntryKey {
+        let key = self.parts().node.key();
+        key.expect("it was created by reference")
+    }
+
+    /// Waits by reference until the entry ahead is gone. Returns true once the turn has come, and false where the wait goes
+    /// on by requests: the entry ahead is another recipe's or library's, it left the way blocked, the session has ended, or
+    /// the wait is so long that it may be for itself. Cancel safe.
+    pub(crate) async fn wait(&mut self, kind: Kind, deadline: &Option<Progress>) -> bool {
+        let Parts {
+            session,
+            node,
+            data,
+            turn,
+            progress,
+            ..
+        } = self.0.as_mut().expect(HANDED_OVER);
+        let (Some(ahead), Some(entry)) = (turn.as_mut(), node.held()) else {
             return true;
         };
-        let kind = waiting.kind;
-        if !turn.ahead().is_some_and(|ahead| kind.waits_for(ahead)) {
+        if !ahead.ahead().is_some_and(|role| kind.waits_for(role)) {
             return false;
         }
-        // Tasks of one client may wait for themselves, which a `Waiter` warns of; a reader also behind another's writer.
-        let may_be_own = turn.is_own() && kind != Kind::Candidate || kind == Kind::Read;
-        let (session, entry) = (&waiting.session, &waiting.entry);
+        progress.clone_from(deadline);
+        if let Some(progress) = progress {
+            progress.note_wait();
+        }
+        // Tasks of one client may wait for themselves; a reader also behind another's writer.
+        let may_be_own = ahead.is_own() && kind != Kind::Candidate || kind == Kind::Read;
         let contender = || Contender {
             session: session.clone(),
             queue: entry.queue.path().clone(),
             name: entry.name,
-            // Whose metadata has no label.
-            data: EntryData::Default { queued_at_ms: 0 },
+            data: data.clone(),
             permits: None,
         };
-        let turn = attended(Pin::new(turn), contender);
+        let gone = attended(Pin::new(ahead), contender);
         let gone = match may_be_own {
-            false => turn.await,
-            true => match select(turn, session.clock().next_tick()).await {
+            false => gone.await,
+            true => match select(gone, session.clock().next_tick()).await {
                 Either::Left(gone) => gone,
                 Either::Right(_) => return false,
             },
@@ -94,50 +182,52 @@ impl LocalEntry {
         // (invariant 8).
         let is_clear = gone.is_ok_and(|gone| gone.clear);
         if is_clear {
-            waiting.turn = None;
+            *turn = None;
         }
         is_clear
     }
 
-    /// Returns the entry's reference.
-    pub(crate) fn key(&self) -> EntryKey {
-        self.0
-            .as_ref()
-            .expect("it has not been handed over")
-            .entry
-            .key
-    }
-
-    /// Hands the entry over to a guard. The caller makes sure that the turn has come.
-    pub(crate) fn hold(mut self) -> (Session, HeldEntry) {
-        let waiting = self.0.take().expect("it has not been handed over");
-        (waiting.session, waiting.entry)
-    }
-
-    /// Hands the entry over to a [`Waiter`](super::Waiter), by its path.
-    pub(crate) fn into_path(mut self) -> (Session, ZnodePath) {
-        let waiting = self.0.take().expect("it has not been handed over");
-        if let Some(turn) = &waiting.turn {
-            waiting.session.forget(turn);
+    /// Gives up the wait by reference. Returns false if there is none.
+    pub(super) fn forget_turn(&mut self) -> bool {
+        let Parts { session, turn, .. } = self.0.as_mut().expect(HANDED_OVER);
+        let turn = turn.take();
+        if let Some(turn) = &turn {
+            session.forget(turn);
         }
-        (waiting.session, waiting.entry.path())
+        turn.is_some()
+    }
+
+    /// Leaves the queue, unless the entry has been handed over.
+    #[inline]
+    pub(super) fn abandon(&mut self) {
+        if self.0.is_some() {
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        self.forget_turn();
+        let Parts {
+            session, progress, ..
+        } = self.parts();
+        // Once, and only for the error of a deadline that has passed.
+        if let Some(progress) = progress.as_ref().filter(|it| it.is_over())
+            && let Some(held) = self.parts().node.held()
+            && let Some(ahead) = session.count_ahead(held.key)
+        {
+            progress.note(held.queue.path(), ahead);
+        }
+        // The waiters behind must not take it for a release: perhaps the turn has come unnoticed.
+        if !self.session().leave(self.key(), DeleteReason::Unknown) {
+            remove(self.session(), self.path());
+        }
+        self.0 = None;
     }
 }
 
 impl Drop for LocalEntry {
+    #[inline]
     fn drop(&mut self) {
-        let Some(waiting) = &self.0 else {
-            return;
-        };
-        if let Some(turn) = &waiting.turn {
-            waiting.session.forget(turn);
-        }
-        // The waiters behind must not take it for a release: perhaps the turn has come unnoticed.
-        if !waiting
-            .session
-            .leave(waiting.entry.key, DeleteReason::Unknown)
-        {
-            remove(&waiting.session, &waiting.entry.path());
-        }
+        self.abandon();
     }
 }

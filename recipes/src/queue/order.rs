@@ -210,10 +210,9 @@ impl ReleaseMarker {
     }
 
     /// Returns the fresh marker as data, which goes with every create of an entry: made once for each kind.
-    pub(crate) fn fresh_bytes(kind: Kind) -> Bytes {
+    pub(crate) fn fresh_bytes(kind: Kind) -> &'static Bytes {
         static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
-        let fresh = FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes());
-        fresh.clone()
+        FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes())
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {
@@ -493,7 +492,7 @@ mod tests {
             ..Stat::default()
         };
         let fresh = ReleaseMarker::fresh_bytes(kind);
-        let reading = MarkerReading::parse(kind, Some(STORE), &fresh, &stat).unwrap();
+        let reading = MarkerReading::parse(kind, Some(STORE), fresh, &stat).unwrap();
         assert_eq!(reading.released, None);
         let entry = "/queue/x-lock-0000000007".parse().unwrap();
         let op = reading.current.release(Some(STORE), kind, &entry).unwrap();
@@ -515,7 +514,7 @@ mod tests {
     fn each_kind_has_a_fresh_mark_of_its_own() {
         for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Candidate] {
             let fresh = ReleaseMarker::fresh(kind);
-            assert_eq!(ReleaseMarker::fresh_bytes(kind), fresh.to_bytes());
+            assert_eq!(*ReleaseMarker::fresh_bytes(kind), fresh.to_bytes());
             assert_eq!(fresh.queue, kind.title());
         }
     }

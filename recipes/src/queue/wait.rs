@@ -22,8 +22,9 @@ use lockkeeper_store::{
 
 use super::claim::{Claim, Creation, Enqueued, Names, Submitted, create_queue, enqueue};
 use super::contenders::check_name;
-use super::grant::Grant;
+use super::grant::{Grant, HeldNode};
 use super::list::{ListedQueue, Own};
+use super::local::LocalEntry;
 use super::self_deadlock;
 use super::sleep::{WakeReason, sleep};
 use super::untaken::{Contender, attended};
@@ -34,7 +35,7 @@ use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
 use crate::meter::Outcome;
 use crate::names::{EntryId, contender_number};
-use crate::reporter::{Reporter, is_traced};
+use crate::reporter::Reporter;
 use crate::retry::retry;
 use crate::token::FencingToken;
 
@@ -50,26 +51,13 @@ pub(crate) struct WaitOptions {
     pub(crate) progress: Option<Progress>,
 }
 
-impl WaitOptions {
-    /// Returns the options of a plain wait.
-    pub(crate) fn new(data: EntryData) -> Self {
-        Self {
-            data,
-            count: is_traced(),
-            queue_limit: None,
-            only_if_free: false,
-            progress: None,
-        }
-    }
-}
-
 /// A contender for a lock, from the create of its entry to the grant. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
     blockers: Blockers,
     id: EntryId,
-    claim: Claim<'a, Enqueued>,
+    entry: Entry<'a>,
     /// The transaction that created the entry; its number is the fencing token.
     czxid: Zxid,
     /// The session's lease under which the lock will be held.
@@ -99,7 +87,7 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         let (id, lease) = (EntryId::fresh(), queue.session.lease());
         let claim = Claim::new(queue.session, names(queue, id));
-        Self::with(queue, options, events, id, claim, lease)
+        Self::with(queue, options, events, id, Entry::Claimed(claim), lease)
     }
 
     /// Creates a contender for an entry that has been [submitted](enqueue), to hold the lock under `lease`.
@@ -112,19 +100,18 @@ impl<'a> Waiter<'a> {
         (id, create): (EntryId, Submitted<Enqueued>),
     ) -> Self {
         let claim = Claim::submitted(queue.session, names(queue, id), create);
-        Self::with(queue, options, events, id, claim, lease)
+        Self::with(queue, options, events, id, Entry::Claimed(claim), lease)
     }
 
-    /// Creates a contender for an entry that has joined the queue already.
-    pub(crate) fn entered_before(
+    /// Creates a contender for an entry that has joined the queue already, in a store of this process.
+    pub(crate) fn local(
         queue: Queue<'a>,
         options: &'a WaitOptions,
-        id: EntryId,
-        (czxid, path): (Zxid, ZnodePath),
+        events: Option<EventSink>,
+        entry: LocalEntry,
     ) -> Self {
-        let claim = Claim::owned(queue.session, names(queue, id), [path]);
-        let lease = queue.session.lease();
-        let mut waiter = Self::with(queue, options, None, id, claim, lease);
+        let (id, lease, czxid) = (entry.id(), entry.lease().clone(), entry.key().czxid());
+        let mut waiter = Self::with(queue, options, events, id, Entry::Local(entry), lease);
         waiter.czxid = czxid;
         waiter
     }
@@ -135,7 +122,7 @@ impl<'a> Waiter<'a> {
         options: &'a WaitOptions,
         events: Option<EventSink>,
         id: EntryId,
-        claim: Claim<'a, Enqueued>,
+        entry: Entry<'a>,
         lease: Lease,
     ) -> Self {
         Self {
@@ -143,7 +130,7 @@ impl<'a> Waiter<'a> {
             options,
             blockers: queue.kind.blockers(),
             id,
-            claim,
+            entry,
             czxid: Zxid::default(),
             lease,
             list: None,
@@ -165,12 +152,6 @@ impl<'a> Waiter<'a> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Works as [`acquire`](Self::acquire), for a contender that waits however long it takes.
-    pub(crate) async fn granted(mut self) -> Result<Grant> {
-        let grant = self.acquire().await?;
-        Ok(grant.expect("only a try comes back without the lock"))
-    }
-
     /// Enters the queue and waits for the turn, but takes nothing: dropping the waiter still leaves the queue. For a
     /// batch, which holds nothing before it can hold all.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
@@ -190,11 +171,16 @@ impl<'a> Waiter<'a> {
     }
 
     async fn turn(&mut self) -> Result<bool> {
-        // A reply that is ready is taken here: passing it through the future below would copy it.
-        let mut step = match self.claim.replied() {
-            Some(reply) => self.entered(reply)?,
-            None if self.has_entered() => Step::Recheck,
-            None => self.enter(|_| ()).await?,
+        let mut step = match &mut self.entry {
+            Entry::Local(entry) => match entry.forget_turn() {
+                true => Step::Recheck,
+                false => Step::Clear,
+            },
+            // A reply that is ready is taken here: passing it through the future below would copy it.
+            Entry::Claimed(claim) => match claim.replied() {
+                Some(reply) => self.entered(reply)?,
+                None => self.enter(|_| ()).await?,
+            },
         };
         self.wait_from(&mut step).await
     }
@@ -208,6 +194,9 @@ impl<'a> Waiter<'a> {
             kind,
         } = self.queue;
         let (id, options, blockers) = (self.id, self.options, self.blockers);
+        let Entry::Claimed(claim) = &mut self.entry else {
+            unreachable!("it has joined the queue");
+        };
         let mut send = || {
             let (kind, data) = ((kind, blockers), &options.data);
             let create = enqueue(session, path, kind, id, data, options.count);
@@ -215,11 +204,11 @@ impl<'a> Waiter<'a> {
             create
         };
         loop {
-            self.claim.submit(&mut send);
-            if let Some(reply) = self.claim.replied() {
+            claim.submit(&mut send);
+            if let Some(reply) = claim.replied() {
                 return self.entered(reply);
             }
-            match self.claim.create(&mut send).await {
+            match claim.create(&mut send).await {
                 Ok(Creation::Replied(reply)) => return self.entered(reply),
                 // The reply was lost, and with it the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
@@ -389,7 +378,7 @@ impl<'a> Waiter<'a> {
 
     /// Finds the blocker in a list of all names.
     async fn order(&mut self, names: Vec<String>) -> Result<Step> {
-        let entry = &self.claim.nodes()[0];
+        let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         let own = match self.is_first_answer {
             true => Own::Seen,
@@ -400,14 +389,14 @@ impl<'a> Waiter<'a> {
 
     /// Watches the blocker of the list again, after a change of its data.
     async fn watch_again(&mut self) -> Result<Step> {
-        let entry = &self.claim.nodes()[0];
+        let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         list.watch_again(self.queue, entry).await
     }
 
     /// Finds the next blocker of the list, after the deletion of `gone`.
     async fn pass(&mut self, gone: &ZnodePath) -> Result<Step> {
-        let entry = &self.claim.nodes()[0];
+        let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
         let step = list.pass(self.queue, entry).await?;
         if list.has_released(gone) {
@@ -458,12 +447,15 @@ impl<'a> Waiter<'a> {
 
     /// Returns the entry's znode. Only for a contender that has entered.
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.claim.nodes()[0]
+        self.entry.path()
     }
 
     /// Returns true if this has entered the queue, and not left it.
     pub(crate) fn has_entered(&self) -> bool {
-        !self.claim.nodes().is_empty()
+        match &self.entry {
+            Entry::Claimed(claim) => !claim.nodes().is_empty(),
+            Entry::Local(_) => true,
+        }
     }
 
     /// Returns the error of a contender with an entry that is gone.
@@ -541,12 +533,12 @@ impl<'a> Waiter<'a> {
     pub(crate) fn grant(&mut self) -> Grant {
         let token = FencingToken::new(self.czxid);
         self.tell_acquired(token, self.previous);
-        // From here on the guard deletes the entry, no longer the claim.
-        let [path] = self.claim.take();
+        // From here on the guard deletes the entry.
+        let node = self.entry.take();
         let marker = self.list.as_ref().and_then(|list| list.marker);
         Grant {
             marker,
-            ..Grant::new(path.into(), token, self.lease.clone())
+            ..Grant::new(node, token, self.lease.clone())
         }
     }
 
@@ -561,7 +553,7 @@ impl<'a> Waiter<'a> {
         self.tell_acquired(token, previous);
         // The entry is gone: there is nothing left to remove.
         if self.has_entered() {
-            self.claim.take();
+            self.entry.take();
         }
         self.lease.clone()
     }
@@ -592,10 +584,45 @@ impl<'a> Waiter<'a> {
     }
 }
 
+/// A contender's entry, until it is handed over to a guard. Dropping it leaves the queue.
+enum Entry<'a> {
+    /// By its path, as requests create it.
+    Claimed(Claim<'a, Enqueued>),
+    /// By reference.
+    Local(LocalEntry),
+}
+
+impl Entry<'_> {
+    /// Returns the entry's znode. Only for a contender that has entered.
+    fn path(&self) -> &ZnodePath {
+        match self {
+            Self::Claimed(claim) => &claim.nodes()[0],
+            Self::Local(entry) => entry.path(),
+        }
+    }
+
+    fn take(&mut self) -> HeldNode {
+        match self {
+            Self::Claimed(claim) => {
+                let [path] = claim.take();
+                path.into()
+            }
+            Self::Local(entry) => entry.take(),
+        }
+    }
+
+    fn abandon(&mut self) {
+        match self {
+            Self::Claimed(claim) => claim.abandon(),
+            Self::Local(entry) => entry.abandon(),
+        }
+    }
+}
+
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         // In this order: when the event is read, the entry's clean-up has been started.
-        self.claim.abandon();
+        self.entry.abandon();
         self.reporter.abandoned(self.outcome());
     }
 }

@@ -7,10 +7,9 @@ use super::permit::Permit;
 use super::znodes::Znodes;
 use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
-use crate::metadata::EntryData;
-use crate::names::{EntryId, Kind};
-use crate::queue::{Grant, HeldEntry, LocalEntry, enter_locally};
-use crate::reporter::is_always_reported;
+use crate::names::Kind;
+use crate::options::LockOptions;
+use crate::queue::LocalEntry;
 
 impl Semaphore {
     /// Takes a permit under the conditions of [`PermitWaiter`](super::grant::PermitWaiter)'s first request: that the number
@@ -19,7 +18,8 @@ impl Semaphore {
     ///
     /// Nothing is awaited between the lease's znode and its guard, so no drop can come in between (invariant 7).
     #[inline(never)]
-    pub(super) fn take_locally(&self) -> Result<Option<Permit>> {
+    pub(super) fn take_locally(&self, count: u32, options: &LockOptions) -> Result<Option<Permit>> {
+        options.check()?;
         let Znodes {
             locks,
             leases,
@@ -27,16 +27,13 @@ impl Semaphore {
             ..
         } = &*self.znodes;
         let total = self.znodes.last_seen();
-        let is_likely = total.number > 0 && self.znodes.is_checked() && !self.znodes.is_contended();
-        if !is_likely || is_always_reported() {
+        let is_likely = count == 1
+            && total.number > 0
+            && self.znodes.is_checked()
+            && !self.znodes.is_contended();
+        if !is_likely || options.is_reported() {
             return Ok(None);
         }
-        let Some(session) = self.client.live_session()? else {
-            return Ok(None);
-        };
-        let queued_at_ms = session.clock().unix_ms();
-        // The lease is read before the znode is created: a lapse meanwhile then shows.
-        let (id, lease) = (EntryId::fresh(), session.lease());
         let conditions = [
             Condition::Data {
                 znode: permits,
@@ -52,24 +49,14 @@ impl Semaphore {
                 limit: 0,
             },
         ];
-        let place = Place::If(&conditions);
-        let Some(entered) = enter_locally(&session, leases, Kind::Lease, place, id, queued_at_ms)
-        else {
-            return Ok(None);
+        let (kind, place) = (Kind::Lease, Place::If(&conditions));
+        let hold = |session, grant, data| {
+            let guard = Guard::new(session, grant, kind, data, None);
+            Permit::new(GuardSet::of_one(guard))
         };
-        let entry = HeldEntry {
-            queue: leases.clone(),
-            name: Kind::Lease.entry_name(id),
-            key: entered.entry,
-        };
-        if !lease.may_grant() {
-            // The session has ended meanwhile, or the lease lapsed: the permit goes back.
-            drop(LocalEntry::new(session, entry, None, Kind::Lease));
-            return Ok(None);
-        }
-        let grant = Grant::of_entry(entry, lease);
-        let data = EntryData::Default { queued_at_ms };
-        let guard = Guard::new(session, grant, Kind::Lease, data, None);
-        Ok(Some(Permit::new(GuardSet::of_one(guard))))
+        // The permit goes back if the session has ended meanwhile, or its lease has lapsed.
+        let data = |at| options.data(at);
+        let entered = LocalEntry::enter(&self.client, leases, kind, place, data, false, hold)?;
+        Ok(entered.and_then(Result::ok))
     }
 }

@@ -270,10 +270,7 @@ pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
             "markers",
             form(
                 1,
-                &divided(&[
-                    &ReleaseMarker::fresh_bytes(Kind::Write),
-                    released.as_bytes(),
-                ]),
+                &divided(&[ReleaseMarker::fresh_bytes(Kind::Write), released.as_bytes()]),
             ),
         ),
         (

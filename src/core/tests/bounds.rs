@@ -287,6 +287,7 @@ const CALLS: [(&str, Act); 17] = [
             name: EntryName::new(1, EntryRole::Lock),
             place: Place::InTurn(Blockers::All),
             data: Bytes::new(),
+            queue_data: &Bytes::new(),
             acl: &Acl::open(),
             unix_ms: 0,
         };
@@ -311,6 +312,7 @@ const CALLS: [(&str, Act); 17] = [
             name: EntryName::new(2, EntryRole::Lease),
             place: Place::If(&[condition]),
             data: Bytes::new(),
+            queue_data: &Bytes::new(),
             acl: &Acl::open(),
             unix_ms: 0,
         };

@@ -13,13 +13,22 @@ fn name(id: u128, role: EntryRole) -> EntryName {
 }
 
 fn enter(session: &Session, queue: &ZnodeHandle, name: EntryName) -> Option<Entered> {
-    let acl = session.acl().clone();
+    enter_at(session, queue, name, Place::InTurn(blockers(name)))
+}
+
+fn enter_at(
+    session: &Session,
+    queue: &ZnodeHandle,
+    name: EntryName,
+    place: Place<'_>,
+) -> Option<Entered> {
     session.enter(NewEntry {
         queue,
         name,
-        place: Place::InTurn(blockers(name)),
+        place,
         data: Bytes::from_static(b"data"),
-        acl: &acl,
+        queue_data: &Bytes::from_static(b"queue"),
+        acl: session.acl(),
         unix_ms: 1_234,
     })
 }
@@ -121,13 +130,12 @@ fn nothing_is_done_where_a_request_is_needed() {
         enter(&timed, &queue, lock).is_none(),
         "its answers renew a lease"
     );
-    let missing = ZnodeHandle::new(path("/missing"));
-    assert!(enter(&session, &missing, lock).is_none());
     let large = NewEntry {
         queue: &queue,
         name: lock,
         place: Place::InTurn(Blockers::All),
         data: vec![0; crate::LARGEST_REQUEST_BYTES].into(),
+        queue_data: &Bytes::new(),
         acl: &Acl::open(),
         unix_ms: 0,
     };
@@ -191,8 +199,6 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
     now(session.delete(queue.path(), None)).unwrap();
     // Another znode is where the queue was.
     now(session.create(&path("/other"), "", CreateMode::Persistent)).unwrap();
-    assert!(enter(&session, &queue, name(2, EntryRole::Lock)).is_none());
-    now(session.create(queue.path(), "", CreateMode::Persistent)).unwrap();
     let again = enter(&session, &queue, name(3, EntryRole::Lock)).unwrap();
     assert!(!session.has_entry(entered.entry), "its znode is gone");
     assert!(!session.leave(entered.entry, DeleteReason::Released));
@@ -205,9 +211,8 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
     // A handle serves sessions of another store, where the queue is in another place.
     let elsewhere = Store::memory();
     let (_client, session) = session_of(&elsewhere, None);
-    assert!(enter(&session, &queue, name(4, EntryRole::Lock)).is_none());
-    now(session.create(queue.path(), "", CreateMode::Persistent)).unwrap();
-    assert!(enter(&session, &queue, name(5, EntryRole::Lock)).is_some());
+    let there = enter(&session, &queue, name(4, EntryRole::Lock)).unwrap();
+    assert!(session.has_entry(there.entry));
 }
 
 #[test]
@@ -391,6 +396,54 @@ fn entries_by_reference_and_by_request_queue_as_one() {
     }
 }
 
+#[test]
+fn a_missing_queue_in_memory_is_created_with_its_first_entry() {
+    let store = Store::memory();
+    let (_client, session) = session_of(&store, None);
+    let queue = ZnodeHandle::new(path("/new/queue"));
+    let first = enter(&session, &queue, name(1, EntryRole::Lock)).unwrap();
+    assert!(first.turn.is_none());
+    let (data, stat) = now(session.get_data(queue.path())).unwrap();
+    assert_eq!((&*data, stat.num_children), (&b"queue"[..], 1));
+    let second = enter(&session, &queue, name(2, EntryRole::Lock)).unwrap();
+    assert_eq!(session.count_ahead(first.entry), Some(0));
+    assert_eq!(session.count_ahead(second.entry), Some(1));
+    assert!(session.leave(second.entry, DeleteReason::Unknown));
+    assert_eq!(session.count_ahead(second.entry), None);
+
+    let ephemeral = now(session.create(&path("/no-parent"), "", CreateMode::Ephemeral));
+    ephemeral.unwrap();
+    let below = ZnodeHandle::new(path("/no-parent/made/queue"));
+    assert!(enter(&session, &below, name(3, EntryRole::Lock)).is_none());
+}
+
+#[test]
+fn an_entry_that_waits_for_nobody_is_created_where_none_blocks_it() {
+    use EntryRole::{Lock, Read, Write};
+    for (there, new, is_free) in [
+        (Read, Read, true),
+        (Read, Write, false),
+        (Write, Read, false),
+        (Lock, Lock, false),
+    ] {
+        let (store, queue) = queue();
+        let (_client, session) = session_of(&store, None);
+        let first = enter(&session, &queue, name(1, there)).unwrap();
+        let new = name(2, new);
+        let place = Place::IfFree(blockers(new));
+        let before = store.0.state.lock().core.last_zxid();
+        match enter_at(&session, &queue, new, place) {
+            Some(entered) => assert!(is_free && entered.turn.is_none()),
+            None => {
+                assert!(!is_free, "{new} beside an entry of {there:?}");
+                assert_eq!(store.0.state.lock().core.last_zxid(), before);
+                assert!(session.leave(first.entry, DeleteReason::Released));
+                assert!(enter_at(&session, &queue, new, place).is_some());
+            }
+        }
+    }
+}
+
 /// The znodes of a semaphore, by reference.
 struct Parts {
     queue: ZnodeHandle,
@@ -429,6 +482,7 @@ impl Parts {
             name: name(id, EntryRole::Lease),
             place: Place::If(&conditions),
             data: Bytes::from_static(b"data"),
+            queue_data: &Bytes::new(),
             acl: &Acl::open(),
             unix_ms: 1_234,
         })

@@ -12,25 +12,9 @@ use crate::core::NodeKind;
 use crate::engine::file;
 use crate::log::{Boot, Disk, StepWriter};
 use crate::protocol::{Reply, Request, Response};
+pub(super) use crate::splitmix::Random;
 use crate::types::Zxid;
 use crate::watch::Watcher;
-
-/// Pseudo-random numbers, by splitmix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    pub(super) fn once_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// A persistent znode as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
