@@ -51,7 +51,8 @@ export function ask({ lock, path }, holder) {
 
 // The holder that the dialog is about may have left meanwhile.
 export function holdersAre(lock) {
-  if (!dialog.open || isUnderWay || target?.path !== lock.path) return;
+  // Under way or refused: that is the better message.
+  if (!dialog.open || confirm.disabled || target?.path !== lock.path) return;
   const { entry, token: shown } = target.holder;
   if (lock.holders.some((holder) => holder.entry === entry && holder.token === shown)) return;
   say("This holder has left meanwhile: there is nothing to revoke.");
