@@ -1,7 +1,7 @@
 //! The costs of each recipe at a store: requests, events and bytes of a free acquire and release, and
 //! of a hand-over while many wait. One JSON object a line.
 //!
-//! `cargo bench --bench costs --features test-util -- --url memory:`; docs/performance.md has the
+//! `cargo bench -p lockkeeper-bench --bench costs -- --url memory:`; docs/performance.md has the
 //! tables, and explains the counts.
 
 #[path = "common/mod.rs"]

@@ -25,9 +25,6 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SAVED = ROOT / "docs/performance"
 
-# The package of each benchmark that is not one of `lockkeeper`.
-PACKAGES = {"locks": "lockkeeper-bench"}
-
 # Each family: a benchmark, and its options. {data} is a folder on a disk.
 FAMILIES = {
     "latency": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system redis,redis-unix,postgres --workload w1"),
@@ -38,7 +35,9 @@ FAMILIES = {
     "bytes": ("locks", "--url lockkeeper:// --system none --workload bytes"),
     "zookeeper": ("locks", "--url zookeeper:// --system curator --workload w1,w2 --clients 64 --warm-up 10"),
     "memory-cycles": ("locks", "--url memory: --workload w1 --recipe mutex,rwlock-read,semaphore"),
+    "memory-calls": ("locks", "--url memory: --workload w1 --recipe mutex,mutex-timeout,mutex-with,mutex-try,mutex-new-name"),
     "memory-hand-overs": ("locks", "--url memory: --workload w2"),
+    "memory-timeouts": ("locks", "--url memory: --workload w2 --clients 8 --threads 1 --recipe mutex,mutex-timeout"),
     "memory-latency": ("locks", "--url memory: --workload w3,cold --n 1,100000"),
     "memory-waiters": ("memory", ""),
 }
@@ -116,6 +115,19 @@ class Row:
         return f"{number(self.ours[1])} {self.unit}, {self.of} {number(self.theirs[1])}"
 
 
+class Call(Row):
+    """A row of a call that takes a mutex, beside `lock` and what a user would write by hand: a map of tokio's mutexes by name,
+    each taken with a timeout."""
+
+    def __init__(self, name, ours, lock, bound, by_hand):
+        super().__init__(name, ours, lock, bound, True, "µs", "without" if "hand-over" in name else "`lock`")
+        self.by_hand = by_hand
+
+    def beside(self):
+        by_hand = f", by hand {number(self.by_hand[1])}" if self.by_hand else ""
+        return super().beside() + by_hand
+
+
 class Limit(Row):
     """A row whose bound is a figure, not a ratio."""
 
@@ -165,8 +177,8 @@ def served_rows(runs):
         Row("durable sets, 64 connections", durable("requests_per_s"), durable("echo_per_s"), 0.75, False, "/s", "echo server"),
         Limit("SIGKILL of a holder to the next grant, p50, Unix socket", kill(unix), kill("lockkeeper"), 1, True, "ms", "TCP, by its timeout of 4 s,"),
         Row("bytes of a hand-over with re-entry, n = 1,000", handover_bytes(1000), handover_bytes(1), 1.1, True, "B", "n = 1"),
-        Row("`zookeeper://` acquire p50", zookeeper("lockkeeper", "acquire_p50_us", **one), zookeeper("curator", "acquire_p50_us", **one), 0.7, True, "µs", "Curator"),
-        Row("`zookeeper://` release p50", zookeeper("lockkeeper", "release_p50_us", **one), zookeeper("curator", "release_p50_us", **one), 1, True, "µs", "Curator"),
+        Row("`zookeeper://` acquire p50", zookeeper("lockkeeper", "acquire_p50_us", **one), zookeeper("curator", "acquire_p50_us", **one), 0.6, True, "µs", "Curator"),
+        Row("`zookeeper://` release p50", zookeeper("lockkeeper", "release_p50_us", **one), zookeeper("curator", "release_p50_us", **one), 0.9, True, "µs", "Curator"),
         Row("`zookeeper://` hand-overs, 64 clients", zookeeper("lockkeeper", "handovers_per_s", **many), zookeeper("curator", "handovers_per_s", **many), 1.5, False, "/s", "Curator"),
     ]
 
@@ -178,9 +190,17 @@ def memory_rows(runs):
     def cycles(system, recipe):
         return of("memory-cycles", system, "cycles_per_s", recipe=recipe)
 
-    def cycle(recipe):
-        found = cycles("lockkeeper", recipe)
+    def each(found):
         return found and (found[0], 1e6 / found[1])
+
+    def cycle(recipe):
+        return each(cycles("lockkeeper", recipe))
+
+    def call(recipe, system="lockkeeper"):
+        return each(of("memory-calls", system, "cycles_per_s", recipe=recipe))
+
+    def turn(recipe, system="lockkeeper"):
+        return each(of("memory-timeouts", system, "handovers_per_s", recipe=recipe))
 
     def handover(system, workload, n):
         conditions = {"workload": workload, "n": n, "release_from": "task"}
@@ -190,16 +210,18 @@ def memory_rows(runs):
         one, many = handover(system, "w3", 1), handover(system, "w3", 100_000)
         return one and many and (many[0], many[1] / one[1])
 
-    handovers = lambda system: of("memory-hand-overs", system, "handovers_per_s", clients=64)
     waiter = of("memory-waiters", "lockkeeper", "bytes_per_waiter")
     tokio = lambda figure, *of: [figure("lockkeeper", *of), figure("tokio", *of)]
     return [
-        Row("cycles, one task", *tokio(cycles, "mutex"), 0.25, False, "/s", "tokio"),
-        Row("hand-overs, 64 clients", *tokio(handovers), 0.5, False, "/s", "tokio"),
+        Call("cycle by `lock_timeout`", call("mutex-timeout"), call("mutex"), 1.15, call("mutex-timeout", "tokio")),
+        Call("cycle by `lock_with`", call("mutex-with"), call("mutex"), 1.15, None),
+        Call("cycle by `try_lock`", call("mutex-try"), call("mutex"), 1.15, None),
+        Call("hand-over among 8 tasks with a timeout", turn("mutex-timeout"), turn("mutex"), 1.3, turn("mutex-timeout", "tokio")),
+        Limit("cycle of a name never used before", call("mutex-new-name"), call("mutex"), 3, True, "µs", "`lock`"),
         Row("hand-over p50 from a task, n = 1", *tokio(handover, "w3", 1), 2, True, "µs", "tokio"),
         Row("its growth to n = 100,000", *tokio(growth), 1, True, "×", "tokio's own"),
         Row("cold hand-over p50", *tokio(handover, "cold", 1), 3, True, "µs", "tokio"),
-        Row("semaphore of one permit, cycles", *tokio(cycles, "semaphore"), 0.1, False, "/s", "tokio"),
+        Row("cycle of a semaphore of one permit", cycle("semaphore"), cycle("mutex"), 1.25, True, "µs", "of a mutex"),
         Row("cycle of a read lock", cycle("rwlock-read"), cycle("mutex"), 1.1, True, "µs", "of a mutex"),
         Limit("bytes of a waiter", waiter, None, 512, True, "B", ""),
     ]
@@ -259,8 +281,7 @@ def show(runs):
 
 def measure(family, benchmark, options, folder, ratios=True):
     """Runs a family, and saves its lines, with or without the ratios."""
-    package = PACKAGES.get(benchmark, "lockkeeper")
-    command = ["cargo", "bench", "--quiet", "-p", package, "--bench", benchmark, "--", *options]
+    command = ["cargo", "bench", "--quiet", "-p", "lockkeeper-bench", "--bench", benchmark, "--", *options]
     print(f"{family}: {' '.join(command)}", file=sys.stderr, flush=True)
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     lines = [line for line in output.splitlines() if line.startswith("{") and (ratios or '"ratio":' not in line)]

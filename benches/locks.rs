@@ -1,6 +1,6 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
-//! `cargo bench -p lockkeeper-bench -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
+//! `cargo bench -p lockkeeper-bench --bench locks -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
 //! docs/performance.md explains the measurements.
 
 #[path = "locks/args.rs"]
@@ -27,14 +27,16 @@ mod workloads;
 use std::cell::RefCell;
 
 use args::{Args, Recipe, System};
+use common::more_recipes::{Call, Called};
 use common::recipes::{Permits, Side};
 use common::store_server::StoreServer;
 use common::{disk, figures, options, process, report, store_server};
-use local_locks::{LocalLock, Readers, many};
+use local_locks::{ByName, LocalLock, Readers, many};
 use lockkeeper::{Election, Mutex, RwLock};
 use peers::Peers;
 use rounds::Contender;
 use systems::Keeper;
+use testkit::TempFolder;
 use workloads::{Case, From, Workload};
 
 fn main() {
@@ -66,15 +68,13 @@ async fn run(args: Args) {
     if let Some(server) = &durable {
         keepers.push(("lockkeeper-durable", Keeper::connect(server.url()).await));
     }
-    let file = args
-        .has(System::File)
-        .then(|| process::fresh_folder("file"));
+    let file = args.has(System::File).then(TempFolder::short);
     let mut in_process = Vec::new();
     if args.has(System::Memory) {
         in_process.push(("memory", Keeper::connect("memory:").await));
     }
     if let Some(folder) = &file {
-        let url = format!("file:{}", folder.display());
+        let url = format!("file:{}", folder.path().display());
         in_process.push(("file", Keeper::connect(&url).await));
     }
     let mut peers = Peers::start(&args, server.url()).await;
@@ -125,10 +125,6 @@ async fn run(args: Args) {
             }
         }
     }
-    drop(in_process);
-    if let Some(folder) = file {
-        let _ = std::fs::remove_dir_all(folder);
-    }
 }
 
 fn scheme(url: &str) -> &str {
@@ -145,6 +141,10 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
     }
     match recipe {
         Recipe::Mutex => Contender::of(system, url, case, keeper.locks::<Mutex>(&case).await),
+        Recipe::MutexTimeout => called(system, keeper, Call::Timeout, case).await,
+        Recipe::MutexWith => called(system, keeper, Call::With, case).await,
+        Recipe::MutexTry => called(system, keeper, Call::Try, case).await,
+        Recipe::MutexNewName => called(system, keeper, Call::NewName, case).await,
         Recipe::LockAll => Contender::of(system, url, case, keeper.pairs(&case).await),
         Recipe::Semaphore => {
             Contender::of(system, url, case, keeper.locks::<Permits<1>>(&case).await)
@@ -161,7 +161,14 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
     }
 }
 
-/// Tokio's lock of the same kind, as the floor.
+/// A mutex by another call than `lock`.
+async fn called(system: &str, keeper: &Keeper, call: Call, case: Case) -> Contender {
+    let mut locks = keeper.locks::<Called>(&case).await;
+    locks.iter_mut().for_each(|lock| lock.subject.call = call);
+    Contender::of(system, keeper.url(), case, locks)
+}
+
+/// Tokio's lock of the same kind, as the floor; with a timeout what a user would write by hand, a map of them by name.
 fn tokio(recipe: Recipe, case: Case) -> Contender {
     fn of<L: LocalLock>(case: Case) -> Contender {
         Contender::of("tokio", "", case, many::<L>(&case))
@@ -170,6 +177,7 @@ fn tokio(recipe: Recipe, case: Case) -> Contender {
         Recipe::RwLockRead => readers::contender("tokio", "", case, many::<Readers>(&case)),
         Recipe::RwLockWrite => of::<tokio::sync::RwLock<()>>(case),
         Recipe::Semaphore => of::<tokio::sync::Semaphore>(case),
+        Recipe::MutexTimeout => of::<ByName>(case),
         _ => of::<tokio::sync::Mutex<()>>(case),
     }
 }

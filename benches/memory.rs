@@ -1,7 +1,7 @@
 //! The memory of a waiter: the growth of live allocations over 100,000 waiters of one
 //! session, each with default metadata, less what as many tasks cost that wait for a tokio mutex.
 //!
-//! `cargo bench --bench memory`; separate from the other benchmarks, since counting slows every allocation.
+//! `cargo bench -p lockkeeper-bench --bench memory`; separate from the other benchmarks, since counting slows every allocation.
 
 #[path = "common/mod.rs"]
 mod common;

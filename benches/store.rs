@@ -1,6 +1,6 @@
 //! The store's speed: one JSON object a line.
 //!
-//! `cargo bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload create,set`;
+//! `cargo bench -p lockkeeper-bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload create,set`;
 //! docs/performance.md explains the measurements.
 
 #[path = "store/args.rs"]
@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use args::{Args, Workload};
 use common::store_server::StoreServer;
-use common::{connection, figures, jute, options, report};
+use common::{connection, figures, options, report};
 
 fn main() {
     common::echo::help();

@@ -1,7 +1,7 @@
 //! A server's own speed, without any client library: frames of ZooKeeper's protocol, written and read
 //! over plain connections. One JSON object a line.
 //!
-//! `cargo bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`; docs/performance.md
+//! `cargo bench -p lockkeeper-bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`; docs/performance.md
 //! explains the measurements.
 
 #[path = "wire/args.rs"]
@@ -23,7 +23,7 @@ use args::{Args, Measurement};
 use clap::Parser;
 use common::echo::{Cores, EchoFloor, Transport};
 use common::store_server::StoreServer;
-use common::{connection, disk, echo, figures, jute, options, report, store_server};
+use common::{connection, disk, echo, figures, options, report, store_server};
 
 use load::Load;
 

@@ -1,12 +1,19 @@
 //! [`Connection`]: a plain connection with a session.
 
+use std::time::Duration;
+
+use testkit::wire::{Out, Session, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::jute::{self, Put, TIMEOUT};
 use super::socket::{Address, Stream};
 
-/// The xid of an event.
-pub(crate) const EVENT: i32 = -1;
+/// Session timeout that every connection requests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns the path of a contender in a queue, with a fixed UUID.
+pub(crate) fn entry(queue: &str) -> String {
+    format!("{queue}/_c_6f1d2c9a-3b7e-4c58-9a43-0d5e8f7a1b26-lock-")
+}
 
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
@@ -28,7 +35,7 @@ pub(crate) struct Reply<'a> {
 impl Reply<'_> {
     /// The text that the body begins with.
     pub(crate) fn text(&self) -> &str {
-        let length = jute::int_at(self.body, 0) as usize;
+        let length = int_at(self.body, 0) as usize;
         std::str::from_utf8(&self.body[4..4 + length]).expect("a path is text")
     }
 }
@@ -39,14 +46,13 @@ impl Connection {
         let stream = address.connect().await;
         let mut connection = Self {
             stream: stream.expect("the server listens"),
-            outgoing: Vec::new(),
+            outgoing: Session::none(TIMEOUT).handshake(),
             incoming: Vec::new(),
             taken: 0,
         };
-        jute::frame(&mut connection.outgoing, jute::handshake);
         connection.flush().await;
         let answer = connection.frame().await;
-        let granted = jute::int_at(answer, 4);
+        let granted = int_at(answer, 4);
         assert_eq!(granted, TIMEOUT.as_millis() as i32, "the session's timeout");
         connection
     }
@@ -57,12 +63,8 @@ impl Connection {
     }
 
     /// Appends a request to the bytes to send.
-    pub(crate) fn put(&mut self, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
-        jute::frame(&mut self.outgoing, |to| {
-            to.int(xid);
-            to.int(op);
-            body(to);
-        });
+    pub(crate) fn put(&mut self, xid: i32, op: i32, record: &Out) {
+        self.outgoing.extend_from_slice(&request(xid, op, record));
     }
 
     /// Sends the appended requests.
@@ -107,7 +109,7 @@ impl Connection {
     /// The length of the next frame, if it has arrived as a whole.
     fn whole(&self) -> Option<usize> {
         let waiting = &self.incoming[self.taken..];
-        let length = jute::int_at(waiting.get(..4)?, 0) as usize;
+        let length = int_at(waiting.get(..4)?, 0) as usize;
         (waiting.len() >= 4 + length).then_some(length)
     }
 
@@ -123,8 +125,8 @@ const FIRST_ROOM: usize = 512;
 
 fn read(frame: &[u8]) -> Reply<'_> {
     Reply {
-        xid: jute::int_at(frame, 0),
-        error: jute::int_at(frame, 12),
+        xid: int_at(frame, 0),
+        error: int_at(frame, 12),
         body: &frame[16..],
     }
 }
@@ -132,4 +134,9 @@ fn read(frame: &[u8]) -> Reply<'_> {
 /// Returns the address in a URL.
 pub(crate) fn address_of(url: &str) -> Address {
     Address::of(url).expect("the URL names an address and a port, or a socket")
+}
+
+/// Returns the number at this offset.
+fn int_at(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }

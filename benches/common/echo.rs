@@ -11,12 +11,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use testkit::TempFolder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::figures::{Row, Times};
 use super::helper::{self, Helper};
-use super::process;
 use super::socket::{Address, Stream};
 
 /// Tasks of the helpers.
@@ -56,16 +56,16 @@ pub(crate) fn help() {
 pub(crate) struct EchoFloor {
     tcp: Address,
     unix: Address,
-    folder: PathBuf,
     _spinner: Option<Helper>,
     _server: Helper,
+    _folder: TempFolder,
 }
 
 impl EchoFloor {
     /// Starts the helpers. With `keep_awake` the cores are kept awake from now on.
     pub(crate) fn start(threads: usize, keep_awake: bool) -> std::io::Result<Self> {
-        let folder = process::fresh_folder("echo");
-        let socket = folder.join("socket");
+        let folder = TempFolder::short();
+        let socket = folder.at("socket");
         let mut server = Helper::start(&[], SERVE, &threads.to_string())?;
         let address: SocketAddr = server
             .ask(&socket.to_string_lossy())?
@@ -81,9 +81,9 @@ impl EchoFloor {
         Ok(Self {
             tcp: Address::Tcp(address),
             unix: Address::Unix(socket),
-            folder,
             _spinner: spinner,
             _server: server,
+            _folder: folder,
         })
     }
 
@@ -103,7 +103,7 @@ impl EchoFloor {
         let cores = Cores::now();
         let (times, _) = echo(address, 1, time).await;
         if let Some(sleeps) = cores.sleeps() {
-            row.insert("echo_sleeps".into(), sleeps / times.len() as f64);
+            row.insert("echo_sleeps".into(), sleeps / times.count() as f64);
         }
         row.insert("echo_p50_us".into(), times.p50_us());
         if connections > 1 {
@@ -111,13 +111,6 @@ impl EchoFloor {
             row.insert("echo_per_s".into(), per_s);
         }
         row
-    }
-}
-
-impl Drop for EchoFloor {
-    fn drop(&mut self) {
-        // A folder that cannot be removed does no harm.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -136,7 +129,7 @@ async fn echo(address: &Address, connections: usize, time: Duration) -> (Times, 
     for task in tasks {
         all.append(task.await.expect("an echo ends well"));
     }
-    let per_s = all.len() as f64 / start.elapsed().as_secs_f64();
+    let per_s = all.count() as f64 / start.elapsed().as_secs_f64();
     (all, per_s)
 }
 

@@ -16,7 +16,7 @@ pub(crate) trait WriteTimes {
 
 impl WriteTimes for Times {
     fn write(&self, row: &mut Row, name: &str) {
-        if self.len() > 0 {
+        if self.count() > 0 {
             let named =
                 PERCENTILES.map(|(field, part)| (format!("{name}_{field}_us"), self.us(part)));
             row.extend(named);

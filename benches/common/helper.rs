@@ -2,7 +2,10 @@
 //! it, whose end closes its standard input.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::Signal;
+use testkit::ChildProcess;
 
 /// Name of the variable with the task of a helper, and of those with its parameters.
 const TASK: &str = "LOCKKEEPER_BENCH_TASK";
@@ -33,7 +36,7 @@ pub(crate) fn end_with_parent() {
 
 /// A running helper. Dropping it kills it.
 pub(crate) struct Helper {
-    child: Child,
+    child: ChildProcess,
     asks: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -52,7 +55,7 @@ impl Helper {
         };
         command.env(TASK, task).env(PARAMETER, parameter);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = ChildProcess::spawn(&mut command);
         let asks = child.stdin.take().expect("piped");
         let answers = BufReader::new(child.stdout.take().expect("piped"));
         Ok(Self {
@@ -79,14 +82,6 @@ impl Helper {
 
     /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it still runs");
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.signal(Signal::KILL);
     }
 }

@@ -2,22 +2,11 @@
 
 #![allow(dead_code, unused_imports, reason = "each benchmark uses a part of it")]
 
-/// The workloads and figures of `lockkeeper bench`, which measures any store by them, without its peers.
-#[path = "../../cli/src/bench"]
-mod shared {
-    pub(crate) mod kill;
-    pub(crate) mod lock;
-    pub(crate) mod recipes;
-    pub(crate) mod times;
-    pub(crate) mod workloads;
-}
-
 pub(crate) mod connection;
 pub(crate) mod disk;
 pub(crate) mod echo;
 pub(crate) mod figures;
 pub(crate) mod helper;
-pub(crate) mod jute;
 pub(crate) mod more_recipes;
 pub(crate) mod options;
 pub(crate) mod process;
@@ -27,7 +16,8 @@ pub(crate) mod store_server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use shared::{kill, lock, recipes, times, workloads};
+/// The workloads and figures of `lockkeeper bench`, which measures any store by them, without its peers.
+pub(crate) use lockkeeper_cli::bench::{kill, lock, recipes, times, workloads};
 
 /// Returns another number each time, for names within this run.
 pub(crate) fn fresh_number() -> usize {

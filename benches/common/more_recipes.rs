@@ -1,26 +1,13 @@
-//! Recipes that the benchmarks measure beside those of `lockkeeper bench`.
+//! Recipes and calls that the benchmarks measure besides those of `lockkeeper bench`.
+
+use std::time::Duration;
 
 use lockkeeper::{
-    Client, Election, Leadership, LockError, LockPath, MultiGuard, ZnodePath, lock_all,
+    Client, Guard, LockError, LockOptions, LockPath, MultiGuard, Mutex, ZnodePath, lock_all,
 };
 
+use super::fresh_number;
 use super::recipes::{Side, Subject};
-
-impl Subject for Election {
-    type Held = Leadership;
-
-    fn new(client: &Client, path: LockPath) -> Self {
-        Self::new(client, path).expect("a valid path")
-    }
-
-    fn queues(&self) -> Vec<&ZnodePath> {
-        vec![self.path()]
-    }
-
-    async fn take(&self, _side: Side) -> Result<Leadership, LockError> {
-        self.campaign("bench").await
-    }
-}
 
 /// Two locks, acquired together by `lock_all`.
 #[derive(Clone)]
@@ -52,5 +39,52 @@ impl Subject for Two {
 
     async fn take(&self, _side: Side) -> Result<MultiGuard, LockError> {
         lock_all(&self.client, &self.locks).await
+    }
+}
+
+/// A call that takes a mutex.
+#[derive(Clone, Copy)]
+pub(crate) enum Call {
+    Timeout,
+    With,
+    Try,
+    /// `lock`, of a mutex that nobody has used before.
+    NewName,
+}
+
+/// A mutex, taken by one of its calls.
+#[derive(Clone)]
+pub(crate) struct Called {
+    mutex: Mutex,
+    pub(crate) call: Call,
+}
+
+/// Timeout of a call that never reaches it.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+impl Subject for Called {
+    type Held = Guard;
+
+    fn new(client: &Client, path: LockPath) -> Self {
+        Self {
+            mutex: Mutex::new(client, path).expect("a valid path"),
+            call: Call::With,
+        }
+    }
+
+    fn queues(&self) -> Vec<&ZnodePath> {
+        vec![self.mutex.path()]
+    }
+
+    async fn take(&self, _side: Side) -> Result<Guard, LockError> {
+        match self.call {
+            Call::Timeout => self.mutex.lock_timeout(LONG).await,
+            Call::With => self.mutex.lock_with(LockOptions::new()).await,
+            Call::Try => Ok(self.mutex.try_lock().await?.expect("it is free")),
+            Call::NewName => {
+                let name = format!("{}/{}", self.mutex.path(), fresh_number());
+                Mutex::new(self.mutex.client(), name)?.lock().await
+            }
+        }
     }
 }

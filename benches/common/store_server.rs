@@ -1,21 +1,23 @@
 //! Stores in processes of their own: `lockkeeper serve`, and a real ZooKeeper.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+
+use testkit::{ServerProcess, TempFolder, ZooKeeperConfig};
 
 use super::echo::Transport;
 use super::options::{Durability, Serving, name};
-use super::process::{self, Process};
+use super::process;
 
 /// A store's URL, and its server if this program has started it.
 pub(crate) struct StoreServer {
     url: String,
-    process: Option<Process>,
+    process: Option<u32>,
     /// Directory of its data, on a disk.
     folder: Option<PathBuf>,
+    /// The server and its folder, to be dropped in this order.
+    _server: Option<Box<dyn Any>>,
 }
 
 impl StoreServer {
@@ -23,7 +25,7 @@ impl StoreServer {
     /// `lockkeeper+unix://` and `zookeeper://`.
     ///
     /// # Errors
-    /// A missing program, or the server's own error.
+    /// A missing program, or the log of a ZooKeeper that does not start. A `lockkeeper serve` that does not start panics.
     pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
         match url {
             "lockkeeper://" => lockkeeper(serving, Transport::Tcp),
@@ -33,6 +35,7 @@ impl StoreServer {
                 url: url.into(),
                 process: None,
                 folder: None,
+                _server: None,
             }),
         }
     }
@@ -56,7 +59,7 @@ impl StoreServer {
 
     /// The server's process, if this program has started it.
     pub(crate) fn process(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
+        self.process
     }
 }
 
@@ -66,55 +69,37 @@ fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, St
         Some(command) => command.clone(),
         None => build_lockkeeper()?,
     };
-    let folder = match &*serving.data {
-        "memory" => process::fresh_folder(match transport {
-            Transport::Tcp => "lockkeeper",
-            Transport::Unix => "lockkeeper-unix",
-        }),
-        parent => {
-            let folder = format!("bench-lockkeeper-{}", super::fresh_name());
-            let folder = Path::new(parent).join(folder);
-            std::fs::create_dir_all(&folder).map_err(|error| format!("{parent}: {error}"))?;
-            folder
-        }
+    let on_disk = serving.data != "memory";
+    let folder = match on_disk {
+        true => TempFolder::within(Path::new(&serving.data)),
+        false => TempFolder::short(),
     };
-    let data = match &*serving.data {
-        "memory" => PathBuf::from("memory"),
-        _ => folder.join("data"),
-    };
-    let mut serve = Command::new(command);
-    let socket = std::path::absolute(folder.join("socket")).expect("a path is not empty");
+    let socket = std::path::absolute(folder.at("socket")).expect("a path is not empty");
     let listen = match transport {
         Transport::Tcp => "127.0.0.1:0".to_owned(),
         Transport::Unix => format!("unix:{}", socket.display()),
     };
-    serve.args(["serve", "--listen", &listen, "--data"]);
-    serve.arg(data);
+    let mut serve = testkit::serve(command);
+    serve.args(["--listen", &listen]);
     serve.args(["--threads", &serving.server_threads().to_string()]);
     if let Some(limit) = &serving.busy_poll {
         serve.args(["--busy-poll", limit]);
     }
-    if serving.data != "memory" {
-        serve.args(["--durability", &name(serving.durability)]);
+    if on_disk {
+        serve.args(["--durability", &name(serving.durability), "--data"]);
+        serve.arg(folder.at("data"));
+    } else {
+        serve.args(["--data", "memory"]);
     }
-    serve.stdout(Stdio::piped());
-    let log = std::fs::File::create(folder.join("log"));
-    serve.stderr(log.map_err(|error| error.to_string())?);
-    let mut process = Process::spawn(&mut serve, folder.clone())?;
-    let line = process.first_line()?;
-    let address = line.strip_prefix("lockkeeper ready ");
-    let address = address.ok_or_else(|| {
-        let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-        format!("`lockkeeper serve` said {line:?}\n{said}")
-    })?;
-    let url = match transport {
-        Transport::Tcp => format!("lockkeeper://{address}"),
-        Transport::Unix => format!("lockkeeper+unix://{}", socket.display()),
-    };
+    let server = ServerProcess::start(&mut serve);
     Ok(StoreServer {
-        url,
-        process: Some(process),
-        folder: (serving.data != "memory").then_some(folder),
+        url: match transport {
+            Transport::Tcp => format!("lockkeeper://{}", server.address()),
+            Transport::Unix => format!("lockkeeper+unix://{}", socket.display()),
+        },
+        process: Some(server.pid().as_raw_pid() as u32),
+        folder: on_disk.then(|| folder.path().to_owned()),
+        _server: Some(Box::new((server, folder))),
     })
 }
 
@@ -146,41 +131,18 @@ fn zookeeper(serving: &Serving) -> Result<StoreServer, String> {
     process::need("default-jdk-headless", java)?;
     process::need("zookeeper", || Path::new(JARS[0]).exists())?;
     process::need("libslf4j-java", || Path::new(JARS[1]).exists())?;
-    let folder = process::fresh_folder("zookeeper");
-    let port = process::free_port();
-    let config = format!(
-        "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n\
-         maxClientCnxns=0\nmaxSessionTimeout=60000\n",
-        folder.join("data").display()
-    );
-    let file = folder.join("zoo.cfg");
-    std::fs::write(&file, config).map_err(|error| error.to_string())?;
-    let mut command = Command::new("java");
-    command.args(["-Xmx2g", "-Dzookeeper.admin.enableServer=false"]);
+    let folder = TempFolder::short();
+    let mut config = ZooKeeperConfig::new(folder.path()).java(&["-Xmx2g"]);
+    config = config.class_path(&JARS.join(":")).set("tickTime", 2000);
     if serving.durability == Durability::None {
-        command.arg("-Dzookeeper.forceSync=no");
+        config = config.property("zookeeper.forceSync", "no");
     }
-    let class_path = std::env::join_paths(JARS).expect("no colon in them");
-    command.arg("-cp").arg(class_path);
-    command.arg("org.apache.zookeeper.server.ZooKeeperServerMain");
-    command.arg(file);
-    process::log_to(&folder, &mut command);
-    let mut process = Process::spawn(&mut command, folder)?;
-    process.wait_until(|| is_serving(port).unwrap_or(false))?;
+    let mut server = config.start();
+    config.await_ready(&mut server)?;
     Ok(StoreServer {
-        url: format!("zookeeper://127.0.0.1:{port}"),
-        process: Some(process),
+        url: format!("zookeeper://{}", config.address),
+        process: Some(server.id()),
         folder: None,
+        _server: Some(Box::new((server, folder))),
     })
-}
-
-/// It listens before it serves.
-fn is_serving(port: u16) -> std::io::Result<bool> {
-    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
-    connection.write_all(b"srvr")?;
-    connection.shutdown(Shutdown::Write)?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    Ok(answer.starts_with("Zookeeper version"))
 }

@@ -10,6 +10,14 @@ use crate::workloads::Workload;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Recipe {
     Mutex,
+    /// By `lock_timeout`
+    MutexTimeout,
+    /// By `lock_with` default options
+    MutexWith,
+    /// By `try_lock`; w1 alone
+    MutexTry,
+    /// A new one for each lock; w1 alone
+    MutexNewName,
     /// Of one permit
     Semaphore,
     /// Has no peers

@@ -86,7 +86,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
         async move {
             let (mut times, start) = (Times::default(), Instant::now());
             // At least one, where the timeout is longer than a round.
-            while times.len() == 0 || start.elapsed() < time {
+            while times.count() == 0 || start.elapsed() < time {
                 let mut holder = start_holder(&target);
                 let time = kill_to_grant(&waiter, &place, || holder.kill()).await;
                 times.push(time.expect("granted"));
@@ -103,7 +103,7 @@ pub(crate) fn of_peer<L: Lock>(system: &str, address: &str, key: &str, waiter: L
         let (target, waiter) = (target.clone(), waiter.clone());
         async move {
             let (mut times, mut violations, start) = (Times::default(), 0, Instant::now());
-            while times.len() == 0 || start.elapsed() < time {
+            while times.count() == 0 || start.elapsed() < time {
                 let mut holder = start_holder(&target);
                 let waiting = waiter.clone();
                 let granted = tokio::spawn(async move {
@@ -125,7 +125,7 @@ pub(crate) fn of_peer<L: Lock>(system: &str, address: &str, key: &str, waiter: L
 
 fn row(times: &Times, violations: usize) -> Row {
     let mut row = Row::new();
-    row.insert("kills".into(), times.len() as f64);
+    row.insert("kills".into(), times.count() as f64);
     row.insert("exclusion_violations".into(), violations as f64);
     times.write(&mut row, "kill_to_grant");
     row

@@ -1,13 +1,18 @@
 //! Locks of a process alone, as the floor: tokio's, which are fair as well, and async-lock's mutex.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 
 use lockkeeper::LockError;
 use tokio::sync::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    Mutex, MutexGuard, OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphorePermit,
 };
 
+use crate::common::fresh_name;
 use crate::common::lock::Lock;
+use crate::common::more_recipes::LONG;
 use crate::workloads::{Case, Relayed, Workload};
 
 /// A lock of a process, acquired exclusively unless it says otherwise.
@@ -82,6 +87,35 @@ impl LocalLock for Semaphore {
 
     async fn acquire(&'static self) -> Self::Guard {
         self.acquire().await.expect("it is never closed")
+    }
+}
+
+/// Mutexes by name, each taken with a timeout: what a program would have by hand in place of a store.
+pub(crate) struct ByName {
+    mutexes: parking_lot::Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    name: String,
+}
+
+impl LocalLock for ByName {
+    type Guard = OwnedMutexGuard<()>;
+
+    fn new() -> Self {
+        Self {
+            mutexes: Default::default(),
+            name: format!("/bench/{}", fresh_name()),
+        }
+    }
+
+    async fn acquire(&'static self) -> Self::Guard {
+        let mutex = {
+            let mut mutexes = self.mutexes.lock();
+            match mutexes.get(&self.name) {
+                Some(mutex) => mutex.clone(),
+                None => mutexes.entry(self.name.clone()).or_default().clone(),
+            }
+        };
+        let locked = tokio::time::timeout(LONG, mutex.lock_owned()).await;
+        locked.expect("it is granted in time")
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lockkeeper::Mutex;
+use testkit::TempFolder;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::common::process;
 use crate::common::socket::{Address, Stream};
 use crate::figures::Row;
 use crate::rounds::Contender;
@@ -74,9 +74,11 @@ async fn relay(url: &str, bytes: Arc<AtomicU64>) -> String {
             format!("{scheme}://{address}")
         }
         Address::Unix(_) => {
-            let socket = process::fresh_folder("relay").join("socket");
+            let folder = TempFolder::short();
+            let socket = folder.at("socket");
             let listener = UnixListener::bind(&socket).expect("a new folder");
             tokio::spawn(async move {
+                let _folder = folder;
                 while let Ok((stream, _)) = listener.accept().await {
                     tokio::spawn(carry(stream, to.clone(), bytes.clone()));
                 }

@@ -220,7 +220,7 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
         waiter.await.expect("a waiter ends well");
     }
     let mut row = Row::new();
-    row.insert("handovers".into(), handovers.len() as f64);
+    row.insert("handovers".into(), handovers.count() as f64);
     row.insert("exclusion_violations".into(), violations as f64);
     if case.n > 1 && order.len() > case.n {
         let checked = order.len() - case.n;

@@ -1,11 +1,13 @@
 //! etcd as a peer: the lock of its own API (`v3lockpb.Lock`), for which the server queues by revision. The messages are
 //! written out here, since the crate etcd-client needs a compiler of protocol buffers to build.
 
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::LockError;
+use testkit::{ChildProcess, TempFolder, free_address, with_death_signal};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
@@ -13,7 +15,7 @@ use tonic_prost::ProstCodec;
 
 use super::Keyed;
 use crate::common::lock::{Lock, REMOTE_PAUSE};
-use crate::process::{self, Process};
+use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -64,32 +66,31 @@ pub(crate) struct Etcd {
     connections: Vec<Connection>,
     leases: Leases,
     cases: usize,
-    _process: Process,
+    _process: ChildProcess,
+    _folder: TempFolder,
 }
 
 impl Etcd {
     pub(crate) async fn start() -> Result<Self, String> {
         let is_there = || Command::new("etcd").arg("--version").output().is_ok();
         process::need("etcd-server", is_there)?;
-        let (folder, port) = (process::fresh_folder("etcd"), process::free_port());
-        let [clients, members] =
-            [port, process::free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(folder.join("data"));
+        let (folder, address) = (TempFolder::short(), free_address());
+        let [clients, members] = [address, free_address()].map(|at| format!("http://{at}"));
+        let mut command = with_death_signal("etcd");
+        command.arg("--data-dir").arg(folder.at("data"));
         command.args(["--listen-client-urls", &clients]);
         command.args(["--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &members]);
         command.args(["--initial-advertise-peer-urls", &members]);
         command.args(["--initial-cluster", &format!("default={members}")]);
-        process::log_to(&folder, &mut command);
-        let mut process = Process::spawn(&mut command, folder)?;
-        process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        let is_ready = || TcpStream::connect(address).is_ok();
         Ok(Self {
             address: clients,
             connections: Vec::new(),
             leases: Leases::default(),
             cases: 0,
-            _process: process,
+            _process: process::start(&mut command, &folder, is_ready)?,
+            _folder: folder,
         })
     }
 

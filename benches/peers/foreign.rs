@@ -4,9 +4,12 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::ChildProcess;
 
 use crate::common::fresh_name;
 use crate::common::lock::REMOTE_PAUSE;
@@ -137,12 +140,12 @@ impl Foreign {
             async move {
                 let (mut times, start) = (Times::default(), Instant::now());
                 // At least one, where the timeout is longer than a round.
-                while times.len() == 0 || start.elapsed() < time {
+                while times.count() == 0 || start.elapsed() < time {
                     let kill = kill_to_grant(&mut program.borrow_mut(), command());
                     times.push(kill.expect("granted"));
                 }
                 let mut row = Row::new();
-                row.insert("kills".into(), times.len() as f64);
+                row.insert("kills".into(), times.count() as f64);
                 row.insert("exclusion_violations".into(), 0.0);
                 times.write(&mut row, "kill_to_grant");
                 row
@@ -170,7 +173,7 @@ fn kill_to_grant(waiter: &mut Program, holder: Command) -> std::io::Result<Durat
     waiter.send(&format!("wait {path}"))?;
     std::thread::sleep(100 * REMOTE_PAUSE);
     let killed = Instant::now();
-    holder.child.kill()?;
+    holder.child.signal(Signal::KILL);
     let waited = waiter.answer()?["wait_s"];
     let granted = Instant::now();
     if Duration::from_secs_f64(waited) < killed - asked - 20 * REMOTE_PAUSE {
@@ -181,7 +184,7 @@ fn kill_to_grant(waiter: &mut Program, holder: Command) -> std::io::Result<Durat
 
 /// A running program. Dropping it kills it.
 struct Program {
-    child: Child,
+    child: ChildProcess,
     asks: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -189,7 +192,7 @@ struct Program {
 impl Program {
     fn start(mut command: Command) -> std::io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = ChildProcess::spawn(&mut command);
         let asks = child.stdin.take().expect("piped");
         let answers = BufReader::new(child.stdout.take().expect("piped"));
         Ok(Self {
@@ -213,13 +216,5 @@ impl Program {
         self.answers.read_line(&mut answer)?;
         serde_json::from_str(&answer)
             .map_err(|error| std::io::Error::other(format!("{error} in {answer:?}")))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It ends when its input does; killing is for one that hangs.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -61,11 +61,11 @@ impl Peers {
             ..Self::default()
         };
         if !peers.redis_over.is_empty() {
-            let started = redis::Redis::start("redis", &redis::VOLATILE).await;
+            let started = redis::Redis::start(&redis::VOLATILE).await;
             peers.redis = told("redis", started);
         }
         if args.has(System::RedisAof) {
-            let started = redis::Redis::start("redis-aof", &redis::DURABLE).await;
+            let started = redis::Redis::start(&redis::DURABLE).await;
             peers.redis_aof = told("redis-aof", started);
         }
         if args.has(System::Redlock) {

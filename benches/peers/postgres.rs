@@ -3,44 +3,49 @@
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::LockError;
+use rustix::process::Signal;
+use testkit::{ChildProcess, TempFolder, free_address, with_death_signal};
 
 use super::Keyed;
 use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
-use crate::process::{self, Process};
+use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
 /// A cluster that is started for the run, with sessions of it.
 pub(crate) struct Postgres {
     pool: Pool,
     cases: usize,
-    _process: Process,
+    process: ChildProcess,
+    _folder: TempFolder,
 }
 
 impl Postgres {
     pub(crate) async fn start() -> Result<Self, String> {
         process::need("postgresql", || programs().is_some())?;
         let programs = programs().expect("found, or installed");
-        let (folder, port) = (process::fresh_folder("postgres"), process::free_port());
+        let (folder, port) = (TempFolder::short(), free_address().port());
         let user = user()?;
         if let Some((uid, gid)) = user {
-            let owned = chown(&folder, Some(uid), Some(gid));
+            let owned = chown(folder.path(), Some(uid), Some(gid));
             owned.map_err(|error| format!("chown: {error}"))?;
         }
         let command = |program: &str| {
-            let mut command = Command::new(programs.join(program));
-            command.current_dir(&folder);
+            // Killed, Postgres would leave its processes and its shared memory behind.
+            let mut command = with_death_signal("setpriv");
+            command.args(["--pdeathsig", "QUIT"]);
+            command.arg(programs.join(program));
+            command.current_dir(folder.path());
             if let Some((uid, gid)) = user {
                 command.uid(uid).gid(gid);
             }
             command
         };
-        let data = folder.join("data");
+        let data = folder.at("data");
         let mut initdb = command("initdb");
         initdb.args(["--auth=trust", "--username=bench", "--no-sync"]);
         initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]);
@@ -57,19 +62,16 @@ impl Postgres {
             .arg("-p")
             .arg(port.to_string());
         postgres.args(["-h", "127.0.0.1", "-k", "", "-N", MOST_SESSIONS]);
-        process::log_to(&folder, &mut postgres);
-        let mut process = Process::spawn(&mut postgres, folder.clone())?;
-        // Killed, it would leave its processes to find that out.
-        process.end_with("QUIT");
         let status = || std::fs::read_to_string(data.join("postmaster.pid"));
-        process.wait_until(|| status().is_ok_and(|lines| lines.contains("\nready")))?;
+        let is_ready = || status().is_ok_and(|lines| lines.contains("\nready"));
         Ok(Self {
             pool: Pool {
                 port,
                 idle: Arc::default(),
             },
             cases: 0,
-            _process: process,
+            process: process::start(&mut postgres, &folder, is_ready)?,
+            _folder: folder,
         })
     }
 
@@ -101,6 +103,13 @@ impl Postgres {
                 (0..case.clients).map(lock).collect()
             }
         }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.process.signal(Signal::QUIT);
+        let _ = self.process.wait();
     }
 }
 

@@ -1,25 +1,25 @@
 //! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that first compares
 //! its token. Clients do not queue: they retry after a pause.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::LockError;
+use testkit::{ChildProcess, TempFolder, free_address, with_death_signal};
 
 use super::Keyed;
 use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::common::socket::Address;
-use crate::process::{self, Process};
+use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
 /// A Redis server that is started for the run.
 pub(crate) struct Server {
-    port: u16,
-    socket: PathBuf,
-    _process: Process,
+    address: SocketAddr,
+    _process: ChildProcess,
+    folder: TempFolder,
 }
 
 /// Options of a server that writes nothing to the disk.
@@ -29,30 +29,27 @@ pub(crate) const VOLATILE: [&str; 2] = ["--appendonly", "no"];
 pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 impl Server {
-    /// Starts a server, whose folder has this name.
-    pub(crate) fn start(name: &str, options: &[&str]) -> Result<Self, String> {
+    /// Starts a server with these options.
+    pub(crate) fn start(options: &[&str]) -> Result<Self, String> {
         let is_there = || Command::new("redis-server").arg("-v").output().is_ok();
         process::need("redis-server", is_there)?;
-        let (folder, port) = (process::fresh_folder(name), process::free_port());
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
-        let socket = folder.join("socket");
-        command.arg("--unixsocket").arg(&socket);
+        let (folder, address) = (TempFolder::short(), free_address());
+        let mut command = with_death_signal("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
+        command.arg("--unixsocket").arg(folder.at("socket"));
         command.args(["--save", ""]).args(options).arg("--dir");
-        command.arg(&folder);
-        process::log_to(&folder, &mut command);
-        let mut process = Process::spawn(&mut command, folder)?;
-        process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        command.arg(folder.path());
+        let is_ready = || TcpStream::connect(address).is_ok();
         Ok(Self {
-            port,
-            socket,
-            _process: process,
+            address,
+            _process: process::start(&mut command, &folder, is_ready)?,
+            folder,
         })
     }
 
     /// Returns its address by TCP.
     pub(crate) fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
     }
 }
 
@@ -108,15 +105,15 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
 impl Redis {
-    /// Starts a server with these options, whose folder has this name.
-    pub(crate) async fn start(name: &str, options: &[&str]) -> Result<Self, String> {
-        let server = Server::start(name, options)?;
+    /// Starts a server with these options.
+    pub(crate) async fn start(options: &[&str]) -> Result<Self, String> {
+        let server = Server::start(options)?;
         let mut tcp = Pool::of(Address::Tcp(server.address()));
         tcp.fill(1).await;
         Ok(Self {
             unlock: load_unlock(&tcp.connections[0]).await,
             tcp,
-            unix: Pool::of(Address::Unix(server.socket.clone())),
+            unix: Pool::of(Address::Unix(server.folder.at("socket"))),
             cases: 0,
             server,
         })

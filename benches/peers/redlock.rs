@@ -25,7 +25,7 @@ pub(crate) struct Redlock {
 impl Redlock {
     pub(crate) fn start() -> Result<Self, String> {
         let servers: Result<Vec<_>, _> = (0..SERVERS)
-            .map(|number| Server::start(&format!("redlock-{number}"), &redis::VOLATILE))
+            .map(|_| Server::start(&redis::VOLATILE))
             .collect();
         let servers = servers?;
         let urls = servers

@@ -3,10 +3,11 @@
 //! the client's.
 
 use lockkeeper::LockError;
+use testkit::wire::{self, EPHEMERAL_SEQUENTIAL, PERSISTENT, Session, op, request};
 
 use super::pipe::{Pipe, Protocol};
+use crate::common::connection::{TIMEOUT, entry};
 use crate::common::fresh_name;
-use crate::common::jute::{self, PERSISTENT, Put, op};
 use crate::common::lock::Lock;
 use crate::common::socket::Address;
 use crate::workloads::{Case, Relayed, Workload};
@@ -69,10 +70,9 @@ impl Lock for WireLock {
     type Guard = WireGuard;
 
     async fn lock(&self) -> Result<WireGuard, LockError> {
-        let entry = jute::entry(&self.queue);
-        let create = create_request(&entry, jute::EPHEMERAL_SEQUENTIAL);
+        let create = create_request(&entry(&self.queue), EPHEMERAL_SEQUENTIAL);
         let created = self.session.send(create);
-        let list = request(op::GET_CHILDREN, |body| jute::read(body, &self.queue));
+        let list = request(1, op::GET_CHILDREN, &wire::read(&self.queue, false));
         let listed = self.session.send(list);
         let created = created.await.expect("the server answers");
         let listed = listed.await.expect("the server answers");
@@ -85,7 +85,7 @@ impl Lock for WireLock {
     }
 
     async fn unlock(guard: WireGuard) -> Result<(), LockError> {
-        let delete = request(op::DELETE, |body| jute::delete(body, &guard.entry));
+        let delete = request(1, op::DELETE, &wire::delete(&guard.entry));
         let deleted = guard.session.ask(delete).await;
         assert_eq!(deleted.error, 0, "released");
         Ok(())
@@ -107,7 +107,7 @@ impl Relayed for WireLock {
 async fn open(address: &Address) -> Pipe<Jute> {
     let session = Pipe::<Jute>::connect(address).await;
     let session = session.expect("the server listens");
-    session.ask(framed(jute::handshake)).await;
+    session.ask(Session::none(TIMEOUT).handshake()).await;
     session
 }
 
@@ -117,21 +117,7 @@ async fn create(session: &Pipe<Jute>, path: &str, mode: i32) {
 }
 
 fn create_request(path: &str, mode: i32) -> Vec<u8> {
-    request(op::CREATE, |body| jute::create(body, path, b"", mode))
-}
-
-fn request(op: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    framed(|to| {
-        to.int(1);
-        to.int(op);
-        body(to);
-    })
-}
-
-fn framed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(256);
-    jute::frame(&mut bytes, body);
-    bytes
+    request(1, op::CREATE, &wire::create(path, b"", mode))
 }
 
 /// ZooKeeper's protocol, as far as it is needed here.

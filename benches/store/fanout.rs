@@ -52,7 +52,7 @@ async fn round(
     let (mut lasts, mut sets) = (Times::default(), Times::default());
     let data = vec![b'x'; args.bytes];
     let start = Instant::now();
-    while start.elapsed() < args.round() || lasts.len() == 0 {
+    while start.elapsed() < args.round() || lasts.count() == 0 {
         let mut last = watch(sessions, path, watchers).await;
         let asked = Instant::now();
         let set = setter.set_data(path, data.clone(), None);

@@ -93,10 +93,10 @@ async fn round(
         reads.append(reader.await.expect("a reader ends well"));
     }
     let mut row = Row::new();
-    let per_s = reads.len() as f64 / start.elapsed().as_secs_f64();
+    let per_s = reads.count() as f64 / start.elapsed().as_secs_f64();
     row.insert("reads_per_s".into(), per_s);
     reads.write(&mut row, "read");
-    if writes.len() > 0 {
+    if writes.count() > 0 {
         row.insert("writes_per_s".into(), writes_per_s);
         writes.write(&mut row, "commit");
     }

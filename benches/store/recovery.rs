@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use lockkeeper_store::{Server, ServerOptions, Store, disk};
 use serde_json::Value;
+use testkit::wire::{EPHEMERAL_SEQUENTIAL, create, op};
 
 use crate::args::Args;
 use crate::common::process::memory_bytes;
@@ -15,7 +16,6 @@ use crate::common::socket::Address;
 use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
-use crate::jute::{self, EPHEMERAL_SEQUENTIAL, op};
 use crate::options::name;
 
 /// A part of a measurement that another process runs, and reports in one line.
@@ -193,9 +193,8 @@ const AT_ONCE: usize = 250;
 /// Opens a session with an ephemeral znode; both outlive the connection.
 async fn open_session(address: SocketAddr) {
     let mut connection = Connection::open(&Address::Tcp(address)).await;
-    connection.put(1, op::CREATE, |body| {
-        jute::create(body, "/of-", b"", EPHEMERAL_SEQUENTIAL);
-    });
+    let record = create("/of-", b"", EPHEMERAL_SEQUENTIAL);
+    connection.put(1, op::CREATE, &record);
     connection.flush().await;
     assert_eq!(connection.next().await.error, 0, "made");
 }

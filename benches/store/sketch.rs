@@ -95,7 +95,7 @@ pub(crate) async fn round(
     for client in clients {
         times.append(client.await.expect("a client ends well"));
     }
-    let per_s = times.len() as f64 / start.elapsed().as_secs_f64();
+    let per_s = times.count() as f64 / start.elapsed().as_secs_f64();
     queue.end();
     tokio::task::spawn_blocking(move || writer.join())
         .await

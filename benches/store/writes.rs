@@ -247,6 +247,6 @@ pub(crate) async fn write_for(writers: &[Arc<Writer>], time: Duration) -> (Times
     let writing = Writing::<Times>::begin(writers);
     tokio::time::sleep(time).await;
     let times = writing.end().await;
-    let per_s = times.len() as f64 / start.elapsed().as_secs_f64();
+    let per_s = times.count() as f64 / start.elapsed().as_secs_f64();
     (times, per_s)
 }

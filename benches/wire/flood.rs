@@ -3,6 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use testkit::wire::{self, op, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
@@ -12,7 +13,6 @@ use crate::common::echo::{EchoFloor, Transport};
 use crate::common::socket::Address;
 use crate::connection::{self, Connection};
 use crate::figures::{Row, medians};
-use crate::jute::{self, Put, op};
 use crate::load::Load;
 use crate::mix::Mix;
 use crate::store_server::StoreServer;
@@ -123,7 +123,7 @@ async fn flood(
 
 /// Writes without waiting for answers, and reads them as they come; returns the number of requests.
 async fn flood_until(mut connection: Connection, end: Instant) -> usize {
-    connection.put(1, op::GET_DATA, get_root);
+    connection.put(1, op::GET_DATA, &wire::read("/", false));
     connection.flush().await;
     let answer_bytes = 4 + 16 + connection.next().await.body.len();
     let (mut from, mut to) = tokio::io::split(connection.into_stream());
@@ -154,17 +154,5 @@ async fn flood_until(mut connection: Connection, end: Instant) -> usize {
 const BLOCK: usize = 1_024;
 
 fn block() -> Vec<u8> {
-    let mut block = Vec::new();
-    for _ in 0..BLOCK {
-        jute::frame(&mut block, |to| {
-            to.int(1);
-            to.int(op::GET_DATA);
-            get_root(to);
-        });
-    }
-    block
-}
-
-fn get_root(to: &mut Vec<u8>) {
-    jute::read(to, "/");
+    request(1, op::GET_DATA, &wire::read("/", false)).repeat(BLOCK)
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use testkit::wire::PERSISTENT;
+
 use crate::common::fresh_name;
 use crate::common::socket::Address;
 use crate::connection::Connection;
 use crate::figures::{Row, Times, WriteTimes};
-use crate::jute::PERSISTENT;
 use crate::mix::{self, Done, KEYS, Mix, Slot};
 
 /// A case.
@@ -117,8 +118,8 @@ impl Load {
         let seconds = start.elapsed().as_secs_f64();
         let mut row = Row::new();
         row.insert("requests_per_s".into(), all.requests as f64 / seconds);
-        if all.releases.len() > 0 {
-            let cycles = all.releases.len() as f64;
+        if all.releases.count() > 0 {
+            let cycles = all.releases.count() as f64;
             row.insert("cycles_per_s".into(), cycles / seconds);
         }
         all.times.write(&mut row, "request");

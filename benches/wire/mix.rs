@@ -1,8 +1,9 @@
 //! Slots: each repeats one request. As many slots share a connection as requests may be under
 //! way on it.
 
-use crate::connection::{Connection, Reply};
-use crate::jute::{self, EPHEMERAL_SEQUENTIAL, PERSISTENT, Put, op};
+use testkit::wire::{self, EPHEMERAL_SEQUENTIAL, Out, PERSISTENT, op};
+
+use crate::connection::{Connection, Reply, entry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
@@ -101,13 +102,9 @@ impl Slot {
     /// Sends the next operation, and returns its number of requests.
     pub(crate) fn ask(&mut self, to: &mut Connection) -> usize {
         match self.mix {
-            Mix::Ping => to.put(-2, op::PING, |_| ()),
-            Mix::Get => to.put(1, op::GET_DATA, |body| jute::read(body, &self.path)),
-            Mix::Set => to.put(1, op::SET_DATA, |body| {
-                body.text(&self.path);
-                body.data(&self.data);
-                body.int(-1);
-            }),
+            Mix::Ping => to.put(-2, op::PING, &Out::new()),
+            Mix::Get => to.put(1, op::GET_DATA, &wire::read(&self.path, false)),
+            Mix::Set => to.put(1, op::SET_DATA, &wire::set_data(&self.path, &self.data)),
             Mix::Create => self.create_or_delete(to),
             Mix::Locks => return self.lock_or_unlock(to),
         }
@@ -131,9 +128,9 @@ impl Slot {
         }
         let queue = format!("{}/{}", self.path, self.key % KEYS);
         self.key += 1;
-        let entry = jute::entry(&queue);
+        let entry = entry(&queue);
         create(to, &entry, &self.data, EPHEMERAL_SEQUENTIAL);
-        to.put(1, op::GET_CHILDREN, |body| jute::read(body, &queue));
+        to.put(1, op::GET_CHILDREN, &wire::read(&queue, false));
         self.waits_for = Wait::Name;
         2
     }
@@ -160,9 +157,9 @@ impl Slot {
 }
 
 pub(crate) fn create(to: &mut Connection, path: &str, data: &[u8], mode: i32) {
-    to.put(1, op::CREATE, |body| jute::create(body, path, data, mode));
+    to.put(1, op::CREATE, &wire::create(path, data, mode));
 }
 
 pub(crate) fn delete(to: &mut Connection, path: &str) {
-    to.put(1, op::DELETE, |body| jute::delete(body, path));
+    to.put(1, op::DELETE, &wire::delete(path));
 }

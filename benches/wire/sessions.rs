@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use testkit::wire::{EVENT, Out, PERSISTENT, op, read, set_data};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -11,9 +12,8 @@ use crate::args::Args;
 use crate::common::echo::{EchoFloor, Transport};
 use crate::common::process::memory_bytes;
 use crate::common::socket::Address;
-use crate::connection::{self, Connection, EVENT};
+use crate::connection::{self, Connection, TIMEOUT};
 use crate::figures::{Row, Times, WriteTimes, medians};
-use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
 use crate::mix;
 use crate::store_server::StoreServer;
 use crate::usage::Usage;
@@ -143,7 +143,7 @@ async fn watch(mut connection: Connection, watched: &Watched, first_ping: Durati
         tokio::select! {
             () = connection.read() => {}
             () = tokio::time::sleep_until(next_ping) => {
-                connection.put(-2, op::PING, |_| ());
+                connection.put(-2, op::PING, &Out::new());
                 connection.flush().await;
                 next_ping += PING_EVERY;
             }
@@ -155,10 +155,7 @@ async fn watch(mut connection: Connection, watched: &Watched, first_ping: Durati
 const ARMING: i32 = 1;
 
 async fn arm(connection: &mut Connection, path: &str) {
-    connection.put(ARMING, op::GET_DATA, |body| {
-        body.text(path);
-        body.flag(true);
-    });
+    connection.put(ARMING, op::GET_DATA, &read(path, true));
     connection.flush().await;
 }
 
@@ -177,11 +174,7 @@ async fn fan_out(
         watched.heard.store(0, std::sync::atomic::Ordering::Release);
         watched.times.lock().expect("no panic").clear();
         let asked = Instant::now();
-        setter.put(1, op::SET_DATA, |body| {
-            body.text(&watched.path);
-            body.data(&[b'x'; 100]);
-            body.int(-1);
-        });
+        setter.put(1, op::SET_DATA, &set_data(&watched.path, &[b'x'; 100]));
         expect_answer(setter).await;
         watched.wait_until(&watched.heard, count).await;
         let (mut events, mut last) = (Times::default(), asked);
@@ -203,7 +196,7 @@ async fn ping_for(setter: &mut Connection, time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         tokio::time::sleep(left.min(PING_EVERY)).await;
-        setter.put(-2, op::PING, |_| ());
+        setter.put(-2, op::PING, &Out::new());
         expect_answer(setter).await;
     }
 }

@@ -3,19 +3,14 @@
 //! A run is bounded in time, sessions and znodes. It changes nothing outside of one new znode ([`Folder`]), which it
 //! removes at its end, also when it is interrupted.
 //!
-//! `kill`, `lock`, `recipes`, `times` and `workloads` are also modules of the benchmarks in `benches/`, which keep there what
-//! only they need.
+//! The workloads themselves are in the library: the benchmarks in `benches/` run them, too, and keep there what only they
+//! need.
 
 mod folder;
 mod heading;
 mod holder;
-mod kill;
-mod lock;
 mod measure;
-mod recipes;
 mod report;
-mod times;
-mod workloads;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

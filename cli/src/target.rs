@@ -73,7 +73,7 @@ pub(crate) struct Target {
         help_heading = "Store"
     )]
     key: Option<OsString>,
-    /// The name that the server's certificate has, if it is not the host of the URL; only for lockkeeper+tls://
+    /// The name that the server's certificate has, if it is not the host of the URL
     #[arg(
         long,
         value_name = "HOST",

@@ -32,8 +32,6 @@
 mod args;
 mod book;
 mod input;
-#[path = "../../tests/support/mortal.rs"]
-mod mortal;
 mod printer;
 mod summary;
 mod worker;

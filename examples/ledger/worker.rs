@@ -10,11 +10,11 @@ use lockkeeper::{
     LockPath, Mutex, Target, connect_with,
 };
 use serde::Serialize;
+use testkit::Mortal;
 use tokio::sync::{mpsc, watch};
 
 use crate::book::{Ledger, LedgerError, Write};
 use crate::input::Transfer;
-use crate::mortal::Mortal;
 use crate::printer::Printer;
 
 /// Session timeout that doomed workers ask for, since the others wait for so long after a death. A store may

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::times::{Times, rounded};
 use super::{Bench, Workload};
 use crate::exit::Failure;
 use crate::locks::json::ms;
 use crate::locks::names::escaped;
 use crate::locks::table::duration;
+use lockkeeper_cli::bench::times::{Times, rounded};
 
 /// The conditions of a run.
 pub(super) struct Heading {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::lock::Place;
 
 /// Waits for a lock that another process holds, kills that process, and returns the time from the kill to the grant.
-pub(crate) async fn kill_to_grant(
+pub async fn kill_to_grant(
     mutex: &Mutex,
     place: &Place,
     kill: impl FnOnce(),

@@ -9,7 +9,7 @@ use lockkeeper::{Error, LockError, LockGuard, LostReason, Session, ZnodePath};
 use super::recipes::{self, Side, Subject, WHOLE};
 
 /// One client's handle to a lock.
-pub(crate) trait Lock: Clone + Send + Sync + 'static {
+pub trait Lock: Clone + Send + Sync + 'static {
     type Guard: Send + 'static;
 
     fn lock(&self) -> impl Future<Output = Result<Self::Guard, LockError>> + Send;
@@ -31,10 +31,10 @@ pub(crate) trait Lock: Clone + Send + Sync + 'static {
 
 /// A handle to one of Lockkeeper's recipes.
 #[derive(Clone)]
-pub(crate) struct Ours<S> {
-    pub(crate) subject: S,
-    pub(crate) side: Side,
-    pub(crate) place: Place,
+pub struct Ours<S> {
+    pub subject: S,
+    pub side: Side,
+    pub place: Place,
 }
 
 impl<S: Subject> Lock for Ours<S> {
@@ -73,15 +73,15 @@ impl<S: Subject> Lock for Ours<S> {
 
 /// Observer of queues while they are joined.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub struct Place {
     observer: Session,
 }
 
 /// Longest time in which a contender on a remote store finds its predecessor.
-pub(crate) const REMOTE_PAUSE: Duration = Duration::from_millis(5);
+pub const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Place {
-    pub(crate) fn new(observer: &Session) -> Self {
+    pub fn new(observer: &Session) -> Self {
         let observer = observer.clone();
         Self { observer }
     }
@@ -93,14 +93,14 @@ impl Place {
     }
 
     /// See [`Lock::settled`].
-    pub(crate) async fn settled(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
+    pub async fn settled(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
         self.queued(queue, queued).await?;
         self.pause_if_remote(100 * REMOTE_PAUSE).await;
         Ok(())
     }
 
     /// Waits until so many contenders are in the queue, the holder included.
-    pub(crate) async fn queued(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
+    pub async fn queued(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
         loop {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
@@ -113,7 +113,7 @@ impl Place {
     }
 
     /// Waits until one more contender, which has sent its request before, is in the queue and waits.
-    pub(crate) async fn settled_again(&self) {
+    pub async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }
 }

@@ -11,16 +11,16 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use super::kill::kill_to_grant;
-use super::lock::{Lock, Ours, Place};
-use super::recipes::{Permits, Side, Subject};
 use super::report::{Report, Row};
-use super::times::Times;
-use super::workloads::{Contended, contended, many_keys, uncontended};
 use super::{Bench, HOLDER, Workload};
 use crate::exit::Failure;
 use crate::locks::json::ms;
 use crate::locks::table::duration;
+use lockkeeper_cli::bench::kill::kill_to_grant;
+use lockkeeper_cli::bench::lock::{Lock, Ours, Place};
+use lockkeeper_cli::bench::recipes::{Permits, Side, Subject};
+use lockkeeper_cli::bench::times::Times;
+use lockkeeper_cli::bench::workloads::{Contended, contended, many_keys, uncontended};
 
 /// Sessions of the workload `keys`.
 const SESSIONS_OF_KEYS: usize = 2;
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
                 let lock = self.lock::<Mutex>(0, path, Side::Write);
                 uncontended(&lock, warm_up).await?;
                 let (acquires, releases) = uncontended(&lock, time).await?;
-                let cycles = acquires.len() as f64 / time.as_secs_f64();
+                let cycles = acquires.count() as f64 / time.as_secs_f64();
                 let row = |operation, times| Row {
                     per_s: Some(cycles),
                     ..self.row(workload, operation, times)
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
             operation,
             clients: 1,
             keys: 1,
-            per_s: Some(times.len() as f64 / self.bench.seconds.as_secs_f64()),
+            per_s: Some(times.count() as f64 / self.bench.seconds.as_secs_f64()),
             times,
             violations: None,
             session_timeout_ms: None,
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
         Ok(Row {
             clients,
             keys,
-            per_s: Some(acquires.len() as f64 / elapsed.as_secs_f64()),
+            per_s: Some(acquires.count() as f64 / elapsed.as_secs_f64()),
             ..self.row(workload, "acquire", acquires)
         })
     }
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
             client.session().await?.timeout()
         };
         let (mut times, start) = (Times::default(), Instant::now());
-        while times.len() == 0 || start.elapsed() < self.bench.seconds {
+        while times.count() == 0 || start.elapsed() < self.bench.seconds {
             let mut holder = self.holder(path).await?;
             let killed = kill_to_grant(&mutex, &self.place, || {
                 // It is killed by its drop, too, if this fails.
@@ -316,7 +316,7 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let (mut times, start) = (Times::default(), Instant::now());
-    while times.len() == 0 || start.elapsed() < time {
+    while times.count() == 0 || start.elapsed() < time {
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());

@@ -3,19 +3,19 @@
 use std::future::Future;
 
 use lockkeeper::{
-    Client, Guard, LockError, LockGuard, LockPath, Mutex, Permit, ReadGuard, RwLock, Semaphore,
-    WriteGuard, ZnodePath,
+    Client, Election, Guard, Leadership, LockError, LockGuard, LockPath, Mutex, Permit, ReadGuard,
+    RwLock, Semaphore, WriteGuard, ZnodePath,
 };
 
 /// Mode of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     Read,
     Write,
 }
 
 /// A recipe for one client.
-pub(crate) trait Subject: Clone + Send + Sync + 'static {
+pub trait Subject: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 
     /// Number of znodes below a queue's path that are no contenders.
@@ -35,10 +35,10 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
 }
 
 /// The whole of a lock: its holder excludes all others.
-pub(crate) const WHOLE: u32 = 1 << 20;
+pub const WHOLE: u32 = 1 << 20;
 
 /// Returns a grant's token, which grows in the order of arrival.
-pub(crate) fn token(held: &impl LockGuard) -> i64 {
+pub fn token(held: &impl LockGuard) -> i64 {
     held.fencing_token().as_i64()
 }
 
@@ -86,7 +86,7 @@ impl Subject for RwLock {
 
 /// A semaphore of this many permits, of which one at a time is taken.
 #[derive(Clone)]
-pub(crate) struct Permits<const COUNT: u32>(Semaphore);
+pub struct Permits<const COUNT: u32>(Semaphore);
 
 impl<const COUNT: u32> Subject for Permits<COUNT> {
     type Held = Permit;
@@ -108,5 +108,21 @@ impl<const COUNT: u32> Subject for Permits<COUNT> {
 
     fn share(_side: Side) -> u32 {
         WHOLE / COUNT
+    }
+}
+
+impl Subject for Election {
+    type Held = Leadership;
+
+    fn new(client: &Client, path: LockPath) -> Self {
+        Self::new(client, path).expect("a valid path")
+    }
+
+    fn queues(&self) -> Vec<&ZnodePath> {
+        vec![self.path()]
+    }
+
+    async fn take(&self, _side: Side) -> Result<Leadership, LockError> {
+        self.campaign("bench").await
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::Workload;
 use super::heading::Heading;
-use super::times::{PERCENTILES, Times, rounded};
 use crate::exit::Failure;
+use lockkeeper_cli::bench::times::{PERCENTILES, Times, rounded};
 
 /// A line of the table.
 pub(super) struct Row {
@@ -118,7 +118,7 @@ fn shown(row: &Row, round_trip_us: f64) -> String {
         &row.workload.name(),
         row.operation,
         &row.clients.to_string(),
-        &row.times.len().to_string(),
+        &row.times.count().to_string(),
         &row.per_s.map_or_else(|| "-".into(), per_s),
         &p50,
         &p99,
@@ -140,7 +140,7 @@ fn object(row: &Row, round_trip_us: f64) -> Value {
         "operation": row.operation,
         "clients": row.clients,
         "keys": row.keys,
-        "count": row.times.len(),
+        "count": row.times.count(),
         "per_s": row.per_s.map(rounded),
         "round_trips": rounded(row.times.p50_us() / round_trip_us),
     });

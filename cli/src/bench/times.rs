@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 /// The distribution of times of one kind, to three significant digits, in memory that does not grow with their number.
-pub(crate) struct Times(Histogram<u32>);
+pub struct Times(Histogram<u32>);
 
 /// Percentiles of a report, by the names of their fields.
-pub(crate) const PERCENTILES: [(&str, f64); 4] =
+pub const PERCENTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
 
 impl Default for Times {
@@ -20,22 +20,22 @@ impl Default for Times {
 }
 
 impl Times {
-    pub(crate) fn push(&mut self, time: Duration) {
+    pub fn push(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.record(ns).expect("a table for any time");
     }
 
-    pub(crate) fn append(&mut self, other: Self) {
+    pub fn append(&mut self, other: Self) {
         self.0.add(other.0).expect("a table for any time");
     }
 
     /// Returns the number of times.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
 
     /// Returns the time, in microseconds, that this part of the times does not exceed; NaN where there is none.
-    pub(crate) fn us(&self, part: f64) -> f64 {
+    pub fn us(&self, part: f64) -> f64 {
         match self.0.is_empty() {
             true => f64::NAN,
             false => self.0.value_at_quantile(part) as f64 / 1e3,
@@ -43,13 +43,13 @@ impl Times {
     }
 
     /// Returns the median, in microseconds.
-    pub(crate) fn p50_us(&self) -> f64 {
+    pub fn p50_us(&self) -> f64 {
         self.us(0.5)
     }
 }
 
 /// Four significant digits; whole numbers as such.
-pub(crate) fn rounded(value: f64) -> Value {
+pub fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;
     }
@@ -76,7 +76,7 @@ mod tests {
     fn percentiles_are_those_of_all_times_to_three_digits() {
         let mut one = times((1..=500).map(|us| 2 * us));
         one.append(times((1..=500).map(|us| 2 * us - 1)));
-        assert_eq!(one.len(), 1_000);
+        assert_eq!(one.count(), 1_000);
         for (part, us) in [(0.5, 500.0), (0.99, 990.0), (0.999, 999.0), (1.0, 1_000.0)] {
             let measured = one.us(part);
             assert!((measured / us - 1.0).abs() < 0.001, "{part}: {measured}");
@@ -100,7 +100,7 @@ mod tests {
                 .iter()
                 .all(|(_, part)| times([]).us(*part).is_nan())
         );
-        assert!(times([]).p50_us().is_nan() && times([]).len() == 0);
+        assert!(times([]).p50_us().is_nan() && times([]).count() == 0);
     }
 
     #[test]

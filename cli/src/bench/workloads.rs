@@ -16,10 +16,7 @@ use super::recipes::WHOLE;
 use super::times::Times;
 
 /// Locks and unlocks a free lock. Returns the times of the acquires, and those of the releases.
-pub(crate) async fn uncontended<L: Lock>(
-    lock: &L,
-    time: Duration,
-) -> Result<(Times, Times), LockError> {
+pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Times), LockError> {
     let (mut acquires, mut releases) = (Times::default(), Times::default());
     let start = Instant::now();
     while start.elapsed() < time {
@@ -84,22 +81,22 @@ impl Arena {
 }
 
 /// Results of clients that contended for one lock.
-pub(crate) struct Contended {
-    pub(crate) elapsed: Duration,
+pub struct Contended {
+    pub elapsed: Duration,
     /// Grants to another client than the one before.
-    pub(crate) handovers: usize,
+    pub handovers: usize,
     /// Grants by client.
-    pub(crate) grants: Vec<usize>,
+    pub grants: Vec<usize>,
     /// From each call to its grant, without the first ones: those began before the clock.
-    pub(crate) waits: Times,
-    pub(crate) exclusion_violations: usize,
+    pub waits: Times,
+    pub exclusion_violations: usize,
     /// `None` where there are no tokens.
-    pub(crate) order_violations: Option<usize>,
+    pub order_violations: Option<usize>,
 }
 
 /// Each client locks and unlocks the same lock, all queued before the clock starts. The first handle takes so much of it
 /// that its first guards leave nothing to the others. `hold` is what a holder does before it releases.
-pub(crate) async fn contended<L: Lock, H: Future<Output = ()> + Send>(
+pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     locks: &[L],
     time: Duration,
     hold: impl Fn() -> H + Clone + Send + 'static,
@@ -169,7 +166,7 @@ pub(crate) async fn contended<L: Lock, H: Future<Output = ()> + Send>(
 const IN_FLIGHT: usize = 256;
 
 /// Locks and unlocks each key in turn: for this time, or once. Returns the times of the acquires, and the time of all.
-pub(crate) async fn many_keys<L: Lock>(
+pub async fn many_keys<L: Lock>(
     locks: Arc<[L]>,
     time: Option<Duration>,
 ) -> Result<(Times, Duration), LockError> {
@@ -205,7 +202,7 @@ pub(crate) async fn many_keys<L: Lock>(
 }
 
 /// Tasks of a workload. The first that fails is the failure of all; the others end as this is dropped.
-pub(crate) struct Clients<T> {
+pub struct Clients<T> {
     tasks: JoinSet<Result<T, LockError>>,
     ended: Vec<T>,
 }
@@ -218,15 +215,12 @@ impl<T> Default for Clients<T> {
 }
 
 impl<T: Send + 'static> Clients<T> {
-    pub(crate) fn spawn(
-        &mut self,
-        client: impl Future<Output = Result<T, LockError>> + Send + 'static,
-    ) {
+    pub fn spawn(&mut self, client: impl Future<Output = Result<T, LockError>> + Send + 'static) {
         self.tasks.spawn(client);
     }
 
     /// Runs something beside the clients, which no failed client leaves waiting.
-    pub(crate) async fn beside<R>(
+    pub async fn beside<R>(
         &mut self,
         work: impl Future<Output = Result<R, LockError>>,
     ) -> Result<R, LockError> {
@@ -243,7 +237,7 @@ impl<T: Send + 'static> Clients<T> {
     }
 
     /// Waits for the end of all.
-    pub(crate) async fn ended(mut self) -> Result<Vec<T>, LockError> {
+    pub async fn ended(mut self) -> Result<Vec<T>, LockError> {
         self.join_all().await?;
         Ok(self.ended)
     }
@@ -257,14 +251,14 @@ impl<T: Send + 'static> Clients<T> {
 }
 
 /// Waits until so many requests have been sent.
-pub(crate) async fn all_asked(asked: &AtomicUsize, count: usize) {
+pub async fn all_asked(asked: &AtomicUsize, count: usize) {
     while asked.load(Relaxed) < count {
         tokio::task::yield_now().await;
     }
 }
 
 /// Awaits a future, and counts when it has been polled once: by then it has sent its request, or is waiting.
-pub(crate) async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
+pub async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut is_first = true;
     std::future::poll_fn(|context| {
@@ -350,7 +344,7 @@ mod tests {
 
         let alone = measured(&twice[..1]).unwrap();
         assert_eq!(alone.exclusion_violations, 0);
-        assert!(alone.grants[0] > 1 && alone.waits.len() == alone.grants[0] - 1);
+        assert!(alone.grants[0] > 1 && alone.waits.count() == alone.grants[0] - 1);
     }
 
     #[test]
@@ -418,11 +412,11 @@ mod tests {
         let runtime = runtime.enable_all().build().unwrap();
         let locks: Arc<[_]> = vec![Broken::new(WHOLE, growing()); 1_000].into();
         let (once, _) = runtime.block_on(many_keys(locks.clone(), None)).unwrap();
-        assert_eq!(once.len(), 1_000);
+        assert_eq!(once.count(), 1_000);
         let time = Duration::from_millis(20);
         let (again, took) = runtime
             .block_on(many_keys(locks[..3].into(), Some(time)))
             .unwrap();
-        assert!(again.len() > 3 && took >= time);
+        assert!(again.count() > 3 && took >= time);
     }
 }

@@ -228,13 +228,6 @@ impl Settings {
                 ));
             }
         }
-        if scheme == "zookeeper+tls" && has("server-name") {
-            return Err(format!(
-                "server-name ({}) is for lockkeeper+tls:// only: the certificate of a ZooKeeper must name the host of \
-                 the URL",
-                self.values["server-name"].source
-            ));
-        }
         Ok(())
     }
 
