@@ -12,7 +12,7 @@ ROOT = set(
     """
     .cargo .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE
     LICENSE-MIT README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples faults fuzz model proptest-regressions recipes
-    sim src tests
+    sim src tests zookeeper-client
     """.split()
 )
 

@@ -9,7 +9,7 @@
 #
 # A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
 # store's own unit tests; `locks`: those of the recipes; `commands`: those of the command; `lockkeeper`: its own unit
-# tests) and the tests that must fail. A test that hangs has failed too: it would wait for its own limit.
+# tests; `sim`: those of the simulation) and the tests that must fail. A test that hangs has failed too: it would wait for its own limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,6 +46,7 @@ binary() {
     local what=(-p lockkeeper --test "$1") name=$1
     if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
     if [ "$1" = commands ]; then what=(-p lockkeeper-cli --test commands); fi
+    if [ "$1" = sim ]; then what=(-p lockkeeper-sim --bin lockkeeper-sim) name=lockkeeper-sim; fi
     if [ "$1" = lockkeeper ]; then what=(-p lockkeeper-cli --bin lockkeeper); fi
     if [ "$1" = locks ]; then what=(-p lockkeeper --lib) name=lockkeeper; fi
     if [ "$1" = unit ]; then what=(-p lockkeeper-store --lib) name=lockkeeper_store; fi

@@ -37,6 +37,9 @@ is_there() {
     elif [ "${words[0]}" = lockkeeper ]; then
         at=cli/src
         words=("${words[@]:1}")
+    elif [ "${words[0]}" = testkit ]; then
+        at=tests/testkit/src
+        words=("${words[@]:1}")
     elif [ "${words[0]}" = lockkeeper_sim ]; then
         at=sim/src
         words=("${words[@]:1}")

@@ -12,7 +12,7 @@ for package in "${named[@]}"; do
         wrong=1
     fi
     # A path into it, outside of comments.
-    if ! grep -rqE --include='*.rs' "^([^/]|/[^/])*\b${package//-/_}(::| as )" src recipes cli tests examples benches; then
+    if ! grep -rqE --include='*.rs' "^([^/]|/[^/])*\b${package//-/_}(::| as )" src recipes cli zookeeper-client tests examples benches; then
         echo "no code uses $package" >&2
         wrong=1
     fi

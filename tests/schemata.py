@@ -7,6 +7,10 @@
     tests/schemata.py core|lease|queue     the changes that cargo-mutants makes in a part of the code, by that part's tests
                                            (--shard 3/40: the third of forty parts of them; --re TEXT: these only;
                                            --again FILE: those that were missed in a run before, by its output)
+    tests/schemata.py touched              those of the three parts whose lines a change touches, in an order of chance, until
+                                           --seconds N are used up, build not counted. Fails with each that is missed, unless
+                                           docs/proof.md names it. The change is what differs from the commit LOCKKEEPER_BASE,
+                                           or from where the branch left origin/main, or from the parent commit
 
 A build for each mutant takes longer than the tests do. So all of them are woven into one copy of the code (mutant schemata:
 R. Untch, J. Offutt, M. Harrold, 1993): a function that some mutants change has the body of each beside its own, and
@@ -23,13 +27,18 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
@@ -197,6 +206,10 @@ class Copy:
     def leave_out(self, number, reason):
         self.left_out[self.mutants.pop(number).name] = reason
 
+    def show_left_out(self):
+        for name, reason in self.left_out.items():
+            show_verdict("left out", f"{name}: {reason}")
+
     def functions_to_change(self):
         """The functions of each file that mutants change, with the edits of each mutant."""
         found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
@@ -308,19 +321,18 @@ def patches(names):
     return [Mutant(path.stem, edits_of_patch(ROOT, path.read_text())) for path in paths]
 
 
-def changes_of_tool(files, pattern):
-    """The mutants of cargo-mutants in these files."""
+def changes_of_tool(files, *options):
+    """The mutants of cargo-mutants in these files, with these options of its."""
     tools = TARGET / "tools/bin"
     environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}")
     environment.pop("CARGO_TARGET_DIR", None)
     if not shutil.which("cargo-mutants", path=environment["PATH"]):
-        install = ["cargo", "install", "--locked", f"cargo-mutants@{CARGO_MUTANTS}", "--root", str(TARGET / "tools")]
+        # Without optimizations, which would take longer than all its lists do.
+        install = ["cargo", "install", "--debug", "--locked", f"cargo-mutants@{CARGO_MUTANTS}", "--root", str(TARGET / "tools")]
         subprocess.check_call(install)
-    command = ["cargo", "mutants", "--workspace", "--list", "--json", *(option for file in files for option in ("--file", file))]
+    command = ["cargo", "mutants", "--workspace", "--list", "--json", *(option for file in files for option in ("--file", file)), *options]
     mutants = []
-    for change in json.loads(subprocess.check_output(command, cwd=ROOT, env=environment)):
-        if pattern and not re.search(pattern, change["name"]):
-            continue
+    for change in json.loads(subprocess.check_output(command, cwd=ROOT, env=environment) or "[]"):
         starts = line_starts((ROOT / change["file"]).read_text())
         start, end = (starts[at["line"] - 1] + at["column"] - 1 for at in (change["span"]["start"], change["span"]["end"]))
         mutants.append(Mutant(change["name"], [Edit(change["file"], start, end, change["replacement"])]))
@@ -328,9 +340,11 @@ def changes_of_tool(files, pattern):
 
 
 SIMULATION = "lockkeeper-sim"
+# The verdict of a mutant for which the time did not suffice.
+UNDECIDED = "undecided"
 
 # Tests of the recipes that wait more than they compute.
-BRIEF_NAMES = "mutex local known_bugs confirmed refusals foreign traced self_deadlock endings events metrics lease old_servers"
+BRIEF_NAMES = "mutex untaken local known_bugs confirmed refusals foreign traced self_deadlock endings events metrics lease old_servers"
 BRIEF = [f"{name}::" for name in BRIEF_NAMES.split()]
 # Tests with other clients need more than the test program.
 OTHERS = [word for name in ["kazoo::", "curator::", "kill::"] for word in ("--skip", name)]
@@ -370,7 +384,7 @@ PARTS = {
     ),
     "queue": Part(
         ["recipes/src/queue.rs", "recipes/src/queue/**"],
-        ["-p", "lockkeeper", *FEATURES[:-1], f"{FEATURES[-1]},metrics,zookeeper", "--lib", "--test", "recipes"],
+        ["-p", "lockkeeper", *FEATURES[:-1], f"{FEATURES[-1]},metrics", "--lib", "--test", "recipes"],
         [
             ("lockkeeper", [], 20),
             (SIMULATION, ["--seeds", "100", "--threads", "1", "--first-failure"], 40),
@@ -402,41 +416,129 @@ def passes(program, arguments, seconds, number, directory):
 
 
 def judge_part(options):
-    part = PARTS[options.what]
-    mutants = changes_of_tool(part.files, options.re)
+    mutants = changes_of_tool(PARTS[options.what].files, *(["--re", options.re] if options.re else []))
     if options.again:
         missed = re.findall(r"^MISSED +(.*)", pathlib.Path(options.again).read_text(), re.MULTILINE)
         mutants = [mutant for mutant in mutants if mutant.name in missed]
     if options.shard:
         which, of = map(int, options.shard.split("/"))
         mutants = mutants[which - 1 :: of]
-    total = len(mutants)
-    if not total:
+    if not mutants:
         sys.exit("there are no such mutants")
-    copy = Copy(options.what, mutants)
+    verdicts, _ = judge(options.what, mutants, options.jobs)
+    return list(verdicts.values()).count("MISSED")
+
+
+def judge(what, mutants, jobs, seconds=float("inf")):
+    """The verdict of each mutant of a part by its tests, within these seconds after the build, and the seconds that it took."""
+    part = PARTS[what]
+    copy = Copy(what, mutants)
     programs = copy.build("test", "--no-run", *part.build)
     if any(program == SIMULATION for program, *_ in part.tests):
         programs |= copy.build("build", "--release", "-p", SIMULATION)
-    directory = copy.root / ("recipes" if options.what == "queue" else "")
+    directory = copy.root / ("recipes" if what == "queue" else "")
+    started = time.monotonic()
 
-    def verdict(number):
-        for program, tests, seconds in part.tests:
-            passed = passes(programs[program], tests, seconds, number, directory)
-            if not passed:
-                return "caught" if passed is False else "hangs"
-        return "MISSED"
+    def run(program, tests, limit, number):
+        left = started + seconds - time.monotonic()
+        passed = passes(programs[program], tests, min(limit, left), number, directory) if left > 0 else None
+        if passed is None and left < limit:
+            return UNDECIDED
+        return {True: "MISSED", False: "caught", None: "hangs"}[passed]
 
-    if verdict(0) != "MISSED":
-        sys.exit("the tests do not pass without a mutant")
-    verdicts = run_all(copy, verdict, options.jobs)
+    # Each group of tests for all mutants that the groups before have missed: the first ones catch most. One that catches
+    # some must pass without a mutant.
+    verdicts = dict.fromkeys(copy.mutants, "MISSED")
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for test in part.tests:
+            numbers = [number for number, verdict in verdicts.items() if verdict == "MISSED"]
+            if not numbers:
+                break
+            is_sure = False
+            for number, verdict in zip(numbers, pool.map(functools.partial(run, *test), numbers)):
+                verdicts[number] = verdict
+                if verdict == "MISSED":
+                    continue
+                show_verdict(verdict, copy.mutants[number].name)
+                if verdict != UNDECIDED and not is_sure:
+                    if run(*test, 0) in ("caught", "hangs"):
+                        pool.shutdown(cancel_futures=True)
+                        sys.exit(f"the tests do not pass without a mutant: {test}")
+                    is_sure = True
+    verdicts = {copy.mutants[number].name: verdict for number, verdict in verdicts.items()}
+    for name in [name for name, verdict in verdicts.items() if verdict == "MISSED"]:
+        show_verdict("MISSED", name)
+    copy.show_left_out()
     counts = collections.Counter(verdicts.values())
     reasons = collections.Counter(copy.left_out.values())
-    print(f"{total} mutants: {show(counts)}; left out: {show(reasons)}")
-    return counts["MISSED"]
+    print(f"{what}, {len(mutants)} mutants: {show(counts)}; left out: {show(reasons)}", flush=True)
+    return verdicts, time.monotonic() - started
+
+
+def commit(*revision):
+    """The commit that `git` prints for these arguments, or nothing."""
+    run = subprocess.run(["git", *revision], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return run.stdout.strip() if run.returncode == 0 else ""
+
+
+def base_of_change():
+    """The commit that the change is made on, or nothing where the clone lacks it."""
+    parse = ["rev-parse", "--verify", "--quiet"]
+    if given := os.environ.get("LOCKKEEPER_BASE"):
+        return commit(*parse, f"{given}^{{commit}}")
+    forked = commit("merge-base", "HEAD", "origin/main")
+    if forked and forked != commit(*parse, "HEAD"):
+        return forked
+    return commit(*parse, "HEAD~1")
+
+
+def touched(base):
+    """The mutants of each part whose lines differ from those of a commit."""
+    found = {}
+    for what, part in PARTS.items():
+        # Tests have no mutants, and need not have the tool built.
+        command = ["git", "diff-index", "-p", base, "--", *part.files, ":!*/tests.rs", ":!*/tests/*"]
+        diff = subprocess.check_output(command, cwd=ROOT)
+        if diff:
+            with tempfile.NamedTemporaryFile(suffix=".diff") as file:
+                file.write(diff)
+                file.flush()
+                found[what] = changes_of_tool(part.files, "--in-diff", file.name)
+    return {what: mutants for what, mutants in found.items() if mutants}
+
+
+def is_known(name):
+    """Whether docs/proof.md names a mutant, without its place in the file, and says why no test notices it."""
+    return f"`{name.split(': ', 1)[1]}`" in (ROOT / "docs/proof.md").read_text().replace("\\|", "|")
+
+
+def judge_touched(options):
+    base = base_of_change()
+    if not base:
+        print("this clone lacks the commit that the change is made on: no mutants are run")
+        return 0
+    parts = touched(base)
+    if not parts:
+        print(f"no mutants: the lines that differ from {base[:12]} have none in {', '.join(PARTS)}")
+        return 0
+    missed, left = [], options.seconds
+    for others, (what, mutants) in zip(reversed(range(len(parts))), parts.items()):
+        # Whichever come first, if there is no time for all: the same ones in each run.
+        random.Random(0).shuffle(mutants)
+        verdicts, spent = judge(what, mutants, options.jobs, left / (others + 1))
+        left -= spent
+        missed += [name for name, verdict in verdicts.items() if verdict == "MISSED" and not is_known(name)]
+    for name in missed:
+        print(f"no test notices this mutant, and docs/proof.md does not name it: {name}", file=sys.stderr)
+    return len(missed)
 
 
 def show(counts):
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def show_verdict(verdict, name):
+    print(f"{verdict:34} {name}", flush=True)
 
 
 def run_all(copy, verdict, jobs):
@@ -446,9 +548,8 @@ def run_all(copy, verdict, jobs):
         runs = {pool.submit(verdict, number): mutant.name for number, mutant in copy.mutants.items()}
         for run in concurrent.futures.as_completed(runs):
             verdicts[runs[run]] = run.result()
-            print(f"{run.result():34} {runs[run]}", flush=True)
-    for name, reason in copy.left_out.items():
-        print(f"{'left out':34} {name}: {reason}")
+            show_verdict(run.result(), runs[run])
+    copy.show_left_out()
     return verdicts
 
 
@@ -480,16 +581,17 @@ def judge_simulation(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["simulation", *PARTS])
+    parser.add_argument("what", choices=["simulation", "touched", *PARTS])
     parser.add_argument("names", nargs="*", help="mutants of tests/mutants")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--shard")
     parser.add_argument("--re")
     parser.add_argument("--again")
     options = parser.parse_intermixed_args()
-    judge = judge_simulation if options.what == "simulation" else judge_part
-    sys.exit(1 if judge(options) else 0)
+    judges = {"simulation": judge_simulation, "touched": judge_touched}
+    sys.exit(1 if judges.get(options.what, judge_part)(options) else 0)
 
 
 if __name__ == "__main__":

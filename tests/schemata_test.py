@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
 """Tests of schemata.py: how it reads code and patches, and weaves mutants into functions."""
 
+import os
+import pathlib
+import subprocess
+import tempfile
 import unittest
+from unittest import mock
 
+import schemata
 from schemata import ROOT, Edit, changed_body, edits_of_patch, functions, masked, trimmed
 
 
@@ -51,6 +57,47 @@ class Weaving(unittest.TestCase):
     def test_every_patch_is_read(self):
         for path in sorted((ROOT / "tests/mutants").glob("*.patch")):
             self.assertTrue(edits_of_patch(ROOT, path.read_text()), path)
+
+
+class Touched(unittest.TestCase):
+    def test_the_change_is_what_differs_from_its_base(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(schemata, "ROOT", pathlib.Path(folder)):
+
+            def git(*arguments):
+                identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+                return subprocess.check_output(["git", *identity, *arguments], cwd=folder, text=True, stderr=subprocess.STDOUT).strip()
+
+            def write(file, text):
+                path = pathlib.Path(folder, file)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                git("add", ".")
+                git("commit", "-q", "-m", file)
+                return git("rev-parse", "HEAD")
+
+            def base(given=""):
+                with mock.patch.dict(os.environ, LOCKKEEPER_BASE=given):
+                    return schemata.base_of_change()
+
+            git("init", "-q")
+            first = write("src/core.rs", "fn first() {}\n")
+            self.assertEqual(base(), "", "a clone without history")
+            second = write("src/core.rs", "fn second() {}\n")
+            self.assertEqual(base(), first, "the parent")
+            git("update-ref", "refs/remotes/origin/main", second)
+            self.assertEqual(base(), first, "main itself")
+            write("src/core/tests.rs", "fn test() {}\n")
+            write("recipes/src/queue/list.rs", "fn third() {}\n")
+            self.assertEqual(base(), second, "a branch")
+            self.assertEqual(base(first[:12]), first)
+            self.assertEqual(base("0" * 40), "", "a commit that the clone lacks")
+
+            def lines(files, option, diff):
+                return [line for line in pathlib.Path(diff).read_text().splitlines() if line.startswith("+fn")]
+
+            with mock.patch.object(schemata, "changes_of_tool", lines):
+                self.assertEqual(schemata.touched(second), {"queue": ["+fn third() {}"]})
+                self.assertEqual(schemata.touched(first), {"core": ["+fn second() {}"], "queue": ["+fn third() {}"]})
 
 
 if __name__ == "__main__":
