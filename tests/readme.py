@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs what README.md prints, with the packages as they would be published.
 
-    tests/readme.py FOLDER    works in FOLDER, and builds in the target directory of cargo
+    tests/readme.py FOLDER    works in FOLDER, with the dependencies in the target directory of cargo
 
 The packages are packed and unpacked into FOLDER/lockkeeper, which takes the place of a clone. The command is installed from
 there, and a project next to it has README's dependencies and its Rust. Nothing needs the network. A block in an unknown
@@ -21,7 +21,9 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 PACKAGES = {"lockkeeper-store": "store", "lockkeeper": "recipes", "lockkeeper-cli": "cli"}
 PRIVATE = re.compile(r"\b(tests?|fuzz\w*|sim|simnet|simulat\w+|benches)(/|\.rs$)")
 # As printed, but without the network, and as the tests are built: with what they have built before, where features agree.
-QUICK = {"CARGO_NET_OFFLINE": "true", "CARGO_TARGET_DIR": str(TARGET)}
+# Only FOLDER gets the results: other tests run the programs in `target` meanwhile.
+WORK = pathlib.Path(sys.argv[1]).resolve()
+QUICK = {"CARGO_NET_OFFLINE": "true", "CARGO_BUILD_BUILD_DIR": str(TARGET), "CARGO_TARGET_DIR": str(WORK / "target")}
 QUICK |= {"CARGO_PROFILE_DEV_DEBUG": "line-tables-only", "CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "false"}
 
 
@@ -40,7 +42,7 @@ def pack(clone):
     names = " ".join(f"-p {name}" for name in PACKAGES)
     run(f"cargo package --quiet --no-verify --allow-dirty {names}", ROOT)
     for name, folder in PACKAGES.items():
-        [crate] = (TARGET / "package").glob(f"{name}-[0-9]*.crate")
+        [crate] = (WORK / "target/package").glob(f"{name}-[0-9]*.crate")
         files = run(f"tar -xzvf {crate}", clone).splitlines()
         found = [file for file in files if PRIVATE.search(file)]
         if found or f"{crate.stem}/README.md" not in files and f"{crate.stem}/src/README.md" not in files:
@@ -146,8 +148,7 @@ def messages():
 
 
 def main():
-    work = pathlib.Path(sys.argv[1]).resolve()
-    clone = work / "lockkeeper"
+    clone = WORK / "lockkeeper"
     clone.mkdir(parents=True)
     messages()
     pack(clone)

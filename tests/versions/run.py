@@ -64,21 +64,16 @@ def expect(condition, what):
 # The two versions.
 
 
-def build(code, target):
-    """Builds the command and the contender of one version."""
+def build(code, target, programs):
+    """Builds the command and the contender of one version with the dependencies in `target`, and puts them into `programs`."""
     # As today's manifest has it.
     same_macros = {"CARGO_PROFILE_DEV_BUILD_OVERRIDE_DEBUG": "false"}
-    environment = os.environ | same_macros | {"CARGO_TARGET_DIR": str(target)}
+    # Only `programs` gets the results: others run the programs in `target` meanwhile.
+    environment = os.environ | same_macros | {"CARGO_BUILD_BUILD_DIR": str(target), "CARGO_TARGET_DIR": str(programs)}
     what = ["--workspace", "--all-features", "--bin", "lockkeeper", "--example", "version_contender"]
     subprocess.run(["cargo", "build", "--quiet", *what], cwd=code, env=environment, check=True)
-
-
-def copy_built(target, folder):
     for built in ("lockkeeper", "examples/version_contender"):
-        place = folder / pathlib.Path(built).name
-        # A program that runs is not written to.
-        place.unlink(missing_ok=True)
-        shutil.copy2(target / "debug" / built, place)
+        shutil.copy2(programs / "debug" / built, programs)
 
 
 def git(*arguments):
@@ -113,25 +108,18 @@ def unpack(code):
 def stale(code):
     """Returns true if the version before is not built, or with another contender."""
     is_same = lambda name, place: (code / place).exists() and (code / place).read_bytes() == (ROOT / name).read_bytes()
-    return not (code / "bin/version_contender").exists() or not all(is_same(*files) for files in CONTENDER.items())
+    return not (code / "target/version_contender").exists() or not all(is_same(*files) for files in CONTENDER.items())
 
 
 def both_versions(target):
-    """Builds both versions; returns a folder of programs for each. The last build is today's: what other tests find."""
+    """Builds both versions; returns a folder of programs for each."""
     code = target / "versions" / COMMIT
+    today = target / "versions/today"
     if stale(code):
         unpack(code)
-        build(code, target)
-        (code / "bin").mkdir()
-        copy_built(target, code / "bin")
-    # Cargo compares times, and the programs in place may be those of the version before.
-    for name in ("lockkeeper", "examples/version_contender"):
-        (target / "debug" / name).unlink(missing_ok=True)
-    build(ROOT, target)
-    today = target / "versions/today"
-    today.mkdir(exist_ok=True)
-    copy_built(target, today)
-    versions = {OLD: code / "bin", NEW: today}
+        build(code, target, code / "target")
+    build(ROOT, target, today)
+    versions = {OLD: code / "target", NEW: today}
     same = [folder.joinpath("lockkeeper").read_bytes() for folder in versions.values()]
     expect(same[0] != same[1], "both versions are the same program")
     return versions
