@@ -57,7 +57,10 @@ impl Folder {
         loop {
             let session = client.session().await?;
             match remove_all(&session, &self.0).await {
-                Err(Error::NotEmpty { .. } | Error::ConnectionLoss) if attempt < ATTEMPTS => {
+                // The client's next session is a new one.
+                Err(
+                    Error::NotEmpty { .. } | Error::ConnectionLoss | Error::SessionExpired { .. },
+                ) if attempt < ATTEMPTS => {
                     attempt += 1;
                 }
                 removed => return removed,
