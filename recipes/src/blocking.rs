@@ -38,6 +38,7 @@
 
 mod client;
 mod election;
+mod forward;
 mod guard;
 mod many;
 mod mutex;

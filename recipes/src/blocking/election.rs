@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
+use super::forward::forward_methods;
 use super::{BlockingGuard, Client, Iter, Leadership, block_on, iter, wait};
 use crate::election::{Campaigns, Leader, Role, Term};
 use crate::error::Result;
@@ -40,63 +41,6 @@ impl Election {
     /// Returns the znode under which the candidates stand.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
-    }
-
-    /// Stands for election, and waits until it leads.
-    ///
-    /// # Errors
-    /// Those of [`Election::campaign`](crate::Election::campaign).
-    #[track_caller]
-    pub fn campaign(&self, data: impl Into<String>) -> Result<Leadership> {
-        wait(self.0.campaign(data)).map(BlockingGuard)
-    }
-
-    /// Stands for election, and leads within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`Election::campaign_timeout`](crate::Election::campaign_timeout).
-    #[track_caller]
-    pub fn campaign_timeout(
-        &self,
-        data: impl Into<String>,
-        timeout: Duration,
-    ) -> Result<Leadership> {
-        wait(self.0.campaign_timeout(data, timeout)).map(BlockingGuard)
-    }
-
-    /// Stands for election with the given options, and waits until it leads.
-    ///
-    /// # Errors
-    /// Those of [`Election::campaign_with`](crate::Election::campaign_with).
-    #[track_caller]
-    pub fn campaign_with(
-        &self,
-        data: impl Into<String>,
-        options: LockOptions,
-    ) -> Result<Leadership> {
-        wait(self.0.campaign_with(data, options)).map(BlockingGuard)
-    }
-
-    /// Leads if the election has no candidate; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`Election::try_campaign`](crate::Election::try_campaign).
-    #[track_caller]
-    pub fn try_campaign(&self, data: impl Into<String>) -> Result<Option<Leadership>> {
-        Ok(wait(self.0.try_campaign(data))?.map(BlockingGuard))
-    }
-
-    /// Leads if the election has no candidate, with the given options; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`Election::try_campaign_with`](crate::Election::try_campaign_with).
-    #[track_caller]
-    pub fn try_campaign_with(
-        &self,
-        data: impl Into<String>,
-        options: LockOptions,
-    ) -> Result<Option<Leadership>> {
-        Ok(wait(self.0.try_campaign_with(data, options))?.map(BlockingGuard))
     }
 
     /// Leads whenever it can, until the work is done: campaigns, calls `work` with the leadership, and campaigns again
@@ -191,15 +135,6 @@ impl Election {
         }
     }
 
-    /// Returns the leader; `None` if no candidate stands.
-    ///
-    /// # Errors
-    /// Those of [`Election::leader`](crate::Election::leader).
-    #[track_caller]
-    pub fn leader(&self) -> Result<Option<Leader>> {
-        wait(self.0.leader())
-    }
-
     /// Yields the leader now, and each change from then on; the iterator blocks for the next. See
     /// [`Election::observe`](crate::Election::observe).
     pub fn observe(&self) -> LeaderChanges {
@@ -211,6 +146,26 @@ impl Election {
         ElectionState(self.0.state())
     }
 }
+
+forward_methods! { Election {
+    /// Stands for election, and waits until it leads.
+    fn campaign(data: impl Into<String>) -> Leadership;
+
+    /// Stands for election, and leads within `timeout`.
+    fn campaign_timeout(data: impl Into<String>, timeout: Duration) -> Leadership;
+
+    /// Stands for election with the given options, and waits until it leads.
+    fn campaign_with(data: impl Into<String>, options: LockOptions) -> Leadership;
+
+    /// Leads if the election has no candidate; else `None`.
+    fn try_campaign(data: impl Into<String>) -> Option<Leadership>;
+
+    /// Leads if the election has no candidate, with the given options; else `None`.
+    fn try_campaign_with(data: impl Into<String>, options: LockOptions) -> Option<Leadership>;
+
+    /// Returns the leader; `None` if no candidate stands.
+    fn leader() -> Option<Leader>;
+}}
 
 /// The iterator of [`Election::observe`]: blocks until the next change.
 pub type LeaderChanges = Iter<crate::LeaderChanges>;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 
+use super::forward::{Blocking, forward_methods};
 use super::{block_on, wait};
 #[cfg(doc)]
 use crate::error::LockError;
@@ -239,7 +240,7 @@ impl MultiGuard {
 
     /// Takes the locks apart, to be released one by one.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
-        super::many::blocking(self.0.into_guards())
+        self.0.into_guards().blocking()
     }
 }
 
@@ -255,15 +256,6 @@ impl Leadership {
         self.0.data()
     }
 
-    /// Changes the leader's data. Observers see it.
-    ///
-    /// # Errors
-    /// Those of [`Leadership::set_data`](crate::Leadership::set_data).
-    #[track_caller]
-    pub fn set_data(&self, data: impl Into<String>) -> Result<()> {
-        wait(self.0.set_data(data))
-    }
-
     /// Resigns, and blocks until the store has confirmed that: the term of elections for [`release`](Self::release).
     ///
     /// # Errors
@@ -273,3 +265,8 @@ impl Leadership {
         self.release()
     }
 }
+
+forward_methods! { Leadership {
+    /// Changes the leader's data. Observers see it.
+    fn set_data(data: impl Into<String>) -> ();
+}}

@@ -2,140 +2,70 @@
 
 use std::time::Duration;
 
+use super::forward::{Blocking, forward_functions};
 use super::observe::Iter;
-use super::{BlockingGuard, Client, Guard, MultiGuard, wait};
+use super::{Client, Guard, MultiGuard};
 use crate::error::Result;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 
-/// Acquires several mutexes, all or none. See [`lock_all`](crate::lock_all()).
-///
-/// # Errors
-/// Those of [`lock_all`](crate::lock_all()).
-///
-/// ```
-/// use lockkeeper::blocking::{self, lock_all};
-///
-/// let client = blocking::connect("memory:blocking-lock-all")?;
-/// let both = lock_all(&client, ["/account/ann", "/account/bob"])?;
-/// println!("one token for both: {}", both.fencing_token());
-/// both.release()?;
-/// # Ok::<(), lockkeeper::LockError>(())
-/// ```
-#[track_caller]
-pub fn lock_all(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-) -> Result<MultiGuard> {
-    wait(crate::lock_all(client.as_async(), keys)).map(BlockingGuard)
-}
+forward_functions! {
+    /// Acquires several mutexes, all or none. See [`lock_all`](crate::lock_all()).
+    ///
+    /// ```
+    /// use lockkeeper::blocking::{self, lock_all};
+    ///
+    /// let client = blocking::connect("memory:blocking-lock-all")?;
+    /// let both = lock_all(&client, ["/account/ann", "/account/bob"])?;
+    /// println!("one token for both: {}", both.fencing_token());
+    /// both.release()?;
+    /// # Ok::<(), lockkeeper::LockError>(())
+    /// ```
+    fn lock_all(keys: impl IntoIterator<Item: IntoLockPath>) -> MultiGuard;
 
-/// Acquires several mutexes within `timeout`. See [`lock_all_timeout`](crate::lock_all_timeout()).
-///
-/// # Errors
-/// Those of [`lock_all_timeout`](crate::lock_all_timeout()).
-#[track_caller]
-pub fn lock_all_timeout(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-    timeout: Duration,
-) -> Result<MultiGuard> {
-    wait(crate::lock_all_timeout(client.as_async(), keys, timeout)).map(BlockingGuard)
-}
+    /// Acquires several mutexes within `timeout`. See [`lock_all_timeout`](crate::lock_all_timeout()).
+    fn lock_all_timeout(keys: impl IntoIterator<Item: IntoLockPath>, timeout: Duration) -> MultiGuard;
 
-/// Acquires several mutexes with the given options. See [`lock_all_with`](crate::lock_all_with()).
-///
-/// # Errors
-/// Those of [`lock_all_with`](crate::lock_all_with()).
-#[track_caller]
-pub fn lock_all_with(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-    options: LockOptions,
-) -> Result<MultiGuard> {
-    wait(crate::lock_all_with(client.as_async(), keys, options)).map(BlockingGuard)
-}
+    /// Acquires several mutexes with the given options. See [`lock_all_with`](crate::lock_all_with()).
+    fn lock_all_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> MultiGuard;
 
-/// Acquires several mutexes if all of them are free now. See [`try_lock_all`](crate::try_lock_all()).
-///
-/// # Errors
-/// Those of [`try_lock_all`](crate::try_lock_all()).
-#[track_caller]
-pub fn try_lock_all(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-) -> Result<Option<MultiGuard>> {
-    Ok(wait(crate::try_lock_all(client.as_async(), keys))?.map(BlockingGuard))
-}
+    /// Acquires several mutexes if all of them are free now. See [`try_lock_all`](crate::try_lock_all()).
+    fn try_lock_all(keys: impl IntoIterator<Item: IntoLockPath>) -> Option<MultiGuard>;
 
-/// Acquires several mutexes if all of them are free now, with the given options. See
-/// [`try_lock_all_with`](crate::try_lock_all_with()).
-///
-/// # Errors
-/// Those of [`try_lock_all_with`](crate::try_lock_all_with()).
-#[track_caller]
-pub fn try_lock_all_with(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-    options: LockOptions,
-) -> Result<Option<MultiGuard>> {
-    Ok(wait(crate::try_lock_all_with(client.as_async(), keys, options))?.map(BlockingGuard))
+    /// Acquires several mutexes if all of them are free now, with the given options. See
+    /// [`try_lock_all_with`](crate::try_lock_all_with()).
+    fn try_lock_all_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> Option<MultiGuard>;
+
+    /// Acquires those of several mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-try-lock-many")?;
+    /// use lockkeeper::blocking::{Mutex, try_lock_many};
+    ///
+    /// let _other = Mutex::new(&client, "/job/2")?.lock()?;
+    /// let tried = try_lock_many(&client, ["/job/1", "/job/2"])?;
+    /// assert_eq!((tried.acquired.len(), tried.contended.len()), (1, 1));
+    /// # Ok::<(), lockkeeper::LockError>(())
+    /// ```
+    fn try_lock_many(keys: impl IntoIterator<Item: IntoLockPath>) -> TryLockMany;
+
+    /// Acquires those of several mutexes that are free now, with the given options. See
+    /// [`try_lock_many_with`](crate::try_lock_many_with()).
+    fn try_lock_many_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> TryLockMany;
 }
 
 /// Outcome of [`try_lock_many`]. See [`TryLockMany`](crate::TryLockMany).
 pub type TryLockMany = crate::TryLockMany<Guard>;
 
-impl From<crate::TryLockMany> for TryLockMany {
-    fn from(tried: crate::TryLockMany) -> Self {
-        Self {
-            acquired: blocking(tried.acquired),
-            contended: tried.contended,
+impl Blocking for crate::TryLockMany {
+    type Output = TryLockMany;
+
+    fn blocking(self) -> TryLockMany {
+        TryLockMany {
+            acquired: self.acquired.blocking(),
+            contended: self.contended,
         }
     }
-}
-
-/// Converts guards into those of blocking code.
-pub(super) fn blocking(guards: Vec<(LockPath, crate::Guard)>) -> Vec<(LockPath, Guard)> {
-    let guards = guards.into_iter();
-    guards
-        .map(|(key, guard)| (key, BlockingGuard(guard)))
-        .collect()
-}
-
-/// Acquires those of several mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
-///
-/// # Errors
-/// Those of [`try_lock_many`](crate::try_lock_many()).
-///
-/// ```
-/// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-try-lock-many")?;
-/// use lockkeeper::blocking::{Mutex, try_lock_many};
-///
-/// let _other = Mutex::new(&client, "/job/2")?.lock()?;
-/// let tried = try_lock_many(&client, ["/job/1", "/job/2"])?;
-/// assert_eq!((tried.acquired.len(), tried.contended.len()), (1, 1));
-/// # Ok::<(), lockkeeper::LockError>(())
-/// ```
-#[track_caller]
-pub fn try_lock_many(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-) -> Result<TryLockMany> {
-    wait(crate::try_lock_many(client.as_async(), keys)).map(Into::into)
-}
-
-/// Acquires those of several mutexes that are free now, with the given options. See
-/// [`try_lock_many_with`](crate::try_lock_many_with()).
-///
-/// # Errors
-/// Those of [`try_lock_many_with`](crate::try_lock_many_with()).
-#[track_caller]
-pub fn try_lock_many_with(
-    client: &Client,
-    keys: impl IntoIterator<Item: IntoLockPath>,
-    options: LockOptions,
-) -> Result<TryLockMany> {
-    wait(crate::try_lock_many_with(client.as_async(), keys, options)).map(Into::into)
 }
 
 /// Acquires several mutexes, and yields each as it is granted. See [`lock_each`](crate::lock_each()).
@@ -198,7 +128,6 @@ impl Iterator for LockEach {
 
     #[track_caller]
     fn next(&mut self) -> Option<Self::Item> {
-        let granted = self.0.next()?;
-        Some(granted.map(|(key, guard)| (key, BlockingGuard(guard))))
+        Some(self.0.next()?.map(Blocking::blocking))
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{BlockingGuard, Client, Guard, wait};
-use crate::error::Result;
+use super::forward::forward_methods;
+use super::{Client, Guard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
@@ -38,49 +38,21 @@ impl Mutex {
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
+}
 
+forward_methods! { Mutex {
     /// Acquires the lock, in the order of arrival.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::lock`](crate::Mutex::lock).
-    #[track_caller]
-    pub fn lock(&self) -> Result<Guard> {
-        wait(self.0.lock()).map(BlockingGuard)
-    }
+    fn lock() -> Guard;
 
     /// Acquires the lock within `timeout`, everything included.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::lock_timeout`](crate::Mutex::lock_timeout).
-    #[track_caller]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Guard> {
-        wait(self.0.lock_timeout(timeout)).map(BlockingGuard)
-    }
+    fn lock_timeout(timeout: Duration) -> Guard;
 
     /// Acquires the lock with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::lock_with`](crate::Mutex::lock_with).
-    #[track_caller]
-    pub fn lock_with(&self, options: LockOptions) -> Result<Guard> {
-        wait(self.0.lock_with(options)).map(BlockingGuard)
-    }
+    fn lock_with(options: LockOptions) -> Guard;
 
     /// Acquires the lock if it is free now; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::try_lock`](crate::Mutex::try_lock).
-    #[track_caller]
-    pub fn try_lock(&self) -> Result<Option<Guard>> {
-        Ok(wait(self.0.try_lock())?.map(BlockingGuard))
-    }
+    fn try_lock() -> Option<Guard>;
 
     /// Acquires the lock if it is free now, with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::try_lock_with`](crate::Mutex::try_lock_with).
-    #[track_caller]
-    pub fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        Ok(wait(self.0.try_lock_with(options))?.map(BlockingGuard))
-    }
-}
+    fn try_lock_with(options: LockOptions) -> Option<Guard>;
+}}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
+use super::forward::{Blocking, forward_methods};
 use super::{Client, wait};
 use crate::error::Result;
 use crate::options::LockOptions;
@@ -50,49 +51,31 @@ impl OncePer {
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
+}
 
+forward_methods! { OncePer {
     /// Begins a run if the job is due and no other process has the lock. Does not wait for the lock.
-    ///
-    /// # Errors
-    /// Those of [`OncePer::try_begin`](crate::OncePer::try_begin).
-    #[track_caller]
-    pub fn try_begin(&self) -> Result<Turn> {
-        wait(self.0.try_begin()).map(Run::begun)
-    }
+    fn try_begin() -> Turn;
 
     /// Begins a run as [`try_begin`](Self::try_begin) does, with the given options of the lock.
-    ///
-    /// # Errors
-    /// Those of [`OncePer::try_begin_with`](crate::OncePer::try_begin_with).
-    #[track_caller]
-    pub fn try_begin_with(&self, options: LockOptions) -> Result<Turn> {
-        wait(self.0.try_begin_with(options)).map(Run::begun)
-    }
+    fn try_begin_with(options: LockOptions) -> Turn;
 
     /// Begins a run if the job is due, and waits until no other process has the lock.
-    ///
-    /// # Errors
-    /// Those of [`OncePer::begin`](crate::OncePer::begin).
-    #[track_caller]
-    pub fn begin(&self) -> Result<Turn> {
-        wait(self.0.begin()).map(Run::begun)
-    }
+    fn begin() -> Turn;
 
     /// Begins a run as [`begin`](Self::begin) does, with the given options of the lock.
-    ///
-    /// # Errors
-    /// Those of [`OncePer::begin_with`](crate::OncePer::begin_with).
-    #[track_caller]
-    pub fn begin_with(&self, options: LockOptions) -> Result<Turn> {
-        wait(self.0.begin_with(options)).map(Run::begun)
+    fn begin_with(options: LockOptions) -> Turn;
+}}
+
+impl Blocking for crate::Turn {
+    type Output = Turn;
+
+    fn blocking(self) -> Turn {
+        self.map(Run)
     }
 }
 
 impl Run {
-    fn begun(turn: crate::Turn) -> Turn {
-        turn.map(Self)
-    }
-
     /// Records that the job has run, and releases the lock.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{BlockingGuard, Client, ReentrantGuard, wait};
-use crate::error::Result;
+use super::forward::forward_methods;
+use super::{Client, ReentrantGuard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
@@ -51,53 +51,25 @@ impl ReentrantMutex {
 pub struct Owner(crate::Owner);
 
 impl Owner {
-    /// Enters: at once if this owner holds the lock, else in the order of arrival.
-    ///
-    /// # Errors
-    /// Those of [`Owner::lock`](crate::Owner::lock).
-    #[track_caller]
-    pub fn lock(&self) -> Result<ReentrantGuard> {
-        wait(self.0.lock()).map(BlockingGuard)
-    }
-
-    /// Enters within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`Owner::lock_timeout`](crate::Owner::lock_timeout).
-    #[track_caller]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantGuard> {
-        wait(self.0.lock_timeout(timeout)).map(BlockingGuard)
-    }
-
-    /// Enters with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Owner::lock_with`](crate::Owner::lock_with).
-    #[track_caller]
-    pub fn lock_with(&self, options: LockOptions) -> Result<ReentrantGuard> {
-        wait(self.0.lock_with(options)).map(BlockingGuard)
-    }
-
-    /// Enters if this owner holds the lock or it is free.
-    ///
-    /// # Errors
-    /// Those of [`Owner::try_lock`](crate::Owner::try_lock).
-    #[track_caller]
-    pub fn try_lock(&self) -> Result<Option<ReentrantGuard>> {
-        Ok(wait(self.0.try_lock())?.map(BlockingGuard))
-    }
-
-    /// Enters if this owner holds the lock or it is free, with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Owner::try_lock_with`](crate::Owner::try_lock_with).
-    #[track_caller]
-    pub fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
-        Ok(wait(self.0.try_lock_with(options))?.map(BlockingGuard))
-    }
-
     /// Returns true while this owner can be believed to hold the lock.
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 }
+
+forward_methods! { Owner {
+    /// Enters: at once if this owner holds the lock, else in the order of arrival.
+    fn lock() -> ReentrantGuard;
+
+    /// Enters within `timeout`.
+    fn lock_timeout(timeout: Duration) -> ReentrantGuard;
+
+    /// Enters with the given options.
+    fn lock_with(options: LockOptions) -> ReentrantGuard;
+
+    /// Enters if this owner holds the lock or it is free.
+    fn try_lock() -> Option<ReentrantGuard>;
+
+    /// Enters if this owner holds the lock or it is free, with the given options.
+    fn try_lock_with(options: LockOptions) -> Option<ReentrantGuard>;
+}}

@@ -2,8 +2,8 @@
 
 use lockkeeper_store::ZnodePath;
 
-use super::{Client, wait};
-use crate::error::Result;
+use super::Client;
+use super::forward::forward_methods;
 use crate::revocation::{FencingEnforced, RevokeTarget};
 
 /// Revokes locks of any recipe: requests a release, or removes the holder by force. See
@@ -36,24 +36,14 @@ impl Revoker {
     pub fn by(self, name: impl Into<String>) -> Self {
         Self(self.0.by(name))
     }
+}
 
+forward_methods! { Revoker {
     /// Requests the release of a lock, and returns the znodes of the entries that received the request. See
     /// [`Revoker::request`](crate::Revoker::request).
-    ///
-    /// # Errors
-    /// Those of [`Revoker::request`](crate::Revoker::request).
-    #[track_caller]
-    pub fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>> {
-        wait(self.0.request(target))
-    }
+    fn request(target: &RevokeTarget) -> Vec<ZnodePath>;
 
     /// Removes the entries of a lock, and returns the znodes that were deleted. See
     /// [`Revoker::force`](crate::Revoker::force).
-    ///
-    /// # Errors
-    /// Those of [`Revoker::force`](crate::Revoker::force).
-    #[track_caller]
-    pub fn force(&self, target: &RevokeTarget, promise: FencingEnforced) -> Result<Vec<ZnodePath>> {
-        wait(self.0.force(target, promise))
-    }
-}
+    fn force(target: &RevokeTarget, promise: FencingEnforced) -> Vec<ZnodePath>;
+}}

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{BlockingGuard, Client, ReadGuard, WriteGuard, wait};
-use crate::error::Result;
+use super::forward::forward_methods;
+use super::{Client, ReadGuard, WriteGuard};
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
@@ -40,94 +40,36 @@ impl RwLock {
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
+}
 
+forward_methods! { RwLock {
     /// Acquires the lock as a reader.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::read`](crate::RwLock::read).
-    #[track_caller]
-    pub fn read(&self) -> Result<ReadGuard> {
-        wait(self.0.read()).map(BlockingGuard)
-    }
+    fn read() -> ReadGuard;
 
     /// Acquires the lock as a reader within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::read_timeout`](crate::RwLock::read_timeout).
-    #[track_caller]
-    pub fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard> {
-        wait(self.0.read_timeout(timeout)).map(BlockingGuard)
-    }
+    fn read_timeout(timeout: Duration) -> ReadGuard;
 
     /// Acquires the lock as a reader with the given options.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::read_with`](crate::RwLock::read_with).
-    #[track_caller]
-    pub fn read_with(&self, options: LockOptions) -> Result<ReadGuard> {
-        wait(self.0.read_with(options)).map(BlockingGuard)
-    }
+    fn read_with(options: LockOptions) -> ReadGuard;
 
     /// Acquires the lock as a reader if that is possible now; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::try_read`](crate::RwLock::try_read).
-    #[track_caller]
-    pub fn try_read(&self) -> Result<Option<ReadGuard>> {
-        Ok(wait(self.0.try_read())?.map(BlockingGuard))
-    }
+    fn try_read() -> Option<ReadGuard>;
 
     /// Acquires the lock as a reader if that is possible now, with the given options.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::try_read_with`](crate::RwLock::try_read_with).
-    #[track_caller]
-    pub fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
-        Ok(wait(self.0.try_read_with(options))?.map(BlockingGuard))
-    }
+    fn try_read_with(options: LockOptions) -> Option<ReadGuard>;
 
     /// Acquires the lock as the writer.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::write`](crate::RwLock::write).
-    #[track_caller]
-    pub fn write(&self) -> Result<WriteGuard> {
-        wait(self.0.write()).map(BlockingGuard)
-    }
+    fn write() -> WriteGuard;
 
     /// Acquires the lock as the writer within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::write_timeout`](crate::RwLock::write_timeout).
-    #[track_caller]
-    pub fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard> {
-        wait(self.0.write_timeout(timeout)).map(BlockingGuard)
-    }
+    fn write_timeout(timeout: Duration) -> WriteGuard;
 
     /// Acquires the lock as the writer with the given options.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::write_with`](crate::RwLock::write_with).
-    #[track_caller]
-    pub fn write_with(&self, options: LockOptions) -> Result<WriteGuard> {
-        wait(self.0.write_with(options)).map(BlockingGuard)
-    }
+    fn write_with(options: LockOptions) -> WriteGuard;
 
     /// Acquires the lock as the writer if that is possible now; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::try_write`](crate::RwLock::try_write).
-    #[track_caller]
-    pub fn try_write(&self) -> Result<Option<WriteGuard>> {
-        Ok(wait(self.0.try_write())?.map(BlockingGuard))
-    }
+    fn try_write() -> Option<WriteGuard>;
 
     /// Acquires the lock as the writer if that is possible now, with the given options.
-    ///
-    /// # Errors
-    /// Those of [`RwLock::try_write_with`](crate::RwLock::try_write_with).
-    #[track_caller]
-    pub fn try_write_with(&self, options: LockOptions) -> Result<Option<WriteGuard>> {
-        Ok(wait(self.0.try_write_with(options))?.map(BlockingGuard))
-    }
-}
+    fn try_write_with(options: LockOptions) -> Option<WriteGuard>;
+}}

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{BlockingGuard, Client, Permit, wait};
-use crate::error::Result;
+use super::forward::forward_methods;
+use super::{Client, Permit};
 use crate::observe::QueueEntry;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
@@ -48,112 +48,42 @@ impl Semaphore {
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
+}
 
+forward_methods! { Semaphore {
     /// Returns the number of all permits, held or not.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::permits`](crate::Semaphore::permits).
-    #[track_caller]
-    pub fn permits(&self) -> Result<u32> {
-        wait(self.0.permits())
-    }
+    fn permits() -> u32;
 
     /// Returns the number of permits that are free now.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::available`](crate::Semaphore::available).
-    #[track_caller]
-    pub fn available(&self) -> Result<u32> {
-        wait(self.0.available())
-    }
+    fn available() -> u32;
 
     /// Changes the number of permits for all clients.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::set_permits`](crate::Semaphore::set_permits).
-    #[track_caller]
-    pub fn set_permits(&self, permits: u32) -> Result<()> {
-        wait(self.0.set_permits(permits))
-    }
+    fn set_permits(permits: u32) -> ();
 
     /// Acquires a permit, in the order of arrival.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::acquire`](crate::Semaphore::acquire).
-    #[track_caller]
-    pub fn acquire(&self) -> Result<Permit> {
-        wait(self.0.acquire()).map(BlockingGuard)
-    }
+    fn acquire() -> Permit;
 
     /// Acquires `count` permits at once, in the order of arrival.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
-    #[track_caller]
-    pub fn acquire_many(&self, count: u32) -> Result<Permit> {
-        wait(self.0.acquire_many(count)).map(BlockingGuard)
-    }
+    fn acquire_many(count: u32) -> Permit;
 
     /// Acquires a permit within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
-    #[track_caller]
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit> {
-        wait(self.0.acquire_timeout(timeout)).map(BlockingGuard)
-    }
+    fn acquire_timeout(timeout: Duration) -> Permit;
 
     /// Acquires `count` permits with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::acquire_with`](crate::Semaphore::acquire_with).
-    #[track_caller]
-    pub fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        wait(self.0.acquire_with(count, options)).map(BlockingGuard)
-    }
+    fn acquire_with(count: u32, options: LockOptions) -> Permit;
 
     /// Acquires a permit if one is free now; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
-    #[track_caller]
-    pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        Ok(wait(self.0.try_acquire())?.map(BlockingGuard))
-    }
+    fn try_acquire() -> Option<Permit>;
 
     /// Acquires `count` permits if so many are free now; else `None`.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
-    #[track_caller]
-    pub fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
-        Ok(wait(self.0.try_acquire_many(count))?.map(BlockingGuard))
-    }
+    fn try_acquire_many(count: u32) -> Option<Permit>;
 
     /// Acquires `count` permits if so many are free now, with the given options.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::try_acquire_with`](crate::Semaphore::try_acquire_with).
-    #[track_caller]
-    pub fn try_acquire_with(&self, count: u32, options: LockOptions) -> Result<Option<Permit>> {
-        Ok(wait(self.0.try_acquire_with(count, options))?.map(BlockingGuard))
-    }
+    fn try_acquire_with(count: u32, options: LockOptions) -> Option<Permit>;
 
     /// Lists the requests that wait for permits, in order.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::waiters`](crate::Semaphore::waiters).
-    #[track_caller]
-    pub fn waiters(&self) -> Result<Vec<QueueEntry>> {
-        wait(self.0.waiters())
-    }
+    fn waiters() -> Vec<QueueEntry>;
 
     /// Lists the permits that are held, in the order of their grants.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::holders`](crate::Semaphore::holders).
-    #[track_caller]
-    pub fn holders(&self) -> Result<Vec<QueueEntry>> {
-        wait(self.0.holders())
-    }
-}
+    fn holders() -> Vec<QueueEntry>;
+}}
