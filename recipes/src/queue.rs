@@ -20,7 +20,7 @@ use lockkeeper_store::{Session, Watcher, ZnodePath};
 
 use crate::names::Kind;
 
-pub(crate) use claim::{Claim, Creation, Names, Submitted, create_above, create_queue, created_at};
+pub(crate) use claim::{Claim, Creation, Names, create_above, create_queue, created_at};
 pub(crate) use cleanup::{PendingDelete, delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, is_taken,

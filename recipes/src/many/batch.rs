@@ -12,9 +12,7 @@ use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{
-    Claim, Creation, Grant, Names, Queue, Submitted, WaitOptions, Waiter, create_queue,
-};
+use crate::queue::{Claim, Creation, Grant, Names, Queue, WaitOptions, Waiter, create_queue};
 use crate::retry::retry;
 
 const KIND: Kind = Kind::Mutex;
@@ -75,7 +73,7 @@ impl<'a> Batch<'a> {
         }
         let session = self.session;
         loop {
-            let send = || session.multi(creates.clone()).into();
+            let send = || session.multi(creates.clone());
             let error = match self.claim.create(send).await {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
@@ -120,9 +118,8 @@ impl<'a> Batch<'a> {
                     path,
                     kind: KIND,
                 };
-                let (events, lease) = (events.cloned(), session.lease());
-                let create = Submitted::Replied(Ok((node, czxid, ahead)));
-                Waiter::submitted(queue, wait_options, events, lease, (id, create))
+                let entry = (node, czxid, ahead);
+                Waiter::joined(queue, wait_options, events.cloned(), id, entry)
             })
             .collect()
     }

@@ -44,30 +44,10 @@ enum State<R: Created> {
     Unsent,
     /// The create is under way.
     Sent(Box<Call<R>>),
-    /// The reply has come, and has not been taken.
-    Replied(Result<R, Error>),
     /// The reply was lost, or cannot be decoded: the znodes may exist.
     Unknown,
     /// These znodes exist.
     Owned(R::Nodes),
-}
-
-/// A create that has been submitted.
-pub(crate) enum Submitted<R> {
-    /// The store has replied at once, as one in this process does.
-    Replied(Result<R, Error>),
-    /// The create is under way. Dropping the call leaks the znodes; wrap it in a [`Claim`] first.
-    UnderWay(Call<R>),
-}
-
-impl<R> From<Call<R>> for Submitted<R> {
-    #[inline]
-    fn from(call: Call<R>) -> Self {
-        match call.now_or_never() {
-            Ok(reply) => Self::Replied(reply),
-            Err(call) => Self::UnderWay(call),
-        }
-    }
 }
 
 /// Reply to the create of a claim.
@@ -111,16 +91,6 @@ pub(crate) enum Creation<R> {
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
-impl<R: Created> From<Submitted<R>> for State<R> {
-    #[inline]
-    fn from(create: Submitted<R>) -> Self {
-        match create {
-            Submitted::Replied(reply) => Self::Replied(reply),
-            Submitted::UnderWay(call) => Self::Sent(Box::new(call)),
-        }
-    }
-}
-
 impl<R: Created> State<R> {
     fn owned(nodes: Vec<ZnodePath>) -> Self {
         match nodes.try_into() {
@@ -140,13 +110,12 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates a claim for a create that has been submitted.
-    #[inline]
-    pub(crate) fn submitted(session: &'a Session, names: Names<'a>, create: Submitted<R>) -> Self {
+    /// Creates a claim of znodes that exist.
+    pub(crate) fn owned(session: &'a Session, names: Names<'a>, nodes: R::Nodes) -> Self {
         Self {
             session,
             names,
-            state: create.into(),
+            state: State::Owned(nodes),
         }
     }
 
@@ -174,40 +143,11 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Sends the create, unless it has been sent.
-    #[inline]
-    pub(crate) fn submit(&mut self, send: impl FnOnce() -> Submitted<R>) {
-        if !matches!(self.state, State::Sent(_) | State::Replied(_)) {
-            self.state = send().into();
-        }
-    }
-
-    /// Returns the reply of a create that the store has carried out at once; `None` for one that failed or is under way.
-    #[inline]
-    pub(crate) fn replied(&mut self) -> Option<R> {
-        if !matches!(self.state, State::Replied(Ok(_))) {
-            return None;
-        }
-        let State::Replied(Ok(reply)) = std::mem::replace(&mut self.state, State::Unsent) else {
-            unreachable!("seen just now");
-        };
-        match self.checked(reply) {
-            Ok((reply, nodes)) => {
-                self.state = State::Owned(nodes);
-                Some(reply)
-            }
-            Err(error) => {
-                self.state = State::Replied(Err(error));
-                None
-            }
-        }
-    }
-
     /// Creates the znodes. `send` sends the create, and is called again only once it is certain that the create before
     /// was not carried out.
     pub(crate) async fn create(
         &mut self,
-        mut send: impl FnMut() -> Submitted<R>,
+        mut send: impl FnMut() -> Call<R>,
     ) -> Result<Creation<R>, Error> {
         loop {
             let lost = match self.request(&mut send).await {
@@ -228,26 +168,16 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Sends the create unless it has been sent, and waits for its reply. After an [ambiguous](Error::is_ambiguous)
-    /// error the caller finds out whether it was carried out, and reports that with [`resolve`](Self::resolve).
-    pub(crate) async fn request(
-        &mut self,
-        send: impl FnOnce() -> Submitted<R>,
-    ) -> Result<R, Error> {
-        self.submit(send);
-        let reply = match std::mem::replace(&mut self.state, State::Unsent) {
-            State::Replied(reply) => reply,
-            sent => {
-                // Awaited in place: dropped in the middle of this, the claim must still own the call.
-                self.state = sent;
-                poll_fn(|context| match &mut self.state {
-                    State::Sent(call) => Pin::new(call).poll(context),
-                    _ => unreachable!("nothing else moves the state while the reply is awaited"),
-                })
-                .await
-            }
-        };
-        match reply.and_then(|reply| self.checked(reply)) {
+    /// Sends the create, and waits for its reply. After an [ambiguous](Error::is_ambiguous) error the caller finds out
+    /// whether it was carried out, and reports that with [`resolve`](Self::resolve).
+    pub(crate) async fn request(&mut self, send: impl FnOnce() -> Call<R>) -> Result<R, Error> {
+        self.state = State::Sent(Box::new(send()));
+        // Awaited in place: dropped in the middle of this, the claim must still own the call.
+        let reply = poll_fn(|context| match &mut self.state {
+            State::Sent(call) => Pin::new(call).poll(context),
+            _ => unreachable!("nothing else moves the state while the reply is awaited"),
+        });
+        match reply.await.and_then(|reply| self.checked(reply)) {
             Ok((reply, nodes)) => {
                 self.state = State::Owned(nodes);
                 Ok(reply)
@@ -338,32 +268,35 @@ impl<R: Created> Drop for Claim<'_, R> {
 /// Removes the entries of a create that has been sent, once its outcome is known. Their numbers, which the store appends,
 /// are not known before.
 fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
-    match state {
-        State::Replied(Ok(reply)) => remove_all(&session, reply.nodes().as_ref()),
-        State::Sent(call) => {
-            // Counted as pending from now on, not from the reply on: a program that waits for clean-ups to end must not
-            // find none in between.
-            let pending = Cleanup::new(&session, &queues[0]);
-            spawn_detached(async move {
-                let (_pending, session) = (pending, session);
-                match call.await {
-                    Ok(reply) => {
-                        let nodes = reply.nodes();
-                        nodes
-                            .as_ref()
-                            .iter()
-                            .for_each(|node| remove(&session, node));
-                    }
-                    // The connection may also break after the wait has been dropped.
-                    Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
-                    Err(_) => {}
-                }
-            });
-        }
-        State::Replied(Err(error)) if !error.is_ambiguous() => {}
-        // Lost, or not decoded.
-        _ => spawn_detached(sweep(session, queues, name)),
+    let reply = match state {
+        State::Sent(call) => call.now_or_never(),
+        _ => Ok(Err(Error::ConnectionLoss)),
+    };
+    if let Ok(Ok(reply)) = &reply {
+        return remove_all(&session, reply.nodes().as_ref());
     }
+    // Counted as pending from now on, not from the reply on: a program that waits for clean-ups to end must not find none
+    // in between.
+    let pending = Cleanup::new(&session, &queues[0]);
+    spawn_detached(async move {
+        let (_pending, session) = (pending, session);
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(call) => call.await,
+        };
+        match reply {
+            Ok(reply) => {
+                let nodes = reply.nodes();
+                nodes
+                    .as_ref()
+                    .iter()
+                    .for_each(|node| remove(&session, node));
+            }
+            // Lost, or not decoded. The connection may also break after the wait has been dropped.
+            Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
+            Err(_) => {}
+        }
+    });
 }
 
 /// Searches for the entries of a create that was not answered, and removes them.
@@ -465,7 +398,7 @@ pub(crate) fn enqueue(
     id: EntryId,
     data: &EntryData,
     count: bool,
-) -> Submitted<Enqueued> {
+) -> Call<Enqueued> {
     let enqueue = Enqueue {
         parent: queue.clone(),
         name: kind.name(id),
@@ -475,7 +408,7 @@ pub(crate) fn enqueue(
         count,
         queue_data: Some(ReleaseMarker::fresh_bytes(kind).clone()),
     };
-    session.enqueue(enqueue).into()
+    session.enqueue(enqueue)
 }
 
 /// Creates a queue's parent znode and its missing ancestors, as containers where the server has them.
@@ -529,11 +462,11 @@ mod tests {
 
     const KIND: Kind = Kind::Mutex;
 
-    /// Connects to the one store of this process, and creates two queues there for a test.
-    async fn connected(test: &str) -> (Client, Session, [ZnodePath; 2]) {
+    /// Connects to the one store of this process, and creates three queues there for a test.
+    async fn connected(test: &str) -> (Client, Session, [ZnodePath; 3]) {
         let client = connect("memory:").await.unwrap();
         let session = client.session().await.unwrap();
-        let queues = [1, 2].map(|queue| format!("/{test}-{queue}").parse().unwrap());
+        let queues = [1, 2, 3].map(|queue| format!("/{test}-{queue}").parse().unwrap());
         for queue in &queues {
             let made = session.create(queue, "", CreateMode::Persistent);
             made.await.unwrap();
@@ -541,12 +474,13 @@ mod tests {
         (client, session, queues)
     }
 
-    /// Creates an entry in each queue under the name of a claim. Returns the replies, and watches on the entries.
+    /// Creates an entry in each queue under the name of a claim. Returns the call, which has been carried out, the entries,
+    /// and watches on them.
     async fn create(
         session: &Session,
         queues: &[ZnodePath],
         id: EntryId,
-    ) -> (Vec<OpReply>, Vec<Watcher>) {
+    ) -> (Call<Vec<OpReply>>, Vec<ZnodePath>, Vec<Watcher>) {
         let entry = |queue: &ZnodePath| {
             Op::Create(Create {
                 path: queue.join(&KIND.name(id)).unwrap(),
@@ -555,15 +489,17 @@ mod tests {
                 acl: session.acl().clone(),
             })
         };
-        let ops: Vec<_> = queues.iter().map(entry).collect();
-        let replies = session.multi(ops).await.unwrap();
-        let mut watches = Vec::new();
-        for node in replies.nodes() {
+        let call = session.multi(queues.iter().map(entry).collect::<Vec<_>>());
+        let (mut nodes, mut watches) = (Vec::new(), Vec::new());
+        for queue in queues {
+            let (children, _) = session.get_children(queue).await.unwrap();
+            let node = queue.join(&children[0]).unwrap();
             let (stat, watch) = session.watch_exists(&node).await.unwrap();
             assert!(stat.is_some());
+            nodes.push(node);
             watches.push(watch);
         }
-        (replies, watches)
+        (call, nodes, watches)
     }
 
     /// However its create was answered, if it was: the entries go, which ends the waits of the watches.
@@ -571,32 +507,20 @@ mod tests {
     fn a_dropped_claim_leaves_no_entry_behind() {
         pollster::block_on(async {
             let (_client, session, queues) = connected("dropped").await;
-            type Answer = fn(Vec<OpReply>) -> Result<Vec<OpReply>, Error>;
-            let answers: [Answer; 4] = [
-                Ok,
-                |_| Err(Error::ConnectionLoss),
-                |_| Err(Error::Protocol("not decoded".to_owned())),
-                // Fewer than there are: that tells as little as a lost answer.
-                |mut replies| {
-                    replies.pop();
-                    Ok(replies)
-                },
-            ];
-            for answer in answers {
+            type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
+            let sent: Answer = |call| State::Sent(Box::new(call));
+            let lost: Answer = |_| State::Unknown;
+            // The last one has a queue without an entry: its answer, with fewer than expected, tells no more than a lost one.
+            for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {
                     queues: &queues,
                     kind: KIND,
                     id,
                 };
-                let (replies, watches) = create(&session, &queues, id).await;
-                let mut claim =
-                    Claim::submitted(&session, names, Submitted::Replied(answer(replies.clone())));
-                let taken = claim.replied();
-                assert_eq!(
-                    taken.is_some(),
-                    answer(replies).is_ok_and(|it| it.len() == 2)
-                );
+                let (call, _, watches) = create(&session, &queues[..created], id).await;
+                let mut claim = Claim::new(&session, names);
+                claim.state = answer(call);
                 drop(claim);
                 for watch in watches {
                     watch.await.unwrap();
@@ -615,12 +539,11 @@ mod tests {
                 kind: KIND,
                 id,
             };
-            let (mut replies, watches) = create(&session, &queues, id).await;
-            let nodes = replies.nodes();
-            replies.pop();
-            let mut claim = Claim::submitted(&session, names, Submitted::Replied(Ok(replies)));
-            let created = claim.create(|| unreachable!("it has been sent")).await;
-            let Ok(Creation::Found(found)) = created else {
+            let (call, nodes, watches) = create(&session, &queues[..2], id).await;
+            let mut calls = Some(call);
+            let mut claim = Claim::new(&session, names);
+            let created = claim.create(|| calls.take().expect("it has been sent"));
+            let Ok(Creation::Found(found)) = created.await else {
                 panic!("the entries are there")
             };
             let found: Vec<_> = found.into_iter().flatten().map(|(node, _)| node).collect();

@@ -20,7 +20,7 @@ use lockkeeper_store::{
     ZnodePath, Zxid,
 };
 
-use super::claim::{Claim, Creation, Enqueued, Names, Submitted, create_queue, enqueue};
+use super::claim::{Claim, Creation, Enqueued, Names, create_queue, enqueue};
 use super::contenders::check_name;
 use super::grant::{Grant, HeldNode};
 use super::list::{ListedQueue, Own};
@@ -87,20 +87,29 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         let (id, lease) = (EntryId::fresh(), queue.session.lease());
         let claim = Claim::new(queue.session, names(queue, id));
-        Self::with(queue, options, events, id, Entry::Claimed(claim), lease)
+        Self::with(
+            queue,
+            options,
+            events,
+            id,
+            Entry::Claimed(claim, None),
+            lease,
+        )
     }
 
-    /// Creates a contender for an entry that has been [submitted](enqueue), to hold the lock under `lease`.
-    #[inline]
-    pub(crate) fn submitted(
+    /// Creates a contender for an entry that has joined the queue already, by a request.
+    pub(crate) fn joined(
         queue: Queue<'a>,
         options: &'a WaitOptions,
         events: Option<EventSink>,
-        lease: Lease,
-        (id, create): (EntryId, Submitted<Enqueued>),
+        id: EntryId,
+        (node, czxid, ahead): Enqueued,
     ) -> Self {
-        let claim = Claim::submitted(queue.session, names(queue, id), create);
-        Self::with(queue, options, events, id, Entry::Claimed(claim), lease)
+        let claim = Claim::owned(queue.session, names(queue, id), [node]);
+        let (entry, lease) = (Entry::Claimed(claim, Some(ahead)), queue.session.lease());
+        let mut waiter = Self::with(queue, options, events, id, entry, lease);
+        waiter.czxid = czxid;
+        waiter
     }
 
     /// Creates a contender for an entry that has joined the queue already, in a store of this process.
@@ -176,40 +185,38 @@ impl<'a> Waiter<'a> {
                 true => Step::Recheck,
                 false => Step::Clear,
             },
-            // A reply that is ready is taken here: passing it through the future below would copy it.
-            Entry::Claimed(claim) => match claim.replied() {
-                Some(reply) => self.entered(reply)?,
-                None => self.enter(|_| ()).await?,
+            Entry::Claimed(_, ahead) => match ahead.take() {
+                Some(ahead) => self.step(ahead)?,
+                None => self.enter(|| ()).await?,
             },
         };
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, and creates it if it is missing. Calls `sent` each time that the create has been submitted, with
-    /// true if it is under way: the caller can then send another request right behind it.
-    pub(crate) async fn enter(&mut self, mut sent: impl FnMut(bool)) -> Result<Step> {
+    /// Joins the queue, and creates it if it is missing. Calls `sent` each time that the create has been sent: the caller
+    /// can then send another request right behind it.
+    pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<Step> {
         let Queue {
             session,
             path,
             kind,
         } = self.queue;
         let (id, options, blockers) = (self.id, self.options, self.blockers);
-        let Entry::Claimed(claim) = &mut self.entry else {
+        let Entry::Claimed(claim, _) = &mut self.entry else {
             unreachable!("it has joined the queue");
         };
         let mut send = || {
             let (kind, data) = ((kind, blockers), &options.data);
             let create = enqueue(session, path, kind, id, data, options.count);
-            sent(matches!(create, Submitted::UnderWay(_)));
+            sent();
             create
         };
         loop {
-            claim.submit(&mut send);
-            if let Some(reply) = claim.replied() {
-                return self.entered(reply);
-            }
             match claim.create(&mut send).await {
-                Ok(Creation::Replied(reply)) => return self.entered(reply),
+                Ok(Creation::Replied((_, czxid, ahead))) => {
+                    self.czxid = czxid;
+                    return self.step(ahead);
+                }
                 // The reply was lost, and with it the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
@@ -223,12 +230,6 @@ impl<'a> Waiter<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    #[inline]
-    fn entered(&mut self, (_, czxid, ahead): Enqueued) -> Result<Step> {
-        self.czxid = czxid;
-        self.step(ahead)
     }
 
     /// Waits until no entry ahead blocks, starting from `step`. Returns false if one does and the options want only a
@@ -453,7 +454,7 @@ impl<'a> Waiter<'a> {
     /// Returns true if this has entered the queue, and not left it.
     pub(crate) fn has_entered(&self) -> bool {
         match &self.entry {
-            Entry::Claimed(claim) => !claim.nodes().is_empty(),
+            Entry::Claimed(claim, _) => !claim.nodes().is_empty(),
             Entry::Local(_) => true,
         }
     }
@@ -586,8 +587,8 @@ impl<'a> Waiter<'a> {
 
 /// A contender's entry, until it is handed over to a guard. Dropping it leaves the queue.
 enum Entry<'a> {
-    /// By its path, as requests create it.
-    Claimed(Claim<'a, Enqueued>),
+    /// By its path, as requests create it; and what was ahead as it was created, where that is known before the wait.
+    Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
     /// By reference.
     Local(LocalEntry),
 }
@@ -596,14 +597,14 @@ impl Entry<'_> {
     /// Returns the entry's znode. Only for a contender that has entered.
     fn path(&self) -> &ZnodePath {
         match self {
-            Self::Claimed(claim) => &claim.nodes()[0],
+            Self::Claimed(claim, _) => &claim.nodes()[0],
             Self::Local(entry) => entry.path(),
         }
     }
 
     fn take(&mut self) -> HeldNode {
         match self {
-            Self::Claimed(claim) => {
+            Self::Claimed(claim, _) => {
                 let [path] = claim.take();
                 path.into()
             }
@@ -613,7 +614,7 @@ impl Entry<'_> {
 
     fn abandon(&mut self) {
         match self {
-            Self::Claimed(claim) => claim.abandon(),
+            Self::Claimed(claim, _) => claim.abandon(),
             Self::Local(entry) => entry.abandon(),
         }
     }

@@ -213,7 +213,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 acl: session.acl().clone(),
             }),
         ];
-        match claim.request(|| session.multi(ops).into()).await {
+        match claim.request(|| session.multi(ops)).await {
             Ok(_) => {
                 claim.take();
                 return Ok(written);

@@ -126,9 +126,9 @@ impl<'a> PermitWaiter<'a> {
         // same round trip shows that no entry is ahead: what is read before the turn may be taken by the entries ahead.
         let mut early = None;
         let is_read = !znodes.may_have_conditions();
-        let read_early = |is_under_way: bool| {
+        let read_early = || {
             // Replaces the read of an earlier attempt, which was refused: that read came before this entry existed.
-            early = (is_under_way && is_read).then(|| session.multi_read(znodes.reads()));
+            early = is_read.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = self.waiter.enter(read_early).await?;
         if !self.waiter.wait_from(&mut step).await? {
@@ -267,7 +267,7 @@ impl<'a> PermitWaiter<'a> {
         // confirms the permits under another one.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
-        match self.leases.request(|| session.multi(ops).into()).await {
+        match self.leases.request(|| session.multi(ops)).await {
             Ok(replies) => zxid_of(&replies).map(Some),
             // The reply was lost. Not sent again blindly: if the grant was carried out, this entry has left the queue,
             // and a second grant would be refused as if the entry had been removed.
