@@ -27,7 +27,7 @@ pub(crate) use contenders::{
     list_queue, looks_taken,
 };
 pub(crate) use grant::Grant;
-pub(crate) use local::LocalEntry;
+pub(crate) use local::{Attempt, LocalEntry};
 #[cfg(feature = "simulation")]
 pub(crate) use order::{MarkerReading, Predecessors, ReleaseMarker, blocks};
 pub(crate) use order::{count_holders, holding, is_shared};

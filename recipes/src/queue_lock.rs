@@ -13,7 +13,7 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::queue::{Grant, LocalEntry, Queue, Waiter, looks_taken};
+use crate::queue::{Attempt, Grant, LocalEntry, Queue, Waiter, looks_taken};
 
 /// The lock of one queue, as one kind of contender of a client takes it.
 #[derive(Clone, Copy)]
@@ -29,8 +29,9 @@ impl QueueLock<'_> {
         // A free lock is granted without waiting. A loop that takes it again and again yields, as with tokio's locks.
         coop::consume_budget().await;
         let mut entry = match self.attempt(&options, Place::InTurn(self.kind.blockers()))? {
-            Ok(guard) => return Ok(guard),
-            Err(entry) => entry,
+            Attempt::Granted(guard) => return Ok(guard),
+            Attempt::Queued(entry) => Some(entry),
+            Attempt::Unsupported => None,
         };
         let deadline = options.start(self.client);
         if let Some(local) = &mut entry
@@ -58,13 +59,13 @@ impl QueueLock<'_> {
     /// Acquires the lock if it is free now.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
         coop::consume_budget().await;
-        match self.attempt(&options, Place::IfFree(self.kind.blockers()))? {
-            Ok(guard) => Ok(Some(guard)),
-            Err(entry) => {
-                let deadline = options.start(self.client);
-                Box::pin(self.contend(options, deadline, entry, true)).await
-            }
-        }
+        let entry = match self.attempt(&options, Place::IfFree(self.kind.blockers()))? {
+            Attempt::Granted(guard) => return Ok(Some(guard)),
+            Attempt::Queued(entry) => Some(entry),
+            Attempt::Unsupported => None,
+        };
+        let deadline = options.start(self.client);
+        Box::pin(self.contend(options, deadline, entry, true)).await
     }
 
     #[inline(always)] // as `LocalEntry::enter`
@@ -73,16 +74,11 @@ impl QueueLock<'_> {
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
     }
 
-    /// Joins the queue of a store in this process, and takes a free lock. `Err` with the entry if it has to wait, and
-    /// without one if nothing was done.
+    /// Joins the queue of a store in this process, and takes a free lock.
     ///
     /// Nothing is awaited between the entry and the guard, so no drop can come in between (invariant 7).
     #[inline(never)] // so that little is moved
-    fn attempt(
-        self,
-        options: &LockOptions,
-        place: Place<'_>,
-    ) -> Result<Result<Guard, Option<Box<LocalEntry>>>> {
+    fn attempt(self, options: &LockOptions, place: Place<'_>) -> Result<Attempt<Guard>> {
         options.check()?;
         let Self {
             client,
@@ -91,12 +87,7 @@ impl QueueLock<'_> {
         } = self;
         let (data, is_reported) = (|at| options.data(at), options.is_reported());
         let hold = self.guard();
-        let entered = LocalEntry::enter(client, queue, kind, place, data, is_reported, hold)?;
-        Ok(match entered {
-            Some(Ok(guard)) => Ok(guard),
-            Some(Err(entry)) => Err(Some(entry)),
-            None => Err(None),
-        })
+        LocalEntry::enter(client, queue, kind, place, data, is_reported, hold)
     }
 
     /// Waits with the entry of an attempt, or with one that it creates by a request.

@@ -36,12 +36,20 @@ struct Parts {
     progress: Option<Progress>,
 }
 
+/// What came of an attempt to take a lock by reference.
+pub(crate) enum Attempt<G> {
+    Granted(G),
+    /// The entry stands in the queue.
+    Queued(Box<LocalEntry>),
+    /// Nothing was done: the lock is taken by requests.
+    Unsupported,
+}
+
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Puts an entry in a queue. `hold` makes a guard of it if it holds and its grant is not to be reported. Otherwise the
-    /// entry is the error. `None`, and nothing was done, where that takes a request. `data` makes the entry's data, from the
-    /// time in milliseconds since the epoch.
+    /// Puts an entry in a queue. `hold` makes a guard of it if it holds and its grant is not to be reported. `data` makes
+    /// the entry's data, from the time in milliseconds since the epoch.
     #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
     pub(crate) fn enter<G>(
         client: &Client,
@@ -51,9 +59,9 @@ impl LocalEntry {
         data: impl FnOnce(i64) -> EntryData,
         is_reported: bool,
         hold: impl FnOnce(Session, Grant, EntryData) -> G,
-    ) -> Result<Option<Result<G, Box<Self>>>> {
+    ) -> Result<Attempt<G>> {
         let Some(session) = client.live_session()? else {
-            return Ok(None);
+            return Ok(Attempt::Unsupported);
         };
         let unix_ms = session.clock().unix_ms();
         let (id, lease) = (EntryId::fresh(), session.lease());
@@ -68,15 +76,15 @@ impl LocalEntry {
             unix_ms,
         });
         let Some(Entered { entry: key, turn }) = entered else {
-            return Ok(None);
+            return Ok(Attempt::Unsupported);
         };
         let queue = queue.clone();
         let node = HeldNode::entry(HeldEntry { queue, name, key });
         if turn.is_none() && lease.may_grant() && !is_reported {
             let grant = Grant::new(node, FencingToken::new(key.czxid()), lease);
-            return Ok(Some(Ok(hold(session, grant, data))));
+            return Ok(Attempt::Granted(hold(session, grant, data)));
         }
-        Ok(Some(Err(Box::new(Self(Some(Parts {
+        Ok(Attempt::Queued(Box::new(Self(Some(Parts {
             session,
             node,
             id,
@@ -84,7 +92,7 @@ impl LocalEntry {
             lease,
             turn,
             progress: None,
-        }))))))
+        })))))
     }
 
     /// Hands the entry over to the guard that `hold` makes of it. `None` if the lease is too old for that. The caller makes

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::queue::LocalEntry;
+use crate::queue::{Attempt, LocalEntry};
 
 impl Semaphore {
     /// Takes a permit under the conditions of [`PermitWaiter`](super::grant::PermitWaiter)'s first request: that the number
@@ -54,9 +54,12 @@ impl Semaphore {
             let guard = Guard::new(session, grant, kind, data, None);
             Permit::new(GuardSet::of_one(guard))
         };
-        // The permit goes back if the session has ended meanwhile, or its lease has lapsed.
         let data = |at| options.data(at);
-        let entered = LocalEntry::enter(&self.client, leases, kind, place, data, false, hold)?;
-        Ok(entered.and_then(Result::ok))
+        let attempt = LocalEntry::enter(&self.client, leases, kind, place, data, false, hold)?;
+        Ok(match attempt {
+            Attempt::Granted(permit) => Some(permit),
+            // The permit goes back if the session has ended meanwhile, or its lease has lapsed.
+            Attempt::Queued(_) | Attempt::Unsupported => None,
+        })
     }
 }
