@@ -145,7 +145,6 @@ impl Clock {
     }
 
     /// Returns the date in milliseconds since the epoch, exactly.
-    #[cfg(feature = "file")]
     pub(crate) fn exact_unix_ms(&self) -> i64 {
         match self.is_virtual() {
             true => self.unix_ms(),
@@ -157,7 +156,6 @@ impl Clock {
     }
 
     /// Blocks the thread for so long. Does nothing on a virtual clock, which only its owner moves.
-    #[cfg(feature = "file")]
     pub(crate) fn block(&self, duration: Duration) {
         if !self.is_virtual() {
             std::thread::sleep(duration);

@@ -55,7 +55,6 @@ where
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
     // On another thread: recovery of a large store reads its whole log, and would block the caller's executor.
-    #[cfg(feature = "file")]
     if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
         return store.connect_with(options).await;
@@ -66,13 +65,7 @@ where
 pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
     match &target.0 {
         TargetKind::Memory { name } => Ok(Store::named(name).connector()),
-        #[cfg(feature = "file")]
         TargetKind::File { path } => Ok(Store::file(path)?.connector()),
-        #[cfg(not(feature = "file"))]
-        TargetKind::File { .. } => Err(Error::Target(TargetError::FeatureMissing {
-            url: target.to_string(),
-            feature: "file",
-        })),
         #[cfg(feature = "client")]
         TargetKind::Served {
             kind,

@@ -21,11 +21,6 @@
 //! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; what an audit log keeps |
 //! | `dump` | the content as text, for tests and fuzzers |
 
-#![cfg_attr(
-    not(any(test, feature = "file")),
-    allow(dead_code, unused_imports, reason = "the ways in for a durable log")
-)]
-
 mod acl;
 #[cfg(any(test, feature = "server"))]
 mod audit;

@@ -9,7 +9,6 @@
 mod checks;
 #[cfg(any(test, feature = "server"))]
 mod connection;
-#[cfg_attr(not(feature = "file"), path = "engine/volatile.rs")]
 #[cfg_attr(
     not(any(test, feature = "server")),
     allow(dead_code, reason = "only sessions of other processes need all of it")
@@ -18,7 +17,6 @@ mod durable;
 mod embedded;
 #[cfg(any(test, feature = "server"))]
 mod facts;
-#[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
@@ -58,7 +56,6 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-#[cfg(feature = "file")]
 pub use self::options::Durability;
 pub use self::options::StoreOptions;
 

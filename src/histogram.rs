@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bounds of request and sync times: from 100 µs, a disk with its own cache, to 10 s, a disk that fails.
-#[cfg(any(feature = "file", feature = "server"))]
 pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
     100_000,
     250_000,

@@ -20,10 +20,8 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
-#[cfg(any(feature = "client", feature = "file", feature = "server"))]
 mod data;
 mod detached;
-#[cfg(feature = "file")]
 pub mod disk;
 mod engine;
 mod entry;
@@ -32,7 +30,6 @@ mod fork;
 mod future;
 mod histogram;
 mod identity;
-#[cfg(feature = "file")]
 mod log;
 mod path;
 mod platform;
@@ -78,7 +75,6 @@ pub use backend::{
 pub use clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use connect::{Client, connect, connect_with};
 pub use detached::spawn_detached;
-#[cfg(feature = "file")]
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};

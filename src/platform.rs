@@ -1,4 +1,4 @@
-//! Differences between operating systems: the clocks, and a thread's priority.
+//! Differences between operating systems: the clocks, a thread's priority, and files.
 //!
 //! Each system has a module with the same functions; no other module names a system. A new system needs a clock that
 //! counts suspended time: without one a holder would continue to believe in its lock after its machine has slept past
@@ -9,6 +9,8 @@
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+#[cfg(unix)]
+mod unix;
 #[cfg(windows)]
 mod windows;
 
@@ -16,6 +18,8 @@ mod windows;
 pub(crate) use self::linux::*;
 #[cfg(target_os = "macos")]
 pub(crate) use self::macos::*;
+#[cfg(unix)]
+pub(crate) use self::unix::*;
 #[cfg(windows)]
 pub(crate) use self::windows::*;
 
@@ -27,8 +31,8 @@ pub(crate) use self::windows::*;
 )))]
 compile_error!("lockkeeper-store does not know which clock of this system counts suspended time");
 
-#[cfg(all(not(unix), any(feature = "file", feature = "server")))]
-compile_error!("the features `file` and `server` of lockkeeper-store need a Unix system");
+#[cfg(all(not(unix), feature = "server"))]
+compile_error!("the feature `server` of lockkeeper-store needs a Unix system");
 
 #[cfg(test)]
 mod tests {

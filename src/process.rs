@@ -27,7 +27,7 @@ pub(crate) struct LocalProcess {
 /// Returns a text that is another one wherever a [`LocalProcess`] means another process: after a start of the machine,
 /// and in another namespace of numbers or of times. `None` where the system does not tell.
 #[cfg_attr(
-    not(all(feature = "file", feature = "server")),
+    not(feature = "server"),
     allow(dead_code, reason = "only a server knows processes")
 )]
 pub(crate) fn numbering() -> Option<String> {

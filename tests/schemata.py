@@ -68,7 +68,7 @@ pub mod schemata {
 """
 
 # The tests without the feature `simulation` need these of the store and the recipes.
-FEATURES = ["--no-default-features", "--features", "client,file,server,test-util"]
+FEATURES = ["--no-default-features", "--features", "client,server,test-util"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@
 //! | Who shares the lock? | URL | Needs | If the store's machine dies |
 //! |---|---|---|---|
 //! | tasks in one program | `memory:`, or `memory:NAME` for a separate store | nothing | the program dies with it |
-//! | the same, with data and tokens that survive a restart | `file:DIR` | feature `file` | the next start continues, if the disk survives |
+//! | the same, with data and tokens that survive a restart | `file:DIR` | a Unix system | the next start continues, if the disk survives |
 //! | processes on one machine | `lockkeeper+unix:///run/lockkeeper.sock` | `lockkeeper serve --listen unix:PATH` | the holders die with it |
 //! | a few machines | `lockkeeper://host:2181` | `lockkeeper serve` on one of them | no lock is granted until it is back |
 //! | machines that must not depend on any single one | `zookeeper://zk1:2181,zk2:2181,zk3:2181/app` | a ZooKeeper ensemble | the ensemble carries on while it has a majority |
@@ -169,7 +169,6 @@ pub use lockkeeper_store::{
     SessionState, StateStream, Store, StoreOptions, Target, TargetError, TlsError, ZnodePath,
     connect, connect_with,
 };
-#[cfg(feature = "file")]
 pub use lockkeeper_store::{Durability, disk};
 #[cfg(feature = "server")]
 pub use lockkeeper_store::{NotReady, Server, ServerError, ServerMonitor, ServerOptions};

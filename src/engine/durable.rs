@@ -19,8 +19,7 @@
 //! sessions die with the process. Of the [durability classes](super::Durability), `DelayedRestart` does not wait for
 //! transactions that concern only sessions, and `None` waits only while room in the log is short.
 //!
-//! After a failed write the barrier stays closed for good, and the store stops (invariant 12). `volatile.rs` stands for
-//! this file in builds without the feature `file`.
+//! After a failed write the barrier stays closed for good, and the store stops (invariant 12).
 
 use std::sync::Arc;
 

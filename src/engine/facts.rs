@@ -145,7 +145,6 @@ impl Store {
     }
 
     /// Returns the counters of the log since it was opened; `None` without a log.
-    #[cfg(feature = "file")]
     pub(crate) fn log_stats(&self) -> Option<crate::log::LogStats> {
         self.0.log_queue().map(|queue| queue.stats())
     }

@@ -6,7 +6,6 @@ use crate::clock::Clock;
 use crate::core::{CoreOptions, Limits};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-#[cfg(feature = "file")]
 use crate::log::Sizes;
 use crate::types::MAX_SESSION_TIMEOUT;
 
@@ -20,9 +19,7 @@ pub struct StoreOptions {
     reaper_interval: Duration,
     limits: Limits,
     super_digest: Option<Identity>,
-    #[cfg(feature = "file")]
     durability: Durability,
-    #[cfg(feature = "file")]
     sizes: Sizes,
 }
 
@@ -46,7 +43,6 @@ pub struct StoreOptions {
 /// that was ever granted, and a hundredth more for slow clocks. Opening a session waits for that. The class of the run
 /// that stopped decides, not that of the next. A store that was restored from a backup or copied pauses in every class,
 /// if it was ever served, for the longest timeout that was or is allowed ([`StoreOptions::session_timeouts`]).
-#[cfg(feature = "file")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
@@ -73,9 +69,7 @@ impl Default for StoreOptions {
             reaper_interval: Duration::from_secs(60),
             limits: Limits::default(),
             super_digest: None,
-            #[cfg(feature = "file")]
             durability: Durability::default(),
-            #[cfg(feature = "file")]
             sizes: Sizes::default(),
         }
     }
@@ -194,7 +188,6 @@ impl StoreOptions {
     }
 
     /// Sets the durability class of a store in a folder: the point at which a write counts as done.
-    #[cfg(feature = "file")]
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -206,7 +199,6 @@ impl StoreOptions {
     /// refuses transactions of more than a quarter of the first ([`Error::TooLarge`]); no store takes
     /// any of more than 2 MiB and 1 KiB. A transaction is a request in which each `auth` of an access
     /// control list is replaced by all identities of the session.
-    #[cfg(feature = "file")]
     #[must_use]
     pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
         let first = first.clamp(1 << 16, 1 << 30);
@@ -215,12 +207,10 @@ impl StoreOptions {
         self
     }
 
-    #[cfg(feature = "file")]
     pub(super) fn durability_class(&self) -> Durability {
         self.durability
     }
 
-    #[cfg(feature = "file")]
     pub(super) fn log(&self) -> crate::log::Options {
         crate::log::Options {
             syncs: self.durability != Durability::None,

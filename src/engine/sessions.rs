@@ -126,7 +126,6 @@ impl SessionTable {
     }
 
     /// Returns all receivers.
-    #[cfg_attr(not(feature = "file"), allow(dead_code))]
     pub(super) fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.slots.iter().map(|slot| &slot.peer)
     }

@@ -1,29 +1,21 @@
 //! The shell around the core: time, watchers, ends of sessions and stores.
 
-#[cfg(feature = "file")]
 mod bench;
 mod buffers;
 mod by_reference;
-#[cfg(feature = "file")]
 mod crashes;
 mod facts;
-#[cfg(feature = "file")]
 mod filling;
-#[cfg(all(feature = "file", feature = "server"))]
+#[cfg(feature = "server")]
 mod large;
 mod leases;
-#[cfg(feature = "file")]
 mod poison;
-#[cfg(feature = "file")]
 mod remote;
-#[cfg(feature = "file")]
 mod restarts;
 mod stalls;
-#[cfg(feature = "file")]
 mod syncing;
 mod wakers;
 mod work;
-#[cfg(feature = "file")]
 mod world;
 
 use std::future::Future;

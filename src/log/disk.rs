@@ -4,13 +4,14 @@
 //! The interface states the durability that the log may rely on, and no more: each change is lost by a power loss until
 //! the matching sync has returned.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use crate::error::Error;
+use crate::platform;
+pub(crate) use crate::platform::make_folder;
 
 /// A flat folder of files. Names are single parts. It is read-only unless it says otherwise: a view implements the reads
 /// alone.
@@ -90,25 +91,12 @@ pub(crate) struct FileIdentity {
     pub(crate) born_ns: u64,
 }
 
-/// For the owner alone: the content of a store is for the clients that its access lists let in.
-const FILE_MODE: u32 = 0o600;
-const FOLDER_MODE: u32 = 0o700;
-const FOR_OTHERS: u32 = 0o077;
-
 /// Opens a file to read and write. A file that this creates is the owner's alone, with any umask.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(FILE_MODE);
+    options.read(true).write(true);
+    platform::for_the_owner(&mut options);
     options
-}
-
-/// Creates a folder and those above it that are missing, for the owner alone, with any umask. An existing folder stays
-/// as it is: its owner has chosen its mode.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(FOLDER_MODE)
-        .create(path)
 }
 
 /// A folder of the file system.
@@ -157,10 +145,8 @@ impl Disk for Folder {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut options = private();
         let file = options.create(true).truncate(true).open(self.path(name))?;
-        // `mode` applies to new files alone: an existing one is narrowed here (invariant 14).
-        if file.metadata()?.mode() & FOR_OTHERS != 0 {
-            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-        }
+        // The mode that it is opened with applies only to a new file (invariant 14).
+        platform::narrow_to_the_owner(&file)?;
         Ok(Box::new(RealFile(file)))
     }
 
@@ -196,7 +182,7 @@ impl DiskFile for RealFile {
     fn read_at(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<usize> {
         let wanted = into.len();
         while !into.is_empty() {
-            match self.0.read_at(into, at) {
+            match platform::read_at(&self.0, into, at) {
                 Ok(0) => break,
                 Ok(read) => {
                     at += read as u64;
@@ -210,7 +196,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+        platform::write_all_at(&self.0, bytes, at)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -221,9 +207,10 @@ impl DiskFile for RealFile {
         let metadata = self.0.metadata()?;
         let born = metadata.created().ok();
         let since_1970 = born.and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        let (device, inode) = platform::device_and_inode(&metadata);
         Ok(FileIdentity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            device,
+            inode,
             born_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
         })
     }

@@ -5,15 +5,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
-
 use super::disk::{failed, private};
 use crate::error::Error;
+use crate::platform::{device_and_inode, is_alive, read_at};
 
 pub(crate) const NAME: &str = "LOCK";
 
@@ -76,7 +73,7 @@ impl Lock {
 /// Returns true if this open file is the one at that path, as far as the system answers.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
-        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        (Ok(ours), Ok(there)) => device_and_inode(&ours) == device_and_inode(&there),
         (_, Err(error)) => !matches!(
             error.kind(),
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
@@ -129,15 +126,9 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 
 fn pid_in(file: &File) -> Option<u32> {
     let mut bytes = [0; 16];
-    let read = file.read_at(&mut bytes, 0).ok()?;
+    let read = read_at(file, &mut bytes, 0).ok()?;
     let text = std::str::from_utf8(&bytes[..read]).ok()?;
     text.trim().parse().ok()
-}
-
-fn is_alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // Any other error means that it exists: a process of another user may not be signalled.
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Finds another process that has this file open, among those that this one may look at.

@@ -31,7 +31,6 @@ fn nanos(time: Timespec) -> u64 {
 ///
 /// # Errors
 /// The refusal of the system, a sandbox's for example.
-#[cfg(feature = "file")]
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     // Linux applies a nice value to one thread, where POSIX demands the whole process (setpriority(2), "C
     // library/kernel differences"): so this needs the thread's id, and leaves the other threads alone.

@@ -35,7 +35,6 @@ pub(crate) fn unix_ms() -> i64 {
 ///
 /// macOS lowers one thread's priority with `PRIO_DARWIN_THREAD` or a quality-of-service class, and neither has a safe
 /// interface (this crate forbids unsafe code). POSIX's `setpriority` would slow down the whole process.
-#[cfg(feature = "file")]
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! Windows, for stores in memory.
 
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime};
 
@@ -27,4 +30,39 @@ pub(crate) fn awake_nanos() -> u64 {
 pub(crate) fn unix_ms() -> i64 {
     let date = SystemTime::UNIX_EPOCH.elapsed();
     date.map_or(0, |date| date.as_millis() as i64)
+}
+
+// Stores on disk need a Unix system. The folder is made first, so nothing else of this is called.
+
+pub(crate) fn make_folder(_: &Path) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a store on disk needs a Unix system",
+    ))
+}
+
+pub(crate) fn for_the_owner(_: &mut OpenOptions) {}
+
+pub(crate) fn narrow_to_the_owner(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn device_and_inode(_: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn write_all_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn is_alive(_: u32) -> bool {
+    true
+}
+
+pub(crate) fn lower_thread_priority() -> io::Result<()> {
+    Ok(())
 }

@@ -121,5 +121,5 @@ impl Readings {
     }
 }
 
-#[cfg(all(test, feature = "file"))]
+#[cfg(test)]
 mod tests;

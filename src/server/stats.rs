@@ -32,7 +32,6 @@ pub(super) struct Stats {
     pub(super) resident_bytes: u64,
     pub(super) uptime: Duration,
     /// `None` for a store without a log.
-    #[cfg(feature = "file")]
     pub(super) log: Option<crate::log::LogStats>,
     counted: Vec<u64>,
 }
@@ -56,7 +55,6 @@ impl Sources {
             max_open_files: process::max_open_files(),
             resident_bytes: process::resident_bytes(),
             uptime: table.uptime(),
-            #[cfg(feature = "file")]
             log: store.log_stats(),
             counted: Count::ALL.iter().map(|what| table.counted(*what)).collect(),
         }
@@ -67,10 +65,7 @@ impl Stats {
     /// Returns true for a store with a log.
     #[cfg(feature = "metrics")]
     pub(super) fn has_log(&self) -> bool {
-        #[cfg(feature = "file")]
-        return self.log.is_some();
-        #[cfg(not(feature = "file"))]
-        return false;
+        self.log.is_some()
     }
 
     /// Returns a counter's value since the start or the last reset.

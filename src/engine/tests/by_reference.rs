@@ -565,7 +565,6 @@ fn conditions_by_reference_are_those_of_a_multi() {
 }
 
 /// In a folder, a condition that shows another session's write waits for the log, which only a request can.
-#[cfg(feature = "file")]
 #[test]
 fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not() {
     use super::bench::{Bench, close, write_all};
@@ -603,7 +602,6 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
 }
 
 /// In a folder, an answer may not run ahead of the log: then only a request can wait for it (invariant 2).
-#[cfg(feature = "file")]
 #[test]
 fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     use super::bench::{Bench, close, write_all};

@@ -113,7 +113,7 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
 }
 
 /// Its second request is taken up when the log has the first. It was sent in time: the log is the server's own.
-#[cfg(all(feature = "file", feature = "server"))]
+#[cfg(feature = "server")]
 #[tokio::test]
 async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {
     use super::bench::{Bench, write_all};

@@ -141,7 +141,6 @@ fn a_waker_dropped_by_a_sleep_may_drop_another() {
     });
 }
 
-#[cfg(feature = "file")]
 mod logged {
     use super::*;
     use crate::log::DurabilityBarrier;

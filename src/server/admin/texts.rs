@@ -257,7 +257,6 @@ fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the figures of the log; none for a store without one.
-#[cfg(feature = "file")]
 fn log_figures(stats: &Stats) -> Vec<(&'static str, u64)> {
     let Some(log) = &stats.log else {
         return Vec::new();
@@ -271,11 +270,6 @@ fn log_figures(stats: &Stats) -> Vec<(&'static str, u64)> {
         ("lockkeeper_fsync_us_sum", us(log.syncs.sum)),
         ("lockkeeper_fsync_us_max", us(log.longest_sync)),
     ]
-}
-
-#[cfg(not(feature = "file"))]
-fn log_figures(_: &Stats) -> [(&'static str, u64); 0] {
-    []
 }
 
 /// Appends a note to a text that was cut.

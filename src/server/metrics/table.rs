@@ -287,7 +287,6 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
         labels: &[],
         read: |of| histogram(of.stalls.as_ref()),
     },
-    #[cfg(feature = "file")]
     Metric {
         name: "lockkeeper_log_sync_seconds",
         help: "Durations of the log's syncs.",
@@ -295,7 +294,6 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
         labels: &[],
         read: |of| histogram(of.stats.log.as_ref().map(|log| &log.syncs)),
     },
-    #[cfg(feature = "file")]
     Metric {
         name: "lockkeeper_log_batches_total",
         help: "Batches of transactions that were written, each with one sync.",
@@ -308,7 +306,6 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
                 .map_or_else(Vec::new, |log| whole(log.batches))
         },
     },
-    #[cfg(feature = "file")]
     Metric {
         name: "lockkeeper_log_written_bytes_total",
         help: "Bytes of these batches.",
@@ -321,7 +318,6 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
                 .map_or_else(Vec::new, |log| whole(log.bytes))
         },
     },
-    #[cfg(feature = "file")]
     Metric {
         name: "lockkeeper_log_waits_total",
         help: "Answers and events that had to wait for the log.",
@@ -334,7 +330,6 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
                 .map_or_else(Vec::new, |log| whole(log.waits))
         },
     },
-    #[cfg(feature = "file")]
     Metric {
         name: "lockkeeper_disk_full",
         help: "1 while the log finds no room for another segment on the disk, else 0.",

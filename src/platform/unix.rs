@@ -1,0 +1,56 @@
+//! What Linux and macOS share: files of stores on disk, and processes.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// For the owner alone: the content of a store is for the clients that its access lists let in.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+const FOR_OTHERS: u32 = 0o077;
+
+/// Has a file that this creates be the owner's alone, with any umask.
+pub(crate) fn for_the_owner(options: &mut OpenOptions) {
+    options.mode(FILE_MODE);
+}
+
+/// Takes the rights of others from an existing file.
+pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
+    if file.metadata()?.mode() & FOR_OTHERS != 0 {
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(())
+}
+
+/// Creates a folder and those above it that are missing, for the owner alone, with any umask. An existing folder stays
+/// as it is: its owner has chosen its mode.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(path)
+}
+
+/// Returns the numbers of a file's device and inode.
+pub(crate) fn device_and_inode(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    file.read_at(into, at)
+}
+
+pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    file.write_all_at(bytes, at)
+}
+
+/// Returns true if a process with this number exists.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // Any other error means that it exists: a process of another user may not be signalled.
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
