@@ -15,7 +15,7 @@ use super::schedule::Schedule;
 pub(super) const ELECTION: &str = "/election/scenario";
 
 /// The time that the store waits for a candidate that has fallen silent.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Entries that a leader writes before it resigns or is killed.
 const ENTRIES: usize = 5;
