@@ -1,4 +1,4 @@
-//! What Linux and macOS share: files of stores on disk, and processes.
+//! Linux and macOS: files of stores on disk, and processes.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -8,17 +8,17 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// For the owner alone: the content of a store is for the clients that its access lists let in.
+/// Only the owner has access, because the store's own access lists decide which clients may read it.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
 
-/// Has a file that this creates be the owner's alone, with any umask.
+/// Gives only the owner access to a file that these options create, with any umask.
 pub(crate) fn for_the_owner(options: &mut OpenOptions) {
     options.mode(FILE_MODE);
 }
 
-/// Takes the rights of others from an existing file.
+/// Removes the access of other users to an existing file.
 pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     if file.metadata()?.mode() & FOR_OTHERS != 0 {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -26,8 +26,8 @@ pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a folder and those above it that are missing, for the owner alone, with any umask. An existing folder stays
-/// as it is: its owner has chosen its mode.
+/// Creates a folder and its missing parents, for the owner only, with any umask. An existing folder keeps the mode that
+/// its owner chose.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

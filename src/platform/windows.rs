@@ -32,7 +32,7 @@ pub(crate) fn unix_ms() -> i64 {
     date.map_or(0, |date| date.as_millis() as i64)
 }
 
-// Stores on disk need a Unix system. The folder is made first, so nothing else of this is called.
+// Stores on disk need a Unix system: creating their folder fails, and so does every read and write.
 
 pub(crate) fn make_folder(_: &Path) -> io::Result<()> {
     Err(io::Error::new(

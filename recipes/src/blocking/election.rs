@@ -148,22 +148,22 @@ impl Election {
 }
 
 forward_methods! { Election {
-    /// Stands for election, and waits until it leads.
+    /// Campaigns, and blocks until this candidate leads.
     fn campaign(data: impl Into<String>) -> Leadership;
 
-    /// Stands for election, and leads within `timeout`.
+    /// Campaigns for at most `timeout`.
     fn campaign_timeout(data: impl Into<String>, timeout: Duration) -> Leadership;
 
-    /// Stands for election with the given options, and waits until it leads.
+    /// Campaigns with the given options, and blocks until this candidate leads.
     fn campaign_with(data: impl Into<String>, options: LockOptions) -> Leadership;
 
-    /// Leads if the election has no candidate; else `None`.
+    /// Becomes the leader if the election has no candidate, otherwise returns `None`.
     fn try_campaign(data: impl Into<String>) -> Option<Leadership>;
 
-    /// Leads if the election has no candidate, with the given options; else `None`.
+    /// Becomes the leader if the election has no candidate, with the given options. Otherwise returns `None`.
     fn try_campaign_with(data: impl Into<String>, options: LockOptions) -> Option<Leadership>;
 
-    /// Returns the leader; `None` if no candidate stands.
+    /// Returns the leader, or `None` if the election has no candidate.
     fn leader() -> Option<Leader>;
 }}
 

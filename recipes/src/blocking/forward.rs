@@ -1,4 +1,4 @@
-//! [`forward_methods`] and [`forward_functions`]: calls that park the thread until the async recipe's call is done.
+//! [`forward_methods`] and [`forward_functions`]: block the thread until the call of the async recipe returns.
 
 use lockkeeper_store::ZnodePath;
 
@@ -8,7 +8,7 @@ use crate::lock_guard::LockGuard;
 use crate::observe::QueueEntry;
 use crate::path::LockPath;
 
-/// What blocking code gets in place of the output of an async call.
+/// Converts the output of an async call for blocking code: guards become [`BlockingGuard`]s.
 pub(super) trait Blocking {
     type Output;
 
@@ -62,7 +62,7 @@ macro_rules! same {
 
 same!((), u32, Vec<QueueEntry>, Vec<ZnodePath>, Leader);
 
-/// Implements methods of a blocking type by those of the async type, which have the same names, arguments and errors.
+/// Implements blocking methods. The async type has methods with the same names, arguments and errors.
 macro_rules! forward_methods {
     ($type:ident {$(
         $(#[$doc:meta])+

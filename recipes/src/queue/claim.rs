@@ -275,8 +275,7 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
     if let Ok(Ok(reply)) = &reply {
         return remove_all(&session, reply.nodes().as_ref());
     }
-    // Counted as pending from now on, not from the reply on: a program that waits for clean-ups to end must not find none
-    // in between.
+    // Counts as pending from now on, not only from the reply on, because a program may wait until no clean-up is pending.
     let pending = Cleanup::new(&session, &queues[0]);
     spawn_detached(async move {
         let (_pending, session) = (pending, session);
@@ -510,7 +509,7 @@ mod tests {
             type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
             let sent: Answer = |call| State::Sent(Box::new(call));
             let lost: Answer = |_| State::Unknown;
-            // The last one has a queue without an entry: its answer, with fewer than expected, tells no more than a lost one.
+            // In the last two cases one queue has no entry, so the reply has fewer than expected and is ambiguous.
             for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {

@@ -36,12 +36,12 @@ struct Parts {
     progress: Option<Progress>,
 }
 
-/// What came of an attempt to take a lock by reference.
+/// Outcome of an attempt to take a lock by reference.
 pub(crate) enum Attempt<G> {
     Granted(G),
-    /// The entry stands in the queue.
+    /// The entry is in the queue and has to wait.
     Queued(Box<LocalEntry>),
-    /// Nothing was done: the lock is taken by requests.
+    /// Nothing was done. The caller has to send requests instead.
     Unsupported,
 }
 

@@ -587,7 +587,7 @@ impl<'a> Waiter<'a> {
 
 /// A contender's entry, until it is handed over to a guard. Dropping it leaves the queue.
 enum Entry<'a> {
-    /// By its path, as requests create it; and what was ahead as it was created, where that is known before the wait.
+    /// By its path, as requests create it, with its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
     /// By reference.
     Local(LocalEntry),

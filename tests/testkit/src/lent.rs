@@ -31,7 +31,7 @@ pub async fn connect_to(url: &str, options: ConnectOptions) -> Result<Client> {
     }
 }
 
-/// Opens each session by a ZooKeeper client of its own, so that a session that has ended is replaced.
+/// Opens each session with a separate ZooKeeper client, because a client of the crate never opens a second session.
 #[derive(Debug)]
 struct Lent {
     hosts: String,

@@ -120,7 +120,7 @@ fn a_session_whose_user_is_refused_for_good_is_given_up_after_its_timeout() {
     assert!(attempts <= 40, "{attempts} attempts without a pause");
 }
 
-/// A waiter whose watch the server has not armed again would wait for ever.
+/// Otherwise a waiter would wait forever for a watch that the server did not arm again.
 #[test]
 fn watches_that_are_not_armed_again_end_the_connection() {
     let mut world = World::open();
