@@ -581,3 +581,68 @@ impl fmt::Debug for Link {
         write!(f, "Link({})", self.hosts())
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::wire::{Code, ConnectResponse, Jute, PASSWORD_BYTES, ReplyHeader, put_frame, xid};
+
+    const TIMEOUT: Duration = Duration::from_secs(12);
+
+    /// Returns a link to one server, whose first attempt to connect is due.
+    pub(super) fn new_link(clock: Clock) -> Arc<Link> {
+        let endpoint = Endpoint::Tcp {
+            hosts: vec!["localhost:1".into()],
+            requires_tls: false,
+            is_zookeeper: false,
+        };
+        let options = SessionOptions {
+            is_plain: false,
+            servers: 1,
+            tick: Duration::from_secs(2),
+            timeout: TIMEOUT,
+            close_timeout: TIMEOUT,
+            auth: Vec::new(),
+            seed: 1,
+            process: None,
+            longest_pause: Duration::from_secs(1),
+        };
+        Link::new(endpoint, None, options, clock)
+    }
+
+    #[test]
+    fn a_reply_that_arrived_during_a_pause_of_the_process_keeps_the_connection() {
+        let clock = Clock::new_virtual();
+        let link = new_link(clock.clone());
+        let (dial, attempt) = link.supervise().connect.unwrap();
+        let (client, mut server) = UnixStream::pair().unwrap();
+        client.set_nonblocking(true).unwrap();
+        link.attach(Socket::Unix(client), dial, attempt).unwrap();
+        let mut send = |message: &dyn Fn(&mut Vec<u8>)| {
+            let mut frame = Vec::new();
+            put_frame(&mut frame, |to| message(to));
+            server.write_all(&frame).unwrap();
+        };
+        let welcome = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: TIMEOUT.as_millis() as i32,
+            session: 1,
+            password: &[1; PASSWORD_BYTES],
+            read_only: Some(false),
+        };
+        send(&|to| welcome.put(to));
+        let read = link.read(attempt).unwrap_err();
+        assert_eq!(read.kind(), ErrorKind::WouldBlock);
+        assert!(link.status().is_some(), "the session is open");
+
+        let pong = ReplyHeader::new(xid::PING, 0, Code::Ok);
+        send(&|to| pong.put(to));
+        clock.advance(TIMEOUT * 3 / 4);
+        link.supervise();
+        assert!(link.inner.lock().is_of(attempt), "connected again");
+    }
+}

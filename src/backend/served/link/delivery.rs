@@ -144,14 +144,12 @@ impl SharedReply for ReplyCell {
 #[cfg(test)]
 mod tests {
     use std::task::Wake;
-    use std::time::Duration;
 
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use crate::backend::served::session::SessionOptions;
-    use crate::backend::served::socket::Endpoint;
+    use crate::backend::served::link::tests::new_link;
     use crate::clock::Clock;
 
     struct PanickingWaker;
@@ -189,27 +187,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_session_and_holds_no_reply_back() {
-        let options = SessionOptions {
-            is_plain: false,
-            servers: 1,
-            tick: Duration::from_secs(2),
-            timeout: Duration::from_secs(10),
-            close_timeout: Duration::from_secs(10),
-            auth: Vec::new(),
-            seed: 1,
-            process: None,
-            longest_pause: Duration::from_secs(1),
-        };
-        let link = Link::new(
-            Endpoint::Tcp {
-                hosts: vec!["localhost:1".into()],
-                requires_tls: false,
-                is_zookeeper: false,
-            },
-            None,
-            options,
-            Clock::new_virtual(),
-        );
+        let link = new_link(Clock::new_virtual());
         let replies: [Arc<ReplyCell>; 3] = Default::default();
         let deliver = |reply: &Arc<ReplyCell>| {
             let delivery = Delivery::Reply(reply.clone(), Ok(Reply::Done));
