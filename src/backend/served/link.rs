@@ -342,7 +342,7 @@ impl Link {
     /// Does what is due, and returns what is left to the supervisor.
     pub(super) fn supervise(self: &Arc<Self>) -> Duties {
         let reader = self.drive(|inner, now| {
-            inner.session.handle_timeout(now);
+            // Read first: after a pause of this process, replies are waiting and time limits are over.
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
                 // An error is the connection's end, which the session has been told.
@@ -350,6 +350,7 @@ impl Link {
                 // Bytes that a reader had not taken: its runtime does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
+            inner.session.handle_timeout(now);
             inner.reader_due()
         });
         // What came of it, a new attempt above all, is to be seen as well.
