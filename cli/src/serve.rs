@@ -48,7 +48,7 @@ use self::file_watch::FileWatch;
 use self::health::ServerHealth;
 use self::plan::Plan;
 use self::reload::Reloader;
-use self::signals::{Action, Signals};
+use self::signals::{Action, Signals, StopReason};
 use crate::dashboard::OwnLocks;
 use crate::http::{Background, HttpPort, HttpServer, MetricsPages};
 use crate::values::Data;
@@ -208,11 +208,11 @@ impl Life<'_> {
         if let Some((audit, output)) = self.audit.as_ref().zip(output) {
             *writer = Some(audit.begin(output)?);
         }
-        let signal = self
+        let reason = self
             .run(&server, control, &mut signals, &store, dashboard, files)
             .await?;
         notify::stopping();
-        info!(signal, "draining; a second signal stops the server at once");
+        info!(%reason, "draining; a second signal stops the server at once");
         let drained = async {
             // Its last handle: the tasks of `lockkeeper admin` are over.
             if let Some(server) = Arc::into_inner(server) {
@@ -229,7 +229,7 @@ impl Life<'_> {
         };
         tokio::select! {
             drained = drained => drained,
-            signal = signals.end() => {
+            signal = signals.forced_end(reason) => {
                 error!(signal, "stopped before the drain was complete; the next start recovers all acknowledged writes");
                 std::process::exit(1)
             }
@@ -282,7 +282,7 @@ impl Life<'_> {
         store: &Store,
         dashboard: Option<HttpPort>,
         mut files: FileWatch,
-    ) -> Result<&'static str, Box<dyn Error>> {
+    ) -> Result<StopReason, Box<dyn Error>> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
         // In the loop, since the store gives no session before the pause after a crash is over. They end with this
@@ -300,19 +300,19 @@ impl Life<'_> {
         let reason = loop {
             tokio::select! {
                 action = signals.next() => match action {
-                    Action::End(signal) => break signal,
+                    Action::End(signal) => break StopReason::Signal(signal),
                     // The outcome is logged.
                     Action::HangUp => drop(self.reload(server, &mut files, "SIGHUP", None)),
                 },
                 failure = store.failed() => return Err(failure.into()),
-                reason = &mut unused => break reason,
+                why = &mut unused => break StopReason::Other(why),
                 both = &mut starting, if started.is_none() => started = Some(both),
                 // The last session is the server's own, and a drain waits for all.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }
-                () = server.drained() => break "all sessions have ended",
-                () = limit.reached() => break "the drain's time is over",
+                () = server.drained() => break StopReason::Other("all sessions have ended"),
+                () = limit.reached() => break StopReason::Other("the drain's time is over"),
                 () = files.changed() => drop(self.reload(server, &mut files, "a file has changed", None)),
                 task = control.next() => match task {
                     Task::Reload { by, reply } => {

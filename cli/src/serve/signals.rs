@@ -1,14 +1,30 @@
 //! The signals that the server handles: SIGTERM and SIGINT end it, SIGHUP reloads the configuration.
 
-use std::io;
+use std::{fmt, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
 /// Meaning of a signal.
 pub(crate) enum Action {
     /// End the server; with the signal's name.
     End(&'static str),
     /// SIGHUP: reload files. Not a reason to end, even when it means that the terminal is gone.
     HangUp,
+}
+
+/// Reason for which a server stops.
+#[derive(Clone, Copy)]
+pub(crate) enum StopReason {
+    /// The signal's name.
+    Signal(&'static str),
+    Other(&'static str),
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Signal(text) | Self::Other(text)) = self;
+        f.write_str(text)
+    }
 }
 
 pub(crate) struct Signals {
@@ -53,8 +69,31 @@ impl Signals {
         }
     }
 
+    /// Waits for the signal that ends a server that is stopping for this reason without its drain.
+    pub(crate) async fn forced_end(&mut self, _reason: StopReason) -> &'static str {
+        self.end().await
+    }
+
     /// Returns true, once, if SIGHUP came in a call of [`end`](Self::end): its files may have been read before.
     pub(crate) fn take_hang_up(&mut self) -> bool {
         std::mem::take(&mut self.has_hung_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_of_a_server_that_stops_by_itself_is_not_the_second() {
+        let mut signals = Signals::listen().unwrap();
+        for signal in [Signal::TERM, Signal::INT] {
+            kill_process(getpid(), signal).unwrap();
+        }
+        signals.forced_end(StopReason::Other("drained")).await;
+        let third = tokio::time::timeout(std::time::Duration::ZERO, signals.end()).await;
+        assert!(third.is_err(), "it took one signal for two");
     }
 }
