@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::info;
 
 /// Meaning of a signal.
 pub(crate) enum Action {
@@ -70,7 +71,15 @@ impl Signals {
     }
 
     /// Waits for the signal that ends a server that is stopping for this reason without its drain.
-    pub(crate) async fn forced_end(&mut self, _reason: StopReason) -> &'static str {
+    pub(crate) async fn forced_end(&mut self, reason: StopReason) -> &'static str {
+        // Whoever sends the first one may not know that the server is stopping.
+        if let StopReason::Other(_) = reason {
+            let signal = self.end().await;
+            info!(
+                signal,
+                "already stopping; another signal stops the server immediately"
+            );
+        }
         self.end().await
     }
 
