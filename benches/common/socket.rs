@@ -41,25 +41,6 @@ impl Address {
             Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
         })
     }
-
-    /// Connects, and returns the two directions apart.
-    pub(crate) async fn connect_split(
-        &self,
-    ) -> std::io::Result<(
-        Box<dyn AsyncRead + Send + Unpin>,
-        Box<dyn AsyncWrite + Send + Unpin>,
-    )> {
-        Ok(match self {
-            Self::Tcp(address) => {
-                let (reader, writer) = tcp(*address).await?.into_split();
-                (Box::new(reader), Box::new(writer))
-            }
-            Self::Unix(path) => {
-                let (reader, writer) = UnixStream::connect(path).await?.into_split();
-                (Box::new(reader), Box::new(writer))
-            }
-        })
-    }
 }
 
 async fn tcp(address: SocketAddr) -> std::io::Result<TcpStream> {

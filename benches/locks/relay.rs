@@ -89,9 +89,10 @@ async fn relay(url: &str, bytes: Arc<AtomicU64>) -> String {
 }
 
 async fn carry(client: impl Stream, to: Address, bytes: Arc<AtomicU64>) {
-    let Ok((server_reader, server_writer)) = to.connect_split().await else {
+    let Ok(server) = to.connect().await else {
         return;
     };
+    let (server_reader, server_writer) = tokio::io::split(server);
     let (client_reader, client_writer) = tokio::io::split(client);
     tokio::select! {
         () = copy(client_reader, server_writer, &bytes) => {}

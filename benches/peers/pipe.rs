@@ -38,7 +38,7 @@ impl<P: Protocol> Clone for Pipe<P> {
 impl<P: Protocol> Pipe<P> {
     /// Connects to a server of this machine.
     pub(crate) async fn connect(address: &Address) -> std::io::Result<Self> {
-        let (reader, writer) = address.connect_split().await?;
+        let (reader, writer) = tokio::io::split(address.connect().await?);
         let (asks, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             // The end drops the senders of the answers, so the waiting requests fail.

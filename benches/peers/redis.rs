@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Client, Cmd, cmd};
 use lockkeeper::LockError;
 use testkit::{ChildProcess, TempFolder, free_address, with_death_signal};
 
 use super::Keyed;
-use super::pipe::{Pipe, Protocol};
 use crate::common::lock::{Lock, REMOTE_PAUSE};
-use crate::common::socket::Address;
 use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
@@ -71,25 +71,32 @@ pub(crate) enum Way {
 
 /// Connections to one of its sockets.
 struct Pool {
-    address: Address,
-    connections: Vec<Pipe<Resp>>,
+    url: String,
+    connections: Vec<MultiplexedConnection>,
 }
 
 impl Pool {
-    fn of(address: Address) -> Self {
+    fn of(url: String) -> Self {
         let connections = Vec::new();
-        Self {
-            address,
-            connections,
-        }
+        Self { url, connections }
     }
 
     async fn fill(&mut self, count: usize) {
         while self.connections.len() < count {
-            let connection = Pipe::connect(&self.address).await;
-            self.connections.push(connection.expect("redis answers"));
+            self.connections.push(connect(&self.url).await);
         }
     }
+}
+
+/// Opens a connection, whose requests wait as long as it takes: the machine may be overloaded.
+async fn connect(url: &str) -> MultiplexedConnection {
+    let mut connection = Client::open(url)
+        .expect("a URL")
+        .get_multiplexed_async_connection()
+        .await
+        .expect("redis answers");
+    connection.set_response_timeout(HELD_FOR);
+    connection
 }
 
 /// Script with which a holder deletes its key.
@@ -108,12 +115,15 @@ impl Redis {
     /// Starts a server with these options.
     pub(crate) async fn start(options: &[&str]) -> Result<Self, String> {
         let server = Server::start(options)?;
-        let mut tcp = Pool::of(Address::Tcp(server.address()));
+        let mut tcp = Pool::of(format!("redis://{}", server.address()));
         tcp.fill(1).await;
         Ok(Self {
-            unlock: load_unlock(&tcp.connections[0]).await,
+            unlock: load_unlock(&mut tcp.connections[0]).await,
             tcp,
-            unix: Pool::of(Address::Unix(server.folder.at("socket"))),
+            unix: Pool::of(format!(
+                "redis+unix://{}",
+                server.folder.at("socket").display()
+            )),
             cases: 0,
             server,
         })
@@ -149,20 +159,16 @@ impl Redis {
 }
 
 /// Loads the script with which a holder deletes its key; returns its name.
-async fn load_unlock(connection: &Pipe<Resp>) -> String {
-    match connection
-        .ask(command_of(&["SCRIPT", "LOAD", UNLOCK]))
-        .await
-    {
-        Answer::Text(name) => name,
-        answer => panic!("redis takes no script: {answer:?}"),
-    }
+async fn load_unlock(connection: &mut MultiplexedConnection) -> String {
+    let mut load = cmd("SCRIPT");
+    let load = load.arg("LOAD").arg(UNLOCK);
+    load.query_async(connection).await.expect("a script")
 }
 
 /// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct RedisLock {
-    connection: Pipe<Resp>,
+    connection: MultiplexedConnection,
     key: String,
     unlock: String,
     held_for: Duration,
@@ -171,10 +177,9 @@ pub(crate) struct RedisLock {
 impl RedisLock {
     /// Connects a client, whose lock ends after `held_for`.
     pub(crate) async fn connect(address: &str, key: &str, held_for: Duration) -> Self {
-        let address = Address::Tcp(address.parse().expect("an address"));
-        let connection = Pipe::connect(&address).await.expect("redis answers");
+        let mut connection = connect(&format!("redis://{address}")).await;
         Self {
-            unlock: load_unlock(&connection).await,
+            unlock: load_unlock(&mut connection).await,
             connection,
             key: key.into(),
             held_for,
@@ -184,8 +189,8 @@ impl RedisLock {
 
 /// A key that this client has set. Dropping it requests its deletion, and does not wait.
 pub(crate) struct RedisGuard {
-    connection: Pipe<Resp>,
-    unlock: Option<Vec<u8>>,
+    connection: MultiplexedConnection,
+    unlock: Option<Cmd>,
 }
 
 impl Lock for RedisLock {
@@ -193,31 +198,36 @@ impl Lock for RedisLock {
 
     async fn lock(&self) -> Result<RedisGuard, LockError> {
         let token = format!("{:016x}{:016x}", random(), random());
-        let held_for = self.held_for.as_millis().to_string();
-        let set = ["SET", &self.key, &token, "NX", "PX", &held_for];
+        let mut set = cmd("SET");
+        set.arg(&self.key).arg(&token).arg("NX");
+        set.arg("PX").arg(self.held_for.as_millis() as u64);
+        let mut connection = self.connection.clone();
         let mut backoff = SHORTEST;
-        loop {
-            match self.connection.ask(command_of(&set)).await {
-                Answer::Text(_) => break,
-                Answer::Nothing => {
-                    let share = random() as f64 / u64::MAX as f64;
-                    tokio::time::sleep(backoff.mul_f64(share)).await;
-                    backoff = LONGEST.min(2 * backoff);
-                }
-                answer => panic!("redis: {answer:?}"),
-            }
+        while set
+            .query_async::<Option<String>>(&mut connection)
+            .await
+            .expect("redis answers")
+            .is_none()
+        {
+            let share = random() as f64 / u64::MAX as f64;
+            tokio::time::sleep(backoff.mul_f64(share)).await;
+            backoff = LONGEST.min(2 * backoff);
         }
-        let unlock = ["EVALSHA", &self.unlock, "1", &self.key, &token];
+        let mut unlock = cmd("EVALSHA");
+        unlock.arg(&self.unlock).arg(1).arg(&self.key).arg(&token);
         Ok(RedisGuard {
-            connection: self.connection.clone(),
-            unlock: Some(command_of(&unlock)),
+            connection,
+            unlock: Some(unlock),
         })
     }
 
     async fn unlock(mut guard: RedisGuard) -> Result<(), LockError> {
         let unlock = guard.unlock.take().expect("still held");
-        let answer = guard.connection.ask(unlock).await;
-        assert_eq!(answer, Answer::Number(1), "it was still ours");
+        let deleted: i64 = unlock
+            .query_async(&mut guard.connection)
+            .await
+            .expect("redis answers");
+        assert_eq!(deleted, 1, "it was still ours");
         Ok(())
     }
 
@@ -247,7 +257,8 @@ impl Keyed for RedisLock {
 impl Drop for RedisGuard {
     fn drop(&mut self) {
         if let Some(unlock) = self.unlock.take() {
-            drop(self.connection.send(unlock));
+            let mut connection = self.connection.clone();
+            tokio::spawn(async move { unlock.exec_async(&mut connection).await });
         }
     }
 }
@@ -256,48 +267,4 @@ impl Drop for RedisGuard {
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
-}
-
-/// Redis' protocol, as far as it is needed here.
-pub(crate) struct Resp;
-
-#[derive(Debug, PartialEq)]
-pub(crate) enum Answer {
-    Text(String),
-    Number(i64),
-    Nothing,
-    Error(String),
-}
-
-fn command_of(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len());
-    for word in words {
-        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    bytes.into_bytes()
-}
-
-impl Protocol for Resp {
-    type Answer = Answer;
-
-    fn parse(bytes: &[u8]) -> Option<(usize, Answer)> {
-        let end = bytes.windows(2).position(|two| two == b"\r\n")?;
-        let line = std::str::from_utf8(&bytes[..end]).expect("redis writes text");
-        let (kind, rest) = line.split_at(1);
-        let number = || rest.parse::<i64>().expect("a number");
-        let answer = match kind {
-            "+" => Answer::Text(rest.to_owned()),
-            "-" => Answer::Error(rest.to_owned()),
-            ":" => Answer::Number(number()),
-            "$" if number() < 0 => Answer::Nothing,
-            "$" => {
-                let (start, length) = (end + 2, number() as usize);
-                let text = bytes.get(start..start + length + 2)?;
-                let text = String::from_utf8_lossy(&text[..length]).into_owned();
-                return Some((start + length + 2, Answer::Text(text)));
-            }
-            _ => panic!("redis says {line:?}"),
-        };
-        Some((end + 2, answer))
-    }
 }
