@@ -347,7 +347,7 @@ UNDECIDED = "undecided"
 BRIEF_NAMES = "mutex untaken local known_bugs confirmed refusals foreign traced self_deadlock endings events metrics lease old_servers"
 BRIEF = [f"{name}::" for name in BRIEF_NAMES.split()]
 # Tests with other clients need more than the test program.
-OTHERS = [word for name in ["kazoo::", "curator::", "kill::"] for word in ("--skip", name)]
+OTHERS = [word for name in ["kazoo::", "curator::"] for word in ("--skip", name)]
 LOCAL = [*OTHERS, "--skip", "model", "--skip", "zookeeper"]
 # Of the stores above only a simulated one lists its queues.
 LISTED = ["::zookeeper", *OTHERS]

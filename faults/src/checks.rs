@@ -99,12 +99,12 @@ impl Checker {
 
     fn refused(&mut self, worker: WorkerId, grant: u64, is_held: bool) {
         let key = self.locks.key((worker, grant)).unwrap_or("a lock");
-        // Curator's guards promise less: their holders are told by the resource alone.
+        // Other clients promise less: only the resource tells their holders.
         if is_held && worker.belief == Belief::Promised {
             let story = format!("exclusion: {worker} holds {key}, and its token is refused");
             self.violate(story);
         } else if is_held {
-            self.count("writes refused while Curator believed to hold");
+            self.count("writes refused while another client believed to hold");
         }
     }
 
@@ -170,7 +170,7 @@ impl Checker {
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = self.counts.clone();
         counts.insert(
-            "times when Curator believed beside another".to_owned(),
+            "times when another client believed and was not the only one".to_owned(),
             self.locks.unpromised_overlaps(),
         );
         counts

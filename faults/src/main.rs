@@ -8,10 +8,10 @@
 
 mod checks;
 mod crew;
-mod curator;
 mod disk;
 mod ensemble;
 mod figures;
+mod foreign;
 mod plan;
 mod programs;
 mod report;
@@ -30,8 +30,8 @@ use tokio::runtime::Runtime;
 
 use crate::checks::Belief;
 use crate::crew::Kind;
-use crate::curator::Curator;
 use crate::ensemble::Ensemble;
+use crate::foreign::Foreign;
 use crate::programs::{Version, own_program};
 use crate::run::{Plan, Run, System, TIMEOUT_MS};
 use crate::served::Served;
@@ -77,6 +77,8 @@ struct Common {
 /// Number of processes of this library's clients.
 const WORKERS: usize = 3;
 
+const ALL_WORKERS: usize = WORKERS + Foreign::COUNT;
+
 fn main() -> ExitCode {
     let command = Command::parse();
     let outcome = match command {
@@ -109,11 +111,13 @@ fn serve(common: &Common) -> Result<bool, String> {
     let program = programs::lockkeeper()?;
     let folder = TempFolder::short();
     let runtime = runtime();
-    let curator = Curator::compile(folder.path());
-    let system = Served::start(program, folder.path(), WORKERS + 1, runtime.handle())
+    let foreign = Foreign::all(folder.path());
+    let system = Served::start(program, folder.path(), ALL_WORKERS, runtime.handle())
         .map_err(|error| format!("the server does not start: {error}"))?;
-    let hosts: Vec<_> = (0..=WORKERS).map(|worker| system.hosts(worker)).collect();
-    start(system, "lockkeeper", &hosts, curator, common, &runtime)
+    let hosts: Vec<_> = (0..ALL_WORKERS)
+        .map(|worker| system.hosts(worker))
+        .collect();
+    start(system, "lockkeeper", &hosts, foreign, common, &runtime)
 }
 
 fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
@@ -123,21 +127,23 @@ fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
     let class_path = programs::zookeeper(version)?;
     let folder = TempFolder::short();
     let runtime = runtime();
-    let curator = Curator::compile(folder.path());
+    let foreign = Foreign::all(folder.path());
     // The servers never remove old logs here.
     let mebibytes = 128 + (common.minutes * 32.0) as u64;
-    let started = Ensemble::start(&class_path, folder.path(), WORKERS + 1, mebibytes);
+    let started = Ensemble::start(&class_path, folder.path(), ALL_WORKERS, mebibytes);
     let system = started.map_err(|error| format!("the servers do not start: {error}"))?;
-    let hosts: Vec<_> = (0..=WORKERS).map(|worker| system.hosts(worker)).collect();
-    start(system, "zookeeper", &hosts, curator, common, &runtime)
+    let hosts: Vec<_> = (0..ALL_WORKERS)
+        .map(|worker| system.hosts(worker))
+        .collect();
+    start(system, "zookeeper", &hosts, foreign, common, &runtime)
 }
 
-/// Runs faults on a system. Each worker has hosts of its own; the last ones are Curator's.
+/// Runs faults on a system. Each worker has hosts of its own; the last ones are those of other clients.
 fn start(
     mut system: impl System,
     scheme: &str,
     hosts: &[String],
-    curator: Option<Curator>,
+    foreign: Vec<Foreign>,
     common: &Common,
     runtime: &Runtime,
 ) -> Result<bool, String> {
@@ -152,8 +158,9 @@ fn start(
         let url = format!("{scheme}://{hosts}");
         own_worker(url, seed, began, system.tick(), common.mistake)
     });
-    let curators = curator.map(|curator| curator.worker(hosts[WORKERS].clone(), seed));
-    let kinds = own.chain(curators).collect();
+    let others = foreign.into_iter().zip(&hosts[WORKERS..]);
+    let others = others.map(|(foreign, hosts)| foreign.worker(hosts.clone(), seed));
+    let kinds = own.chain(others).collect();
     let plan = Plan {
         seed,
         length: Duration::from_secs_f64(common.minutes * 60.0),

@@ -22,7 +22,6 @@ mod guard;
 mod harness;
 mod idle;
 mod kazoo;
-mod kill;
 #[cfg(target_os = "linux")]
 mod killed;
 mod known_bugs;

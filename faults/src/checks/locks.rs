@@ -22,7 +22,7 @@ pub(crate) struct WorkerId {
 pub(crate) enum Belief {
     /// Of a guard of this library: nobody else holds meanwhile.
     Promised,
-    /// Of Curator, whose holders must rely on their tokens alone.
+    /// Of Curator or kazoo, whose holders must rely on their tokens.
     Hoped,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.belief {
             Belief::Promised => "worker",
-            Belief::Hoped => "Curator's worker",
+            Belief::Hoped => "foreign worker",
         };
         write!(f, "{name} {}.{}", self.number, self.life)
     }
@@ -122,7 +122,7 @@ impl Locks {
         wrong
     }
 
-    /// Returns how often more believed than may, if Curator's beliefs count.
+    /// Returns how often more believed than may, if the beliefs of other clients count.
     pub(super) fn unpromised_overlaps(&self) -> u64 {
         let overlaps_of = |(key, lock): (&String, &Lock)| {
             let mut grants: Vec<_> = lock.grants.iter().collect();

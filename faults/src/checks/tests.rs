@@ -13,7 +13,7 @@ fn worker(number: usize) -> WorkerId {
     }
 }
 
-fn curator() -> WorkerId {
+fn foreign() -> WorkerId {
     WorkerId {
         belief: Belief::Hoped,
         ..worker(9)
@@ -87,18 +87,21 @@ fn two_believe_at_the_same_time() {
 }
 
 #[test]
-fn a_belief_of_curator_is_counted_alone() {
+fn a_belief_of_another_client_is_only_counted() {
     let mut checker = checker();
-    exclusive(1, 10, 21).of(curator(), &mut checker);
+    exclusive(1, 10, 21).of(foreign(), &mut checker);
     exclusive(2, 20, 30).of(worker(1), &mut checker);
     let counts = checker.counts();
-    assert_eq!(counts["times when Curator believed beside another"], 1);
+    assert_eq!(
+        counts["times when another client believed and was not the only one"],
+        1
+    );
     expect(checker, "");
 }
 
 #[test]
-fn a_later_grant_has_a_newer_token_also_if_it_is_curators() {
-    for (first, second) in [(worker(0), worker(1)), (worker(0), curator())] {
+fn a_later_grant_has_a_newer_token_of_whatever_client() {
+    for (first, second) in [(worker(0), worker(1)), (worker(0), foreign())] {
         let mut checker = checker();
         exclusive(7, 10, 20).of(first, &mut checker);
         exclusive(6, 30, 40).of(second, &mut checker);

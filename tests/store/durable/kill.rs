@@ -10,10 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
-use testkit::{
-    ChildProcess, KillPoint, Lines, Random, TempFolder, again, kill_seed, lives, report,
-    within_reason,
-};
+use testkit::{ChildProcess, Lines, Random, TempFolder, again, report, scaled, within_reason};
 
 use super::child::{live, look_around};
 use super::history::History;
@@ -28,6 +25,31 @@ const SEED: u64 = 0x10c4_4ee9;
 /// A life that ends in its start does so within this time, the others within so many reports.
 const START: Duration = Duration::from_millis(60);
 const REPORTS: u64 = 6_000;
+
+/// Number of lives: 20, or 100 with `tests/run --full`.
+fn lives() -> u64 {
+    scaled(20).min(100)
+}
+
+/// Moment at which a process is killed.
+#[derive(Clone, Copy, Debug)]
+enum KillPoint {
+    /// So long after its start: while it opens the store, or soon after. Only here a test sleeps for a time, because the
+    /// kill may hit any moment.
+    Start(Duration),
+    /// After so many reports of acknowledged work.
+    Reports(u64),
+}
+
+impl KillPoint {
+    /// One in four is a [`Start`](Self::Start).
+    fn random(dice: &mut Random) -> Self {
+        match dice.below(4) {
+            0 => Self::Start(Duration::from_micros(dice.below(START.as_micros() as u64))),
+            _ => Self::Reports(dice.below(REPORTS)),
+        }
+    }
+}
 
 /// Small segments: they are switched often.
 fn options(durability: Durability) -> StoreOptions {
@@ -75,7 +97,8 @@ fn live_and_die(test: &str, folder: &Path, life: u64, death: KillPoint, history:
 }
 
 fn survives(test: &str, durability: Durability) {
-    let seed = kill_seed(SEED);
+    // Children inherit the variable.
+    let seed = env::var("LOCKKEEPER_KILL_SEED").map_or(SEED, |seed| seed.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
@@ -91,7 +114,7 @@ fn survives(test: &str, durability: Durability) {
     let mut history = History::new(seed, durability);
     let mut dice = Random(seed ^ durability as u64);
     for life in 0..lives() {
-        let death = KillPoint::random(&mut dice, START, REPORTS);
+        let death = KillPoint::random(&mut dice);
         live_and_die(test, folder.path(), life, death, &mut history);
     }
     // The last time this process looks, twice: after the kill, and after a stop in order.
