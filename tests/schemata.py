@@ -496,10 +496,10 @@ def touched(base):
     """The mutants of each part whose lines differ from those of a commit."""
     found = {}
     for what, part in PARTS.items():
-        # Tests have no mutants, and need not have the tool built.
+        # Tests and comments have no mutants, and need not have the tool built.
         command = ["git", "diff-index", "-p", base, "--", *part.files, ":!*/tests.rs", ":!*/tests/*"]
         diff = subprocess.check_output(command, cwd=ROOT)
-        if diff:
+        if re.search(rb"(?m)^[+-](?![+-]{2} )\s*(?!//)\S", diff):
             with tempfile.NamedTemporaryFile(suffix=".diff") as file:
                 file.write(diff)
                 file.flush()
