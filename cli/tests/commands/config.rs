@@ -216,7 +216,7 @@ fn flags_that_cannot_be_meant_are_named() {
             "--max-znodes is out of range: a store numbers at most 2147483648",
         ),
         ("--threads=0", "expected 1 to 1,024 threads"),
-        ("--busy-poll=100", "expected 0, or a whole number"),
+        ("--busy-poll=100", "expected 0, or a number with its unit"),
         ("--busy-poll=11ms", "at most 10ms"),
         ("--busy-poll=18446744073709551615ms", "at most 10ms"),
         ("--listen=2181", "an address is"),
