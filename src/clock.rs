@@ -15,7 +15,6 @@ use parking_lot::{Condvar, Mutex};
 
 #[cfg(feature = "client")]
 use crate::future::select;
-use crate::types::HumanDuration;
 use crate::wake::wake;
 use crate::{fork, platform};
 
@@ -435,7 +434,7 @@ impl fmt::Display for Deadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.remaining() {
             Duration::ZERO => f.write_str("passed"),
-            left => write!(f, "in {:.1}", HumanDuration(left)),
+            left => write!(f, "in {left:.1?}"),
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::backend::{Backend, ConnectOptions, Connector, Flushed, LAST_DROP_LIMI
 use crate::clock::Clock;
 use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
-use crate::fork;
 use crate::session::Session;
 #[cfg(feature = "client")]
 use crate::target::ServerKind;
@@ -50,7 +49,7 @@ where
     T: TryInto<Target>,
     T::Error: Into<TargetError>,
 {
-    fork::check()?;
+    Error::if_forked()?;
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
@@ -160,7 +159,7 @@ impl Client {
         target: String,
         options: ConnectOptions,
     ) -> Result<Self> {
-        fork::check()?;
+        Error::if_forked()?;
         options.check()?;
         let backend = connector.open(&options).await?;
         let store_id = OnceLock::new();
@@ -251,7 +250,7 @@ impl Client {
     /// # Errors
     /// [`Error::SessionClosed`] after [`close`](Self::close), [`Error::Forked`].
     pub fn live_session(&self) -> Result<Option<Session>> {
-        fork::check()?;
+        Error::if_forked()?;
         if self.0.first.status().is_alive() {
             return Ok(Some(self.0.first.clone()));
         }

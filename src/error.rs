@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::fork;
 use crate::tls::TlsError;
 use crate::types::{HumanDuration, SessionId};
 
@@ -272,6 +273,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Fails in a process that was forked from one which had used this library.
+    #[inline]
+    pub(crate) fn if_forked() -> Result<()> {
+        match fork::is_forked() {
+            true => Err(Self::Forked),
+            false => Ok(()),
+        }
+    }
+
     /// Returns true if the store itself refused the request, so that it changed nothing.
     ///
     /// False for a lost connection (unknown), an ended session, and requests that were refused on the client's side.

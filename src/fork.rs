@@ -6,8 +6,6 @@
 
 use std::sync::LazyLock;
 
-use crate::error::{Error, Result};
-
 /// Counter of forks from its first use on, by a handler of `pthread_atfork`: a check is two loads, not a system call.
 static FIRST_USE: LazyLock<forkguard::Guard> = LazyLock::new(forkguard::new);
 
@@ -16,13 +14,4 @@ static FIRST_USE: LazyLock<forkguard::Guard> = LazyLock::new(forkguard::new);
 pub(crate) fn is_forked() -> bool {
     // A clone, since a guard reports each fork once.
     FIRST_USE.clone().detected_fork()
-}
-
-/// Fails in a process that was forked from one which had used this library.
-#[inline]
-pub(crate) fn check() -> Result<()> {
-    if is_forked() {
-        return Err(Error::Forked);
-    }
-    Ok(())
 }

@@ -18,7 +18,6 @@ use crate::backend::{
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
-use crate::fork;
 use crate::path::ZnodePath;
 use crate::protocol::{Judge, Proof, Request, Response, Sent};
 use crate::size::Scale;
@@ -229,7 +228,7 @@ impl Inner {
     fn submit(&self, request: Request) -> Response {
         // Refused here, a request that is too large fails alone. A ZooKeeper server would close the connection for it,
         // and all other requests under way would fail with it.
-        match fork::check().and_then(|()| self.scale.check(&request)) {
+        match Error::if_forked().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
                 Some(sent) => self.submit_as_proof(request, sent),

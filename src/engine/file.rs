@@ -99,7 +99,7 @@ impl Store {
     /// # Errors
     /// As [`file`](Self::file).
     pub fn file_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        fork::check()?;
+        Error::if_forked()?;
         let path = made(path.as_ref())?;
         loop {
             // Held while the store is opened: two threads that open the same folder get the same store.

@@ -13,8 +13,7 @@ use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
 use crate::core::{Core, Kicked, ReattachError};
-use crate::error::Result;
-use crate::fork;
+use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::identity::Identity;
 use crate::random::random;
@@ -35,7 +34,7 @@ impl Store {
     /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
     /// [`Forked`](crate::Error::Forked).
     pub(crate) fn attach(&self) -> Result<Remote> {
-        fork::check()?;
+        Error::if_forked()?;
         self.0.log_everything()?;
         self.0.measure_stalls();
         self.recall_processes();
