@@ -4,14 +4,16 @@ mod cleanup;
 mod lease;
 mod options;
 #[cfg(feature = "client")]
-mod protocol_probe;
-#[cfg(feature = "client")]
-mod sequence_limit;
-#[cfg(feature = "client")]
-pub(crate) mod served;
+pub(crate) mod sequence_limit;
 mod states;
 mod status;
 pub(crate) mod store_id;
+
+// ALIASES
+#[cfg(feature = "client")]
+#[allow(unused_imports)]
+pub(crate) use crate::client::{protocol_probe, served};
+// END
 
 use std::fmt;
 use std::sync::Arc;
@@ -113,7 +115,7 @@ pub enum Flushed {
 
 /// Timeout that a session at a server asks for, unless [`ConnectOptions::session_timeout`] names another.
 #[cfg(feature = "client")]
-const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Longest wait of a drop for its requests to be written. It blocks the thread of the caller's executor, so it is short:
 /// a thread that is not held up writes at once.

@@ -15,50 +15,21 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod acl;
 mod backend;
-mod clock;
-mod connect;
+mod client;
 mod core;
-mod data;
-mod detached;
-pub mod disk;
 mod engine;
-mod entry;
-mod error;
-mod fork;
-mod future;
-mod histogram;
-mod identity;
 mod log;
-mod path;
-mod platform;
-#[cfg_attr(
-    not(any(feature = "client", feature = "server")),
-    allow(dead_code, reason = "only clients and servers know processes")
-)]
-mod process;
-mod protocol;
-mod random;
+mod model;
+mod runtime;
 #[cfg(feature = "server")]
 mod server;
-mod session;
-#[cfg(feature = "simulation")]
-mod simnet;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-mod size;
-#[cfg(any(test, feature = "test-util"))]
-mod splitmix;
-mod target;
 #[cfg(feature = "test-util")]
 pub mod testing;
 mod tls;
-mod types;
-mod wake;
-mod watch;
-mod watch_channel;
 #[cfg(any(feature = "client", feature = "server"))]
 #[allow(
     dead_code,
@@ -67,22 +38,37 @@ mod watch_channel;
 )]
 mod wire;
 
-pub use acl::Acl;
+// ALIASES
+#[allow(unused_imports)]
+use client::{connect, session, target};
+#[allow(unused_imports)]
+use model::{acl, data, entry, error, identity, path, protocol, size, types, watch};
+#[allow(unused_imports)]
+use runtime::{clock, detached, fork, future, histogram, platform, process, random, wake, watch_channel};
+#[cfg(feature = "simulation")]
+#[allow(unused_imports)]
+use runtime::simnet;
+#[cfg(any(test, feature = "test-util"))]
+#[allow(unused_imports)]
+use runtime::splitmix;
+// END
+
+pub use model::acl::Acl;
 pub use backend::{
     Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, LocalQueues, SessionStatus,
     StateStream, pending_cleanups, read_or_create_store_id,
 };
-pub use clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
-pub use connect::{Client, connect, connect_with};
-pub use detached::spawn_detached;
+pub use runtime::clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
+pub use client::connect::{Client, connect, connect_with};
+pub use runtime::detached::spawn_detached;
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
-pub use entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
-pub use error::{Error, Result, TargetError};
-pub use future::BoxFuture;
-pub use identity::Secret;
-pub use path::ZnodePath;
-pub use protocol::{
+pub use model::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+pub use model::error::{Error, Result, TargetError};
+pub use runtime::future::BoxFuture;
+pub use model::identity::Secret;
+pub use model::path::ZnodePath;
+pub use model::protocol::{
     Blockers, Create, Enqueue, EntryName, EntryRole, GetPredecessor, Op, OpReply, Predecessor,
     ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
 };
@@ -95,16 +81,30 @@ pub use server::{
     AccessOptions, AuditEvent, AuditOutcome, AuditRecord, AuditSink, KickOutcome, NotReady, Server,
     ServerError, ServerMonitor, ServerOptions, SessionInfo, SocketListener,
 };
-pub use session::{Call, Heartbeat, Session};
-pub use size::LARGEST_REQUEST_BYTES;
-pub use target::Target;
+pub use client::session::{Call, Heartbeat, Session};
+pub use model::size::LARGEST_REQUEST_BYTES;
+pub use client::target::Target;
 pub use tls::{ClientTls, TlsError};
-pub use types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};
-pub use wake::{wake, wake_all};
-pub use watch::{
+pub use model::types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};
+pub use runtime::wake::{wake, wake_all};
+pub use model::watch::{
     DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,
 };
-pub use watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
+pub use runtime::watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
+
+/// Data directories of [`Store::file`], from outside: backup, restore, inspection and salvage. The command
+/// `lockkeeper` (package `lockkeeper-cli`) offers the same.
+///
+/// In the repository, `docs/durability.md` has the formats by byte and the guarantees for each kind of stop, and
+/// `docs/operations.md` the procedures.
+pub mod disk {
+    pub use crate::log::backup::{Summary, backup, backup_to, restore};
+    pub use crate::log::inspect::{
+        Inspection, Problem, SegmentInfo, SegmentState, SessionInfo, SnapshotInfo, Subtree, inspect,
+        inspect_top,
+    };
+    pub use crate::log::salvage::{Loss, LostPlace, Salvage, salvage};
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("README.md")]

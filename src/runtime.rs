@@ -1,0 +1,21 @@
+//! What the store needs of the system and of executors: clocks, wakes, work that goes on by itself, randomness, and what
+//! differs between operating systems.
+
+pub(crate) mod clock;
+pub(crate) mod detached;
+pub(crate) mod fork;
+pub(crate) mod future;
+pub(crate) mod histogram;
+pub(crate) mod platform;
+#[cfg_attr(
+    not(any(feature = "client", feature = "server")),
+    allow(dead_code, reason = "only clients and servers know processes")
+)]
+pub(crate) mod process;
+pub(crate) mod random;
+#[cfg(feature = "simulation")]
+pub(crate) mod simnet;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) mod splitmix;
+pub(crate) mod wake;
+pub(crate) mod watch_channel;
