@@ -3,17 +3,9 @@
 mod cleanup;
 mod lease;
 mod options;
-#[cfg(feature = "client")]
-pub(crate) mod sequence_limit;
 mod states;
 mod status;
 pub(crate) mod store_id;
-
-// ALIASES
-#[cfg(feature = "client")]
-#[allow(unused_imports)]
-pub(crate) use crate::client::{protocol_probe, served};
-// END
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,14 +20,14 @@ use status::DEFAULT_TICK;
 pub use status::{SessionStatus, pending_cleanups};
 pub use store_id::read_or_create_store_id;
 
-use crate::clock::Clock;
-use crate::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
 #[cfg(feature = "test-util")]
-use crate::error::Error;
-use crate::error::Result;
-use crate::future::BoxFuture;
-use crate::protocol::{Request, Response};
-use crate::watch::DeleteReason;
+use crate::model::error::Error;
+use crate::model::error::Result;
+use crate::model::protocol::{Request, Response};
+use crate::model::watch::DeleteReason;
+use crate::runtime::clock::Clock;
+use crate::runtime::future::BoxFuture;
 
 /// One session at a store.
 ///

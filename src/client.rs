@@ -2,16 +2,10 @@
 
 pub(crate) mod connect;
 #[cfg(feature = "client")]
-pub(crate) mod protocol_probe;
+mod protocol_probe;
+#[cfg(feature = "client")]
+mod sequence_limit;
 #[cfg(feature = "client")]
 pub(crate) mod served;
 pub(crate) mod session;
 pub(crate) mod target;
-
-// ALIASES
-#[cfg(feature = "client")]
-use crate::backend::{
-    Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
-    LAST_DROP_LIMIT, SessionStatus, read_or_create_store_id,
-};
-// END

@@ -85,12 +85,12 @@ use self::reaper::Reaper;
 use self::sessions::Sessions;
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Reply, Request};
-use crate::types::Zxid;
-use crate::watch::{DeleteReason, WatchMode};
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Reply, Request};
+use crate::model::types::Zxid;
+use crate::model::watch::{DeleteReason, WatchMode};
+use crate::runtime::clock::BootInstant;
 
 /// Units of work after which a tick leaves the other sessions that are due to the next tick, so that requests run in
 /// between (invariant 15). A tick exceeds it by the znodes of one session at most.

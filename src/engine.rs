@@ -70,9 +70,9 @@ pub(crate) use self::{
 use self::durable::Files;
 use self::state::{State, Wakeups};
 use crate::backend::Connector;
-use crate::clock::{BootInstant, Clock, Sleep};
 use crate::core::{Core, Effects, Now};
-use crate::random::{hex, random};
+use crate::runtime::clock::{BootInstant, Clock, Sleep};
+use crate::runtime::random::{hex, random};
 
 /// A coordination store in this program. A clone is the same store; it lives as long as a handle,
 /// a client or a session of it does.

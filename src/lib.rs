@@ -38,40 +38,34 @@ mod tls;
 )]
 mod wire;
 
-// ALIASES
-#[allow(unused_imports)]
-use client::{connect, session, target};
-#[allow(unused_imports)]
-use model::{acl, data, entry, error, identity, path, protocol, size, types, watch};
-#[allow(unused_imports)]
-use runtime::{clock, detached, fork, future, histogram, platform, process, random, wake, watch_channel};
-#[cfg(feature = "simulation")]
-#[allow(unused_imports)]
-use runtime::simnet;
-#[cfg(any(test, feature = "test-util"))]
-#[allow(unused_imports)]
-use runtime::splitmix;
-// END
-
-pub use model::acl::Acl;
 pub use backend::{
     Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, LocalQueues, SessionStatus,
     StateStream, pending_cleanups, read_or_create_store_id,
 };
-pub use runtime::clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
 pub use client::connect::{Client, connect, connect_with};
-pub use runtime::detached::spawn_detached;
+pub use client::session::{Call, Heartbeat, Session};
+pub use client::target::Target;
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
+pub use model::acl::Acl;
 pub use model::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
 pub use model::error::{Error, Result, TargetError};
-pub use runtime::future::BoxFuture;
 pub use model::identity::Secret;
 pub use model::path::ZnodePath;
 pub use model::protocol::{
     Blockers, Create, Enqueue, EntryName, EntryRole, GetPredecessor, Op, OpReply, Predecessor,
     ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
 };
+pub use model::size::LARGEST_REQUEST_BYTES;
+pub use model::types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};
+pub use model::watch::{
+    DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,
+};
+pub use runtime::clock::{BootInstant, Clock, Deadline, Sleep, TickPlace};
+pub use runtime::detached::spawn_detached;
+pub use runtime::future::BoxFuture;
+pub use runtime::wake::{wake, wake_all};
+pub use runtime::watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;
 #[cfg(all(feature = "server", feature = "metrics"))]
@@ -81,16 +75,7 @@ pub use server::{
     AccessOptions, AuditEvent, AuditOutcome, AuditRecord, AuditSink, KickOutcome, NotReady, Server,
     ServerError, ServerMonitor, ServerOptions, SessionInfo, SocketListener,
 };
-pub use client::session::{Call, Heartbeat, Session};
-pub use model::size::LARGEST_REQUEST_BYTES;
-pub use client::target::Target;
 pub use tls::{ClientTls, TlsError};
-pub use model::types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};
-pub use runtime::wake::{wake, wake_all};
-pub use model::watch::{
-    DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,
-};
-pub use runtime::watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 
 /// Data directories of [`Store::file`], from outside: backup, restore, inspection and salvage. The command
 /// `lockkeeper` (package `lockkeeper-cli`) offers the same.
@@ -100,8 +85,8 @@ pub use runtime::watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 pub mod disk {
     pub use crate::log::backup::{Summary, backup, backup_to, restore};
     pub use crate::log::inspect::{
-        Inspection, Problem, SegmentInfo, SegmentState, SessionInfo, SnapshotInfo, Subtree, inspect,
-        inspect_top,
+        Inspection, Problem, SegmentInfo, SegmentState, SessionInfo, SnapshotInfo, Subtree,
+        inspect, inspect_top,
     };
     pub use crate::log::salvage::{Loss, LostPlace, Salvage, salvage};
 }

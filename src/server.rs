@@ -85,8 +85,8 @@ use self::turn::TurnLength;
 use self::unfinished::Unfinished;
 use self::unix_socket::SocketFile;
 pub use self::unix_socket::SocketListener;
-use crate::clock::Clock;
 use crate::engine::{Remote, Store};
+use crate::runtime::clock::Clock;
 
 /// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///

@@ -16,13 +16,13 @@ pub use self::ensemble::{Ensemble, EnsembleCounts, EnsembleOptions};
 pub use self::server::{Backup, Disk, DiskFaults, ServerHost};
 pub use self::stranger::intrude;
 pub use self::time::Time;
-use crate::backend::served::{Endpoint, Served, SimEndpoint};
 use crate::backend::{ConnectOptions, Connector};
-use crate::clock::Clock;
-use crate::connect::Client;
-use crate::error::Result;
-use crate::path::ZnodePath;
-pub use crate::simnet::{Network, NetworkCounts, Weather};
+use crate::client::connect::Client;
+use crate::client::served::{Endpoint, Served, SimEndpoint};
+use crate::model::error::Result;
+use crate::model::path::ZnodePath;
+use crate::runtime::clock::Clock;
+pub use crate::runtime::simnet::{Network, NetworkCounts, Weather};
 
 /// Creates a network whose arrivals are seen at their own time.
 pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
@@ -44,7 +44,7 @@ pub struct Servers {
 /// Opens a client of one host at the servers of a store, which lives by this clock.
 ///
 /// # Errors
-/// Those of [`connect`](crate::connect).
+/// Those of [`connect`](crate::connect()).
 pub async fn connect(
     network: &Network,
     (client, servers): (&str, &Servers),

@@ -19,7 +19,7 @@ mod tests;
 mod traffic;
 
 #[doc(hidden)]
-pub use crate::splitmix::Random;
+pub use crate::runtime::splitmix::Random;
 pub use faults::{Faults, SessionSelector};
 pub use plan::Plan;
 pub use store::{TestStore, seeds};

@@ -20,12 +20,7 @@ ROOT = set(
 # other, and are one layer.
 LAYERS = {
     "src": """
-        data detached future histogram platform process random splitmix simnet tls types wake
-        error fork watch_channel path target identity acl clock watch
-        protocol entry size wire core
-        log backend engine session connect
-        disk server testing
-        simulation
+        runtime tls model wire core log backend engine client server testing simulation
     """,
     "recipes/src": """
         error retry synced stream futures_unordered names path select token deadline events metrics meter
@@ -46,7 +41,7 @@ def without_tests(text):
 def exported(root):
     """The names that the package's root exports, with the modules that they come from."""
     names = {}
-    for module, items in re.findall(r"pub use (\w+)::(\{[^}]*\}|\w+);", without_tests((root / "lib.rs").read_text())):
+    for module, items in re.findall(r"pub use (\w+)(?:::\w+)*?::(\{[^}]*\}|\w+);", without_tests((root / "lib.rs").read_text())):
         names.update((item, module) for item in re.findall(r"\w+", items))
     return names
 

@@ -47,7 +47,7 @@ is_there() {
         at=model/tests
     elif [ "${words[0]}" = queue ]; then
         at=recipes/src
-    elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|target|tls|wire)$ ]]; then
+    elif [[ ${words[0]} =~ ^(backend|client|core|engine|log|model|runtime|server|tls|wire)$ ]]; then
         at=src
     fi
     last=${words[-1]}

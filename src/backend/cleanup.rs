@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures_core::Stream;
 
 use super::SessionStatus;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::types::HumanDuration;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::types::HumanDuration;
 
 /// First pause before a refused step is repeated; each later one is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -141,8 +141,8 @@ impl fmt::Debug for Cleanup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
-    use crate::types::{SessionId, SessionState};
+    use crate::model::types::{SessionId, SessionState};
+    use crate::runtime::clock::Clock;
 
     fn status(clock: &Clock) -> Arc<SessionStatus> {
         let now = clock.now();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::status::SessionStatus;
-use crate::clock::BootInstant;
-use crate::protocol::Sent;
+use crate::model::protocol::Sent;
+use crate::runtime::clock::BootInstant;
 
 /// Part of the timeout by which a lease ends before the server may expire the session: 1/10. A server may postpone
 /// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first in any case.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::DEFAULT_TICK;
-use crate::acl::Acl;
-use crate::error::{Error, Result};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 use crate::tls::ClientTls;
-use crate::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 
 /// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
 ///

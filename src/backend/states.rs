@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use crate::types::SessionState;
-use crate::watch_channel::{WatchReceiver, WatchSender};
+use crate::model::types::SessionState;
+use crate::runtime::watch_channel::{WatchReceiver, WatchSender};
 
 /// Sender's side: the state of a session, written by its backend.
 #[derive(Debug)]

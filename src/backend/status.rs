@@ -11,11 +11,11 @@ use tracing::field::display;
 
 use super::lease::{Beat, Lease, LeaseState};
 use super::states::{StateStream, States};
-use crate::clock::{BootInstant, Clock, Deadline};
-use crate::error::{Error, Result};
-use crate::fork;
-use crate::protocol::Sent;
-use crate::types::{HumanDuration, SessionId, SessionState};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::Sent;
+use crate::model::types::{HumanDuration, SessionId, SessionState};
+use crate::runtime::clock::{BootInstant, Clock, Deadline};
+use crate::runtime::fork;
 
 static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
 
@@ -290,7 +290,7 @@ impl SessionStatus {
             if self.is_fresh() {
                 return Ok(self.lease());
             }
-            crate::future::select(renewed, states.next()).await;
+            crate::runtime::future::select(renewed, states.next()).await;
         }
     }
 

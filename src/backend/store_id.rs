@@ -6,12 +6,12 @@
 use bytes::Bytes;
 
 use super::Backend;
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Reply, Request, unexpected};
-use crate::random::{hex, random};
-use crate::types::{AclEntry, CreateMode, Zxid};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Reply, Request, unexpected};
+use crate::model::types::{AclEntry, CreateMode, Zxid};
+use crate::runtime::random::{hex, random};
 
 /// Path of the znode.
 pub(crate) const PATH: &str = "/lockkeeper.id";

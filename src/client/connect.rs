@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::task::coop;
 
-#[cfg(feature = "client")]
-use crate::backend::served::{Endpoint, Served};
 use crate::backend::{Backend, ConnectOptions, Connector, Flushed, LAST_DROP_LIMIT};
-use crate::clock::Clock;
-use crate::engine::Store;
-use crate::error::{Error, Result, TargetError};
-use crate::session::Session;
 #[cfg(feature = "client")]
-use crate::target::ServerKind;
-use crate::target::{Target, TargetKind};
-use crate::types::HumanDuration;
+use crate::client::served::{Endpoint, Served};
+use crate::client::session::Session;
+#[cfg(feature = "client")]
+use crate::client::target::ServerKind;
+use crate::client::target::{Target, TargetKind};
+use crate::engine::Store;
+use crate::model::error::{Error, Result, TargetError};
+use crate::model::types::HumanDuration;
+use crate::runtime::clock::Clock;
 
 /// Connects to the store at a URL, with the default options.
 ///

@@ -30,20 +30,20 @@ pub(crate) use self::socket::Endpoint;
 pub(crate) use self::socket::SimEndpoint;
 use self::tls::Tls;
 use super::protocol_probe::{WrongProtocol, refusal};
-use super::{
+use crate::backend::{
     Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
     LAST_DROP_LIMIT, SessionStatus, read_or_create_store_id,
 };
-use crate::clock::Clock;
-use crate::error::{Error, Result, start_a_server};
-use crate::fork;
-use crate::future::BoxFuture;
-use crate::identity::Secret;
-use crate::path::ZnodePath;
-use crate::process::ProcessIdentity;
-use crate::protocol::{Create, Reply, Request, Response, unexpected};
+use crate::model::error::{Error, Result, start_a_server};
+use crate::model::identity::Secret;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Reply, Request, Response, unexpected};
+use crate::model::types::CreateMode;
+use crate::runtime::clock::Clock;
+use crate::runtime::fork;
+use crate::runtime::future::BoxFuture;
+use crate::runtime::process::ProcessIdentity;
 use crate::tls::ClientTls;
-use crate::types::CreateMode;
 
 /// A store that other processes serve.
 #[derive(Debug)]

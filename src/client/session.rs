@@ -12,16 +12,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acl::Acl;
 use crate::backend::{
     Backend, Cleanup, ConnectOptions, FLUSH_LIMIT, Flushed, Lease, SessionStatus, StateStream,
 };
-use crate::clock::{Clock, Deadline};
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Judge, Proof, Request, Response, Sent};
-use crate::size::Scale;
-use crate::types::{SessionId, SessionState};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Judge, Proof, Request, Response, Sent};
+use crate::model::size::Scale;
+use crate::model::types::{SessionId, SessionState};
+use crate::runtime::clock::{Clock, Deadline};
 
 use heartbeat::Heart;
 pub use heartbeat::Heartbeat;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::error::{Error, TargetError};
-use crate::path::ZnodePath;
+use crate::model::error::{Error, TargetError};
+use crate::model::path::ZnodePath;
 
 /// URL of a store: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store served by
 /// another process), `lockkeeper+unix:///path/of.sock[?chroot=/app]` (the same over a Unix socket of this machine;

@@ -10,12 +10,12 @@ use super::sessions::{Session, SessionRef};
 use super::work::Work;
 use super::write::{check_version, next_version};
 use super::{Core, CoreReply, Effects, End, Now, Stamp};
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};
-use crate::path::ZnodePath;
-use crate::protocol::Reply;
-use crate::types::AclEntry;
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::Reply;
+use crate::model::types::AclEntry;
 
 /// Limit of the entries of a list: each identity of a session is searched for in all of them (invariant 10).
 const MAX_ENTRIES: usize = 1_024;
@@ -47,7 +47,7 @@ impl Core {
     /// # Errors
     /// [`Error::TooLarge`] and [`Error::LimitReached`], by the limits of [`Identities`].
     ///
-    /// [`Identities`]: crate::identity::Identities
+    /// [`Identities`]: crate::model::identity::Identities
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get(of.slot as usize);

@@ -4,10 +4,10 @@
 
 use super::journal::NodeKind;
 use super::{Core, SessionRef};
-use crate::acl::Acl;
-use crate::path::ZnodePath;
-use crate::protocol::{Op, Request};
-use crate::types::SessionId;
+use crate::model::acl::Acl;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Op, Request};
+use crate::model::types::SessionId;
 
 /// A change that a request asks for, as the tree looks before it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 use super::sessions::{PendingEvents, Session};
 use super::tree::Node;
 use super::{Core, Effects, Limits, SessionRef};
-use crate::acl::Acl;
-use crate::error::{Error, Result};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
 
 /// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its entries in tables and
 /// lists, and the allocator's overhead.

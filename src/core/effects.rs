@@ -3,7 +3,7 @@
 use super::lifecycle::End;
 use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
-use crate::types::SessionId;
+use crate::model::types::SessionId;
 
 /// Effects of a call beside its reply, each list in the order of its events. The caller takes them out.
 #[derive(Debug, Default)]
@@ -47,8 +47,8 @@ pub(crate) struct Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::ZnodePath;
-    use crate::watch::{EventKind, News, WatchedEvent};
+    use crate::model::path::ZnodePath;
+    use crate::model::watch::{EventKind, News, WatchedEvent};
 
     #[test]
     fn effects_are_empty_without_any_of_their_kinds() {

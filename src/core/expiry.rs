@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 
 /// The facts about a session that has reached its deadline.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,10 @@ use super::budget::ZNODE_BYTES;
 use super::journal::NodeKind;
 use super::sessions::SessionEnds;
 use super::watches::Watched;
-use crate::clock::BootInstant;
-use crate::identity::Identity;
-use crate::path::ZnodePath;
-use crate::types::{SessionId, Zxid};
+use crate::model::identity::Identity;
+use crate::model::path::ZnodePath;
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::clock::BootInstant;
 
 /// Number and size of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use super::lifecycle::End;
 use super::sessions::SessionRef;
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
-use crate::acl::Acl;
-use crate::entry::{Condition, Place};
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Enqueue, Op, Request};
-use crate::size::{Scale, acl_entry_bytes, auth_entries};
-use crate::types::{CreateMode, SessionId, Zxid};
+use crate::model::acl::Acl;
+use crate::model::entry::{Condition, Place};
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Enqueue, Op, Request};
+use crate::model::size::{Scale, acl_entry_bytes, auth_entries};
+use crate::model::types::{CreateMode, SessionId, Zxid};
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use super::journal::TxnOp;
 use super::sessions::ReattachError;
 use super::sessions::{Session, SessionRef};
 use super::{Core, Now, Stamp};
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 #[cfg(any(test, feature = "server"))]
-use crate::identity::Identity;
-use crate::types::SessionId;
-use crate::watch::DeleteReason;
+use crate::model::identity::Identity;
+use crate::model::types::SessionId;
+use crate::model::watch::DeleteReason;
 
 /// Limit of a session's watches that are dropped in one piece: about a millisecond of work.
 const MAX_DROPPED: usize = 1_024;

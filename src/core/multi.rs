@@ -16,12 +16,12 @@ use super::write::{
     kind_of, next_version, parent_for, used_up,
 };
 use super::{Core, CoreOptions, CoreReply, Effects, Now, no_node};
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::identity::Identities;
-use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{Create, Op, Reply};
-use crate::types::AclEntry;
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identities;
+use crate::model::path::{ZnodePath, parent_of};
+use crate::model::protocol::{Create, Op, Reply};
+use crate::model::types::AclEntry;
 
 impl Core {
     pub(super) fn multi(

@@ -1,7 +1,7 @@
 //! Names of znodes: how they are kept, which of them are shared entries, characters that need a closer look, sequence
 //! numbers.
 
-use crate::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
+use crate::model::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
 
 /// Name of a znode under its parent.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::identity::Identity;
-use crate::size::MAX_TXN_BYTES;
+use crate::model::identity::Identity;
+use crate::model::size::MAX_TXN_BYTES;
 
 /// Options of a core, fixed when it is created.
 #[derive(Clone, Debug)]

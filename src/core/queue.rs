@@ -12,16 +12,16 @@ use super::tree::{NewChild, ROOT};
 use super::watches::{WatchKey, WatchKind};
 use super::write::check_no_quota_in;
 use super::{Core, CoreReply, Effects, Now, no_node};
-use crate::acl::Acl;
-use crate::entry::{Condition, EntryKey, NewEntry, Place};
-use crate::error::{Error, Result};
-use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{
+use crate::model::acl::Acl;
+use crate::model::entry::{Condition, EntryKey, NewEntry, Place};
+use crate::model::error::{Error, Result};
+use crate::model::path::{ZnodePath, parent_of};
+use crate::model::protocol::{
     Blockers, Create, Enqueue, EntryRole, GetPredecessor, LEASES, PERMITS, Predecessor, Reply,
     SEMAPHORE_CHILDREN,
 };
-use crate::types::{AclEntry, CreateMode};
-use crate::watch::DeleteReason;
+use crate::model::types::{AclEntry, CreateMode};
+use crate::model::watch::DeleteReason;
 
 /// An entry to be created, before its queue gives it a number.
 struct Unnumbered<'a, N> {

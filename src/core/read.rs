@@ -7,10 +7,10 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, no_node};
 #[cfg(any(test, feature = "server"))]
 use super::{Effects, Now};
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{ReadOp, ReadReply, Reply};
-use crate::types::AclEntry;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{ReadOp, ReadReply, Reply};
+use crate::model::types::AclEntry;
 
 impl Core {
     /// Answers exists. A missing znode can be watched, too.

@@ -8,9 +8,9 @@ use super::intrusive_list::NIL;
 use super::journal::{NodeKind, TxnOp, delete_bytes};
 use super::tree::Tree;
 use super::{Core, Effects, Now};
-use crate::clock::BootInstant;
-use crate::types::{SessionId, Zxid};
-use crate::watch::DeleteReason;
+use crate::model::types::{SessionId, Zxid};
+use crate::model::watch::DeleteReason;
+use crate::runtime::clock::BootInstant;
 
 /// Limit of the znodes that are reaped in one sweep. The others are left to the next one, which comes soon: the store
 /// serves others in between, and removes 20,000 a second.

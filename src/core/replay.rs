@@ -11,11 +11,11 @@ use super::journal::{LogMode, NewNode, NodeKind, Txn, TxnOp};
 use super::sessions::{Session, SessionEnds};
 use super::tree::{Node, QueueKey, ROOT, is_system_path};
 use super::{Core, Effects, End, Journal, Now, Stamp};
-use crate::acl::Acl;
-use crate::clock::BootInstant;
-use crate::path::{ZnodePath, parent_of};
-use crate::types::{SessionId, Zxid};
-use crate::watch::DeleteReason;
+use crate::model::acl::Acl;
+use crate::model::path::{ZnodePath, parent_of};
+use crate::model::types::{SessionId, Zxid};
+use crate::model::watch::DeleteReason;
+use crate::runtime::clock::BootInstant;
 
 /// Reason why a transaction or a znode of a log or a snapshot cannot be.
 #[derive(Debug, PartialEq, Eq)]

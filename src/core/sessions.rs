@@ -14,9 +14,9 @@ use super::budget::SESSION_BYTES;
 use super::expiry::{Grace, Overdue, Verdict};
 use super::intrusive_list::{List, NIL};
 use super::lifecycle::End;
-use crate::clock::BootInstant;
-use crate::identity::Identities;
-use crate::types::SessionId;
+use crate::model::identity::Identities;
+use crate::model::types::SessionId;
+use crate::runtime::clock::BootInstant;
 
 /// Reason why a session is not taken over.
 #[cfg(any(test, feature = "server"))]

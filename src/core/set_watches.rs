@@ -4,10 +4,10 @@
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, Effects, Fired, Now};
-use crate::error::Result;
-use crate::path::ZnodePath;
-use crate::types::{AclEntry, Zxid};
-use crate::watch::{EventKind, News, WatchMode, WatchedEvent};
+use crate::model::error::Result;
+use crate::model::path::ZnodePath;
+use crate::model::types::{AclEntry, Zxid};
+use crate::model::watch::{EventKind, News, WatchMode, WatchedEvent};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

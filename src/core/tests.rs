@@ -27,15 +27,15 @@ use bytes::Bytes;
 
 use super::effects::Ended;
 use super::*;
-use crate::acl::Acl;
-use crate::identity::Identity;
-use crate::protocol::{
+use crate::model::acl::Acl;
+use crate::model::identity::Identity;
+use crate::model::protocol::{
     Blockers, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply,
 };
-use crate::types::CreateMode::*;
-use crate::types::{CreateMode, SessionId, Stat};
-use crate::watch::EventKind::*;
-use crate::watch::{EventKind, News};
+use crate::model::types::CreateMode::*;
+use crate::model::types::{CreateMode, SessionId, Stat};
+use crate::model::watch::EventKind::*;
+use crate::model::watch::{EventKind, News};
 
 /// A core, a date that stands still, and the effects of its calls.
 struct Harness {

@@ -22,11 +22,11 @@ use super::names::NodeName;
 use super::replay::NodeImage;
 use super::table::Table;
 use super::work::Work;
-use crate::acl::Acl;
-use crate::entry::{NodeKey, ZnodeHandle};
-use crate::path::ZnodePath;
-use crate::protocol::{Blockers, LEASES, PERMITS, sequence_of};
-use crate::types::{AclEntry, SessionId, Stat, Zxid};
+use crate::model::acl::Acl;
+use crate::model::entry::{NodeKey, ZnodeHandle};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Blockers, LEASES, PERMITS, sequence_of};
+use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// A znode.
 #[derive(Debug)]
@@ -280,9 +280,9 @@ impl Tree {
             work: Work::default(),
         };
         for path in SYSTEM_PATHS {
-            let parent = crate::path::parent_of(path).and_then(|parent| tree.find(parent));
+            let parent = crate::model::path::parent_of(path).and_then(|parent| tree.find(parent));
             let new = NewChild {
-                name: NodeName::text(crate::path::name_of(path)),
+                name: NodeName::text(crate::model::path::name_of(path)),
                 data: Bytes::new(),
                 acl: system_acl(path),
                 kind: NodeKind::Persistent,

@@ -17,10 +17,10 @@ use super::sessions::Sessions;
 use super::table::Table;
 use super::tree::{ROOT, Tree, Waiter};
 use super::work::Work;
-use crate::path::ZnodePath;
-use crate::protocol::{LEASES, PERMITS};
-use crate::types::{AclEntry, Zxid};
-use crate::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{LEASES, PERMITS};
+use crate::model::types::{AclEntry, Zxid};
+use crate::model::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
 #[cfg(any(test, feature = "server"))]
 use crate::wire::WatchNumber;
 

@@ -15,11 +15,11 @@ use super::sessions::SessionRef;
 use super::tree::{NewChild, NodeView, ROOT, is_system_path};
 use super::watches::Change;
 use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
-use crate::error::{Error, QUOTAS, Result};
-use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{Create, OpReply, Reply, sequence_of};
-use crate::types::{AclEntry, CreateMode, SessionId};
-use crate::watch::{DeleteReason, EventKind, News};
+use crate::model::error::{Error, QUOTAS, Result};
+use crate::model::path::{ZnodePath, parent_of};
+use crate::model::protocol::{Create, OpReply, Reply, sequence_of};
+use crate::model::types::{AclEntry, CreateMode, SessionId};
+use crate::model::watch::{DeleteReason, EventKind, News};
 
 impl Core {
     pub(super) fn create(

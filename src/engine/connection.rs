@@ -20,13 +20,13 @@ use super::state::{State, Wakeups};
 use crate::core::{
     Change, Core, CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter, WatchKey,
 };
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::identity::Identity;
-use crate::path::ZnodePath;
-use crate::protocol::{Reply, Request};
-use crate::size::Scale;
-use crate::types::{SessionId, Zxid};
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identity;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Reply, Request};
+use crate::model::size::Scale;
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::future::BoxFuture;
 
 /// A session of another process, over one of its connections.
 ///

@@ -27,17 +27,17 @@ use super::Engine;
 pub(super) use super::file::Files;
 use super::outbox::Ending;
 use super::sessions::Peer;
-use crate::clock::BootInstant;
 use crate::core::{Core, SessionRef};
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
 #[cfg(any(test, feature = "server"))]
 pub(super) use crate::log::Known;
 pub(super) use crate::log::{DurabilityBarrier, Passage};
 use crate::log::{Record, WriteQueue, epoch};
-use crate::protocol::Request;
-use crate::types::{SessionState, Zxid};
-use crate::watch::{News, WatchCell};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::Request;
+use crate::model::types::{SessionState, Zxid};
+use crate::model::watch::{News, WatchCell};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::future::BoxFuture;
 
 /// The store's end of its log.
 pub(super) struct Durable {

@@ -12,17 +12,17 @@ use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
 use crate::backend::{Backend, ConnectOptions, Connector, LocalQueues, SessionStatus};
-use crate::clock::Clock;
 use crate::core::{Core, Effects, Now, SessionRef, WatchKey};
-use crate::entry::{Entered, EntryKey, NewEntry, Turn};
-use crate::error::{Error, Result};
-use crate::fork;
-use crate::future::BoxFuture;
-use crate::identity::{Identities, Identity};
-use crate::protocol::{Request, Response};
-use crate::random::random;
-use crate::types::{SessionId, Zxid};
-use crate::watch::{ArmedWatch, DeleteReason, Unwatch, WatchCell};
+use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::error::{Error, Result};
+use crate::model::identity::{Identities, Identity};
+use crate::model::protocol::{Request, Response};
+use crate::model::types::{SessionId, Zxid};
+use crate::model::watch::{ArmedWatch, DeleteReason, Unwatch, WatchCell};
+use crate::runtime::clock::Clock;
+use crate::runtime::fork;
+use crate::runtime::future::BoxFuture;
+use crate::runtime::random::random;
 
 impl Connector for Store {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {

@@ -9,11 +9,11 @@ use parking_lot::MutexGuard;
 
 use super::Store;
 use crate::core::{Core, Counts, Settings};
-use crate::error::Error;
+use crate::model::error::Error;
+use crate::model::path::ZnodePath;
+use crate::model::types::SessionId;
 #[cfg(feature = "metrics")]
-use crate::histogram::Distribution;
-use crate::path::ZnodePath;
-use crate::types::SessionId;
+use crate::runtime::histogram::Distribution;
 
 /// Slots looked at before others may have the store: some hundred microseconds.
 const PIECE: usize = 4_096;

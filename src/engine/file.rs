@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 use super::durable::{Durable, Timeouts};
 use super::state::State;
 use super::{Durability, Engine, Store, StoreOptions};
-use crate::clock::BootInstant;
 use crate::core::{Core, Journal};
-use crate::error::{Error, Result};
-use crate::fork;
 use crate::log::{self, Disk, Exclusive, Folder, Log, LogParts, RemoteSessions};
-use crate::random::{hex, random};
+use crate::model::error::{Error, Result};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::fork;
+use crate::runtime::random::{hex, random};
 
 /// Files of an open store, and the lock that keeps other processes out until all is written.
 pub(super) struct Files {

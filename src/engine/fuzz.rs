@@ -7,14 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Durability, Store, StoreOptions};
-use crate::acl::Acl;
 use crate::backend::{Backend, ConnectOptions};
-use crate::clock::Clock;
 use crate::core::NodeKind;
-use crate::error::{Error, Result};
 use crate::log::{self, Boot, Disk, SimDisk, StepWriter};
-use crate::protocol::{Create, Request};
-use crate::types::{CreateMode, Zxid};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Create, Request};
+use crate::model::types::{CreateMode, Zxid};
+use crate::runtime::clock::Clock;
 
 /// Flags of the first byte. Two more bits are the class of durability, and the next two that of the second opening.
 const IS_BACKUP: u8 = 1;

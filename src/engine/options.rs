@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::core::{CoreOptions, Limits};
-use crate::error::{Error, Result};
-use crate::identity::Identity;
 use crate::log::Sizes;
-use crate::types::MAX_SESSION_TIMEOUT;
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identity;
+use crate::model::types::MAX_SESSION_TIMEOUT;
+use crate::runtime::clock::Clock;
 
 /// Options of an embedded store.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::unread::{Account, Unread};
 use crate::core::{CoreReply, WatchKey, bytes_of_acl};
-use crate::error::Error;
-use crate::protocol::{OpReply, Predecessor, ReadReply, Reply};
-use crate::types::Zxid;
-use crate::wake::wake;
-use crate::watch::News;
+use crate::model::error::Error;
+use crate::model::protocol::{OpReply, Predecessor, ReadReply, Reply};
+use crate::model::types::Zxid;
+use crate::model::watch::News;
+use crate::runtime::wake::wake;
 
 /// Queue of the messages to a served session. The connection takes them out, encodes them and sends them.
 pub(crate) struct Outbox {

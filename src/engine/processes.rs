@@ -8,8 +8,8 @@ use super::durable::Known;
 use super::remote::Remote;
 use super::{Engine, Store};
 use crate::core::SessionRef;
-use crate::error::Result;
-use crate::process::LocalProcess;
+use crate::model::error::Result;
+use crate::runtime::process::LocalProcess;
 
 impl Connection {
     /// Records the process that the session ends with, or that there is none. To be awaited before the client hears of

@@ -13,11 +13,11 @@ use super::sessions::Peer;
 use super::state::State;
 use super::{Engine, Store};
 use crate::core::{Core, Kicked, ReattachError};
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::identity::Identity;
-use crate::random::random;
-use crate::types::{SessionId, Zxid};
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identity;
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::future::BoxFuture;
+use crate::runtime::random::random;
 
 /// Entrance for sessions of other processes: opens them, and hands them from one connection to the next.
 #[derive(Clone)]

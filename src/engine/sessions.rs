@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use super::outbox::{Ending, Outbox};
 use super::unread::Unread;
 use crate::backend::SessionStatus;
-use crate::process::LocalProcess;
-use crate::types::{SessionId, Zxid};
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::process::LocalProcess;
 
 /// Receivers of the messages to sessions, each with the bound up to which it has to wait for the log.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::Engine;
 use super::state::State;
-use crate::clock::{BootInstant, Clock};
-use crate::histogram::Histogram;
+use crate::runtime::clock::{BootInstant, Clock};
+use crate::runtime::histogram::Histogram;
 
 /// Interval of the beat. A stall that begins between two beats counts from the second.
 const PERIOD: Duration = Duration::from_millis(250);

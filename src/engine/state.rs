@@ -13,13 +13,13 @@ use super::outbox::{Ending, Outbox};
 use super::sessions::{Peer, SessionTable};
 use super::stalls::StallMeter;
 use crate::backend::SessionStatus;
-use crate::clock::{BootInstant, Clock};
 use crate::core::{Ahead, Core, Effects, End, Fired, SessionRef, WatchKey};
-use crate::entry::Turn;
-use crate::error::Result;
-use crate::protocol::Request;
-use crate::types::{SessionState, Zxid};
-use crate::watch::WatchCell;
+use crate::model::entry::Turn;
+use crate::model::error::Result;
+use crate::model::protocol::Request;
+use crate::model::types::{SessionState, Zxid};
+use crate::model::watch::WatchCell;
+use crate::runtime::clock::{BootInstant, Clock};
 
 /// A store's content, and the receivers of its changes.
 pub(super) struct State {

@@ -24,16 +24,16 @@ use std::task::{Context, Poll, Waker};
 
 use super::embedded::Embedded;
 use super::*;
-use crate::acl::Acl;
 use crate::backend::{Backend, ConnectOptions};
-use crate::connect::Client;
-use crate::error::{Error, Result};
-use crate::identity::Identity;
-use crate::path::ZnodePath;
-use crate::protocol::{Blockers, Enqueue, Predecessor};
-use crate::session::Session;
-use crate::types::{CreateMode, SessionId, SessionState, Zxid};
-use crate::watch::{DeleteReason, EventKind, PredecessorGone};
+use crate::client::connect::Client;
+use crate::client::session::Session;
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identity;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Blockers, Enqueue, Predecessor};
+use crate::model::types::{CreateMode, SessionId, SessionState, Zxid};
+use crate::model::watch::{DeleteReason, EventKind, PredecessorGone};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))

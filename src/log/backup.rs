@@ -16,11 +16,11 @@ use super::lock::{self, Lock};
 use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, Unreadable, snapshot_name};
 use super::{epoch, identity};
-use crate::clock::Clock;
 use crate::core::Core;
-use crate::error::{Error, Result};
-use crate::random::{hex, random};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
+use crate::runtime::clock::Clock;
+use crate::runtime::random::{hex, random};
 
 /// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
-use crate::data;
-use crate::path::ZnodePath;
-use crate::types::{AclEntry, SessionId, Zxid};
+use crate::model::acl::Acl;
+use crate::model::data;
+use crate::model::path::ZnodePath;
+use crate::model::types::{AclEntry, SessionId, Zxid};
 
 /// Error of bytes that are not the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,9 +9,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use crate::error::Error;
-use crate::platform;
-pub(crate) use crate::platform::make_folder;
+use crate::model::error::Error;
+use crate::runtime::platform;
+pub(crate) use crate::runtime::platform::make_folder;
 
 /// A flat folder of files. Names are single parts. It is read-only unless it says otherwise: a view implements the reads
 /// alone.

@@ -14,10 +14,10 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::error::{Error, Result};
-use crate::types::Zxid;
-use crate::wake::wake_all;
-use crate::watch::{News, WatchCell};
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
+use crate::model::watch::{News, WatchCell};
+use crate::runtime::wake::wake_all;
 
 /// Barrier between the store and its clients: events, in one order, and replies wait behind it until the log has the
 /// transactions that they reveal.

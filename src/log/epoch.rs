@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::core::HIGHEST;
-use crate::error::{Error, Result};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
 
 /// The epochs by which a store may be ahead of the clock, 4.6 hours: those of openings more frequent than one in 4.096 s,
 /// and the difference of the clocks where a store that was never restored or copied is restored.
@@ -146,7 +146,7 @@ fn start_of(epoch: u32) -> Zxid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::splitmix::Random;
+    use crate::runtime::splitmix::Random;
 
     const NOW_MS: i64 = 1_790_000_000_123;
 

@@ -11,8 +11,8 @@ use super::codec::{Malformed, Reader, Record, put_record, put_txn, read_record};
 use super::disk::{Disk, DiskFile, damaged, failed};
 use super::segment::{FORMAT_VERSION, HEADER_BYTES, Header, log_name};
 use crate::core::Txn;
-use crate::error::{Error, Result};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
 
 /// The bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 48;

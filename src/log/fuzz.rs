@@ -22,8 +22,8 @@ use super::recovery::{self, Content};
 use super::segment::{HEADER_BYTES, log_name};
 use super::sim::SimDisk;
 use crate::core::{Core, CoreOptions, Limits};
-use crate::error::{Error, Result};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
 
 /// The id of the store that a log must be of.
 const STORE: [u8; 16] = *b"a store's own id";
@@ -229,7 +229,7 @@ pub(crate) fn options() -> CoreOptions {
             bytes: 1 << 30,
             sessions: 1 << 10,
             watches_per_session: 1 << 10,
-            txn_bytes: crate::size::MAX_TXN_BYTES,
+            txn_bytes: crate::model::size::MAX_TXN_BYTES,
         },
         hash_seed: 0,
         super_digest: None,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crc32fast::Hasher;
 
 use super::codec::Reader;
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Size of a header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 64;

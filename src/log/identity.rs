@@ -10,7 +10,7 @@ use std::io;
 use super::codec::Malformed;
 use super::disk::{Disk, FileIdentity, failed, publish};
 use super::header::{self, BadHeader, HEADER_BYTES};
-use crate::error::Error;
+use crate::model::error::Error;
 
 pub(crate) const NAME: &str = "STORE";
 

@@ -17,11 +17,11 @@ use super::recovery::{self, Facts, Source, bare_core};
 use super::segment::{self, Header, log_name, log_number, spare_number};
 use super::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
 use super::{epoch, identity, processes};
-use crate::clock::Clock;
 use crate::core::{Core, NodeKind};
-use crate::error::{Error, Result};
-use crate::random::hex;
-use crate::types::{SessionId, Zxid};
+use crate::model::error::{Error, Result};
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::clock::Clock;
+use crate::runtime::random::hex;
 
 /// Content of a data directory. Its text (`to_string()`) is for people.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::disk::{failed, private};
-use crate::error::Error;
-use crate::platform::{device_and_inode, is_alive, read_at};
+use crate::model::error::Error;
+use crate::runtime::platform::{device_and_inode, is_alive, read_at};
 
 pub(crate) const NAME: &str = "LOCK";
 

@@ -15,11 +15,11 @@ use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, LogStart};
 use super::{Options, Record, Sizes, epoch, lock, processes, snapshot};
-use crate::clock::Clock;
 use crate::core::Core;
-use crate::error::{Error, Result};
-use crate::random::random;
-use crate::types::{MAX_SESSION_TIMEOUT, Zxid};
+use crate::model::error::{Error, Result};
+use crate::model::types::{MAX_SESSION_TIMEOUT, Zxid};
+use crate::runtime::clock::Clock;
+use crate::runtime::random::random;
 
 /// A store that was opened.
 pub(crate) struct Opened {

@@ -13,9 +13,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile, failed, remove_if_exists};
-use crate::error::Result;
-use crate::process::{self, LocalProcess};
-use crate::types::SessionId;
+use crate::model::error::Result;
+use crate::model::types::SessionId;
+use crate::runtime::process::{self, LocalProcess};
 
 pub(super) const NAME: &str = "PROCESSES";
 

@@ -15,9 +15,9 @@ use super::identity;
 use super::segment::{Header, log_name, log_number, write_zeros};
 use super::snapshot::{self, Form, Loaded};
 use crate::core::{Core, CoreOptions, Damage, Txn};
-use crate::error::{Error, Result};
-use crate::random::random;
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
+use crate::runtime::random::random;
 
 /// Facts known at one point of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -25,8 +25,8 @@ use super::segment::{Header, log_name, log_number};
 use super::snapshot::{self, Form, Head, Loaded, snapshot_zxid};
 use super::{epoch, identity};
 use crate::core::{Core, Damage};
-use crate::error::{Error, Result};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
 
 /// Result of a salvage. Its text (`to_string()`) is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::codec::Malformed;
 use super::disk::{Disk, DiskFile, publish};
 use super::frame::HEAD_BYTES;
 use super::header::{self, BadHeader};
-use crate::random::random;
-use crate::size::MAX_TXN_BYTES;
+use crate::model::size::MAX_TXN_BYTES;
+use crate::runtime::random::random;
 
 /// The bytes before the first frame.
 pub(crate) const HEADER_BYTES: u64 = header::HEADER_BYTES as u64;

@@ -17,8 +17,8 @@ use super::segment::{self, HEADER_BYTES, Header, Sizes};
 use super::snapshotter;
 use super::write_queue::WriteQueue;
 use super::writer::{Exclusive, LogStart};
-use crate::error::Error;
-use crate::platform;
+use crate::model::error::Error;
+use crate::runtime::platform;
 
 /// Pause before another attempt to prepare a segment: another program may have freed space.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

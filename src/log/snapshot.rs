@@ -22,8 +22,8 @@ use super::header::{self, BadHeader, HEADER_BYTES};
 use super::recovery::{Facts, Start};
 use super::segment::hex;
 use crate::core::{Core, Damage, HIGHEST};
-use crate::error::Error;
-use crate::types::Zxid;
+use crate::model::error::Error;
+use crate::model::types::Zxid;
 
 /// The version of the format of snapshots and backups. Format 1 has no terms of sessions.
 pub(crate) const FORMAT_VERSION: u32 = 2;

@@ -17,9 +17,9 @@ use super::frame::Scanner;
 use super::recovery::{self, Facts, Source, Start, bare_core};
 use super::segment::log_number;
 use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
-use crate::clock::Clock;
 use crate::core::{Core, Damage};
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::runtime::clock::Clock;
 
 /// Outcome of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]

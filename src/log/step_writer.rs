@@ -8,7 +8,7 @@ use super::frame::Batch;
 #[cfg(feature = "simulation")]
 use super::sim::Boot;
 use super::{LogParts, snapshotter};
-use crate::error::Result;
+use crate::model::error::Result;
 
 /// Log writer in the thread of its caller, step by step: the same turns give the same log.
 pub(crate) struct StepWriter {

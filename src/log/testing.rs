@@ -10,13 +10,13 @@ use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
 use super::snapshot::{self, Form, Head};
 use super::{Record, identity};
-use crate::acl::Acl;
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
-use crate::error::Result;
 use crate::log::recovery::bare_core;
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Request};
-use crate::types::{CreateMode, SessionId, Zxid};
+use crate::model::acl::Acl;
+use crate::model::error::Result;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Request};
+use crate::model::types::{CreateMode, SessionId, Zxid};
 
 /// Temporary folder of one test, removed with it.
 pub(crate) struct TempFolder(PathBuf);

@@ -12,10 +12,10 @@ mod writing;
 use bytes::Bytes;
 
 use super::codec::Record;
-use crate::acl::Acl;
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
-use crate::path::ZnodePath;
-use crate::types::{AclEntry, SessionId, Zxid};
+use crate::model::acl::Acl;
+use crate::model::path::ZnodePath;
+use crate::model::types::{AclEntry, SessionId, Zxid};
 
 fn path(text: &str) -> ZnodePath {
     ZnodePath::new(text).unwrap()

@@ -18,9 +18,9 @@ use super::frame::{Batch, HEAD_BYTES};
 use super::segment::{Header, Sizes};
 use super::segment_allocator::SegmentRoom;
 use crate::core::Txn;
-use crate::error::{Error, Result};
-use crate::histogram::{Distribution, Histogram, LATENCY_BOUNDS_NS};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
+use crate::runtime::histogram::{Distribution, Histogram, LATENCY_BOUNDS_NS};
 
 /// Transactions waiting for the log writer, in batches.
 ///

@@ -17,8 +17,8 @@ use super::frame::{Batch, HEAD_BYTES, Link, mark};
 use super::segment::{Header, Sizes};
 use super::segment_allocator::{Segment, SegmentAllocator, SegmentRoom};
 use super::write_queue::WriteQueue;
-use crate::error::{Error, Result};
-use crate::types::Zxid;
+use crate::model::error::{Error, Result};
+use crate::model::types::Zxid;
 
 /// Resource that only one store may have, such as the lock of a folder. It is released when nothing is written any
 /// more: with the last of the log's threads and other holders.

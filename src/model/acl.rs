@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::identity::{IP, Identities, Identity, Network, is_anyone};
-use crate::types::AclEntry;
+use crate::model::identity::{IP, Identities, Identity, Network, is_anyone};
+use crate::model::types::AclEntry;
 
 /// An access control list. The default, [`Acl::open`], gives every client all rights.
 #[derive(Clone, Default)]

@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
-use crate::error::Result;
-use crate::path::ZnodePath;
-use crate::protocol::{Blockers, EntryName, EntryRole};
-use crate::types::Zxid;
-use crate::watch::{News, PredecessorGone, WatchCell};
+use crate::model::acl::Acl;
+use crate::model::error::Result;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Blockers, EntryName, EntryRole};
+use crate::model::types::Zxid;
+use crate::model::watch::{News, PredecessorGone, WatchCell};
 
 /// A znode's path, with the place at which its store has found it, so that it need not be looked up again.
 ///

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::fork;
+use crate::model::types::{HumanDuration, SessionId};
+use crate::runtime::fork;
 use crate::tls::TlsError;
-use crate::types::{HumanDuration, SessionId};
 
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

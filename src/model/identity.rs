@@ -10,8 +10,8 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
-use crate::error::{Error, Result};
-use crate::types::AclEntry;
+use crate::model::error::{Error, Result};
+use crate::model::types::AclEntry;
 
 /// Not a scheme of ids: an entry of it stands for all that the session has proved.
 pub(crate) const AUTH: &str = "auth";

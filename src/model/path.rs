@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// The absolute path of a znode, checked when it is created.
 ///

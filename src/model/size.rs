@@ -6,12 +6,12 @@
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
-use crate::entry::NewEntry;
-use crate::error::{Error, Result};
-use crate::identity::AUTH;
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Op, ReadOp, Request};
+use crate::model::acl::Acl;
+use crate::model::entry::NewEntry;
+use crate::model::error::{Error, Result};
+use crate::model::identity::AUTH;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Op, ReadOp, Request};
 
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;

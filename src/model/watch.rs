@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Waker};
 use futures_core::Stream;
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::path::ZnodePath;
-use crate::types::Zxid;
-use crate::wake::wake;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::types::Zxid;
+use crate::runtime::future::BoxFuture;
+use crate::runtime::wake::wake;
 
 /// Kind of a change to a watched znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 #[cfg(feature = "client")]
-use crate::future::select;
-use crate::wake::wake;
-use crate::{fork, platform};
+use crate::runtime::future::select;
+use crate::runtime::wake::wake;
+use crate::runtime::{fork, platform};
 
 pub use ticks::TickPlace;
 use ticks::Ticks;

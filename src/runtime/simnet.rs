@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-use crate::splitmix::Random;
+use crate::runtime::splitmix::Random;
 
 /// Bytes on their way in one direction, beyond which the sender has to wait: as in a socket's buffer.
 const CAPACITY: usize = 64 << 10;

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::fork;
-use crate::wake::wake_all;
+use crate::runtime::fork;
+use crate::runtime::wake::wake_all;
 
 #[derive(Debug, Default)]
 struct Shared<T> {

@@ -13,8 +13,8 @@ use parking_lot::{Mutex, RwLock};
 use super::auth::Policy;
 use super::peer::PeerAddress;
 use super::{Server, ServerOptions};
-use crate::error::{Error, Result};
-use crate::identity::{Identity, Network};
+use crate::model::error::{Error, Result};
+use crate::model::identity::{Identity, Network};
 use crate::wire::admin::Whitelist;
 
 /// The part of a server's options that can be replaced while it runs.

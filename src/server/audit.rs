@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::peer::{Network, PeerAddress};
-use crate::clock::{BootInstant, Clock};
 use crate::core::ChangeKind;
 use crate::engine::AuditedChange;
-use crate::path::ZnodePath;
-use crate::types::{AclEntry, SessionId, Zxid};
+use crate::model::path::ZnodePath;
+use crate::model::types::{AclEntry, SessionId, Zxid};
+use crate::runtime::clock::{BootInstant, Clock};
 
 /// Receiver of a server's audit records ([`ServerOptions::audit`](super::ServerOptions::audit)).
 ///

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::access::{Access, WordClients};
 use super::peer::PeerAddress;
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::identity::{DIGEST, Identities, Identity};
+use crate::model::error::{Error, Result};
+use crate::model::identity::{DIGEST, Identities, Identity};
+use crate::runtime::clock::BootInstant;
 use crate::wire::admin::Whitelist;
 
 /// Rules by which a server admits clients.

@@ -42,7 +42,7 @@ use super::process_watch::ProcessWatch;
 use super::protocol::{Agreed, ProtocolState};
 use super::transport::{Transport, linger_close, unless_closed};
 use crate::engine::Connection;
-use crate::identity::Identity;
+use crate::model::identity::Identity;
 
 /// Serves one connection, from its first byte to its last.
 ///

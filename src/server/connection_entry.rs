@@ -12,8 +12,8 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::peer::PeerAddress;
-use crate::clock::BootInstant;
-use crate::types::{SessionId, Zxid};
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::clock::BootInstant;
 use crate::wire::Op;
 
 /// One connection's entry in the [`ConnectionTable`](super::connection_table::ConnectionTable).

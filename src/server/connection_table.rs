@@ -19,8 +19,8 @@ use super::connection_entry::{CloseRequest, ConnectionEntry, Traffic, TrafficDel
 use super::log_throttle::LogThrottle;
 use super::peer::{Network, PeerAddress};
 use super::request_counters::RequestCounters;
-use crate::clock::{BootInstant, Clock};
-use crate::types::SessionId;
+use crate::model::types::SessionId;
+use crate::runtime::clock::{BootInstant, Clock};
 
 /// Live connections of a server, with the limits by which new ones are admitted.
 ///

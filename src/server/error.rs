@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::error::Error;
+use crate::model::error::Error;
 
 /// Reason for which a server does not start.
 #[derive(Debug, thiserror::Error)]

@@ -27,8 +27,8 @@ use super::connection_table::ConnectionGuard;
 use super::handshake::{HandshakeOutcome, handshake};
 use super::transport::Transport;
 use super::{ServerOptions, Shared, shared_state};
-use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};
+use crate::runtime::clock::Clock;
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
 
 /// A client's bytes, and those that it was sent. Shared with the connection that reads and writes it.

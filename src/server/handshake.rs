@@ -17,12 +17,12 @@ use super::process_watch::{NotWatched, ProcessWatch};
 use super::protocol::Agreed;
 use super::transport::{Transport, linger_close, unless_closed};
 use super::{AuditEvent, Shared};
-use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
-use crate::error::Error;
-use crate::process::ProcessIdentity;
-use crate::types::{SessionId, Zxid};
+use crate::model::error::Error;
+use crate::model::types::{SessionId, Zxid};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::process::ProcessIdentity;
 use crate::wire::admin::Word;
 use crate::wire::{
     ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, ProcessStatement,

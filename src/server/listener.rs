@@ -12,7 +12,7 @@ use super::connection::serve;
 use super::connection_table::{ConnectionGuard, Refusal};
 use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
-use crate::identity::Identity;
+use crate::model::identity::Identity;
 
 /// Connections that the kernel keeps for a listener until they are accepted: after a restart all clients come at once.
 pub(super) const BACKLOG: u32 = 4_096;

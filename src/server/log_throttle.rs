@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 
 /// Shortest time between two lines of the same kind.
 const INTERVAL: Duration = Duration::from_secs(5);

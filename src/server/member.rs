@@ -10,8 +10,8 @@ use super::protocol::{Agreed, ProtocolState, ProtocolViolation};
 use super::request_counters::RequestCounters;
 use super::turn::TurnLength;
 use super::{Limits, ServerOptions};
-use crate::clock::BootInstant;
 use crate::engine::{Ask, Message};
+use crate::runtime::clock::BootInstant;
 use crate::wire::Frames;
 
 /// Largest frame that it takes.

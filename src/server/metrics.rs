@@ -23,7 +23,7 @@ use super::readiness::ServerMonitor;
 use super::request_counters::RequestCounters;
 use super::stats::Stats;
 use super::{Server, Shared};
-use crate::histogram::Distribution;
+use crate::runtime::histogram::Distribution;
 
 impl Server {
     /// Adds the server's metrics to a registry: of its connections, requests, sessions and znodes, of its memory, log and

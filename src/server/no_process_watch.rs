@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::peer::PeerAddress;
 use crate::engine::Follower;
-use crate::process::{LocalProcess, ProcessIdentity};
+use crate::runtime::process::{LocalProcess, ProcessIdentity};
 
 pub(super) enum ProcessWatch {}
 

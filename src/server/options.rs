@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::access::{self, WordClients};
 use super::audit::SharedSink;
 use super::{AuditSink, ServerError};
-use crate::error::{Error, Result};
-use crate::identity::Identity;
-use crate::size::MAX_FRAME_BYTES;
+use crate::model::error::{Error, Result};
+use crate::model::identity::Identity;
+use crate::model::size::MAX_FRAME_BYTES;
 use crate::wire::LARGEST_FRAME_BYTES;
 use crate::wire::admin::Whitelist;
 

@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::peer::{Credentials, PeerAddress};
 use super::transport::unless_closed;
 use crate::engine::Follower;
-use crate::process::{self, LocalProcess, ProcessIdentity};
+use crate::runtime::process::{self, LocalProcess, ProcessIdentity};
 
 /// A watch on the process that has opened a session.
 pub(super) struct ProcessWatch {

@@ -18,14 +18,14 @@ use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
 use super::request_counters::RequestCounters;
 use super::turn::Turn;
-use crate::clock::BootInstant;
 use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter, WatchKey};
 use crate::engine::{Ask, Message};
-use crate::error::Error;
-use crate::path::ZnodePath;
-use crate::protocol::Reply;
-use crate::types::Zxid;
-use crate::watch::{News, WatchMode};
+use crate::model::error::Error;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::Reply;
+use crate::model::types::Zxid;
+use crate::model::watch::{News, WatchMode};
+use crate::runtime::clock::BootInstant;
 use crate::wire::{
     self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refusal, Refused,
     ReplyHeader, Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::{Server, SessionInfo, Shared};
 use crate::engine::NotAdmitting;
-use crate::error::Error;
+use crate::model::error::Error;
 use crate::wire::admin::Word;
 
 /// Watches over a server: a clone tells if it is ready, from any thread, also while it is shut down and after its end.

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::model::error::Error;
 #[cfg(feature = "metrics")]
-use crate::histogram::Distribution;
-use crate::histogram::{Histogram, LATENCY_BOUNDS_NS};
+use crate::runtime::histogram::Distribution;
+use crate::runtime::histogram::{Histogram, LATENCY_BOUNDS_NS};
 use crate::wire::Code;
 #[cfg(any(test, feature = "metrics"))]
 use crate::wire::Op;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::connection_entry::CloseRequest;
 use super::{Server, Shared};
 use crate::core::Kicked;
-use crate::error::{Error, Result};
-use crate::types::SessionId;
+use crate::model::error::{Error, Result};
+use crate::model::types::SessionId;
 
 /// A session of a store, as its server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

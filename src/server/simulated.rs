@@ -10,7 +10,7 @@ use super::connection::serve;
 use super::listener::enter;
 use super::{Server, ServerError, ServerOptions, Shared, shared_state};
 use crate::engine::Store;
-use crate::simnet::SimSocket;
+use crate::runtime::simnet::SimSocket;
 
 impl Server {
     /// Serves a store to the connections that are accepted, on the current runtime.

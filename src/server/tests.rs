@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::connection_table::Count;
 use super::*;
-use crate::clock::Clock;
 use crate::engine::StoreOptions;
-use crate::types::CreateMode;
+use crate::model::types::CreateMode;
+use crate::runtime::clock::Clock;
 use crate::wire::put_frame;
 
 /// A server, and a client that has asked for much and reads nothing.

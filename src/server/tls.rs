@@ -22,7 +22,7 @@ use super::connection_table::{ConnectionGuard, Count};
 use super::listener::listen;
 use super::transport::unless_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
-use crate::identity::Identity;
+use crate::model::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provider, subject, uri};
 
 /// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.

@@ -70,7 +70,7 @@ impl<T: Transport> Transport for &mut T {
 }
 
 #[cfg(feature = "simulation")]
-impl Transport for crate::simnet::SimSocket {
+impl Transport for crate::runtime::simnet::SimSocket {
     fn is_readable(&self) -> bool {
         self.poll_readable(&Context::from_waker(Waker::noop()))
             .is_ready()

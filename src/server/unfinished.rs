@@ -129,7 +129,7 @@ impl Drop for Share<'_> {
 mod tests {
     use super::super::connection_table::{ConnectionTable, TableLimits};
     use super::*;
-    use crate::clock::Clock;
+    use crate::runtime::clock::Clock;
 
     const KIB: usize = 1 << 10;
 

@@ -29,12 +29,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use self::leader::{Entry, Write};
 use self::member::Member;
 use super::Time;
-use crate::clock::Clock;
 use crate::core::CoreOptions;
-use crate::future::select;
-use crate::simnet::{Network, SimSocket};
-use crate::splitmix::Random;
-use crate::types::SessionId;
+use crate::model::types::SessionId;
+use crate::runtime::clock::Clock;
+use crate::runtime::future::select;
+use crate::runtime::simnet::{Network, SimSocket};
+use crate::runtime::splitmix::Random;
 
 /// Options of an ensemble.
 #[derive(Clone, Debug)]

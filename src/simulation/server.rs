@@ -10,14 +10,14 @@ use tokio::task::JoinHandle;
 
 use super::Time;
 use crate::backend::store_id;
-use crate::clock::Clock;
 use crate::engine::{Store, StoreOptions};
-use crate::error::{Error, Result};
-use crate::future::select;
 use crate::log::{self, Boot, Disk as _, Faults, SimDisk, StepWriter, backup, salvage};
+use crate::model::error::{Error, Result};
+use crate::runtime::clock::Clock;
+use crate::runtime::future::select;
+use crate::runtime::simnet::Network;
+use crate::runtime::splitmix::Random;
 use crate::server::{Server, ServerOptions};
-use crate::simnet::Network;
-use crate::splitmix::Random;
 
 /// A disk. A clone is the same disk.
 #[derive(Clone, Default)]

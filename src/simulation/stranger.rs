@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::simnet::Network;
-use crate::types::SessionId;
+use crate::model::types::SessionId;
+use crate::runtime::simnet::Network;
 use crate::wire::{ConnectRequest, ConnectResponse, Jute, PASSWORD_BYTES, Reader, put_frame};
 
 /// Longest answer to a handshake that is read.

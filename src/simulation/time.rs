@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::clock::{BootInstant, Clock};
-use crate::future::select;
+use crate::runtime::clock::{BootInstant, Clock};
+use crate::runtime::future::select;
 
 /// The time of a simulation. A clone is the same.
 #[derive(Clone, Debug)]

@@ -7,15 +7,15 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::path::ZnodePath;
-use crate::protocol::{Enqueue, Predecessor, Reply, Request, Response};
-use crate::types::{SessionId, SessionState, Stat, Zxid};
-use crate::watch::{
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Enqueue, Predecessor, Reply, Request, Response};
+use crate::model::types::{SessionId, SessionState, Stat, Zxid};
+use crate::model::watch::{
     DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchedEvent, Watcher,
 };
+use crate::runtime::clock::Clock;
+use crate::runtime::future::BoxFuture;
 
 type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 

@@ -11,12 +11,12 @@ use super::plan::{Loss, Plan};
 use super::session_link::{Command, SessionLink};
 use super::{RequestKind, Traffic};
 use crate::backend::{Backend, ConnectOptions, Connector};
-use crate::clock::{BootInstant, Clock};
-use crate::connect::Client;
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::session::Session;
-use crate::types::SessionId;
+use crate::client::connect::Client;
+use crate::client::session::Session;
+use crate::model::error::{Error, Result};
+use crate::model::types::SessionId;
+use crate::runtime::clock::{BootInstant, Clock};
+use crate::runtime::future::BoxFuture;
 
 /// A [`Connector`] that wraps any store and injects faults into its sessions, by a [`Plan`] and by command.
 ///

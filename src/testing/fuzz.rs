@@ -3,8 +3,8 @@
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
+use crate::client::target::Target;
 use crate::log::fuzz;
-use crate::target::Target;
 
 /// Reads bytes as a frame of the log. Returns true if they are one.
 ///

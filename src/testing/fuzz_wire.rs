@@ -3,7 +3,7 @@
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
-use crate::backend::served::fuzz as served;
+use crate::client::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 

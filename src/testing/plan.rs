@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::RequestKind;
-use crate::error::Error;
-use crate::protocol::Request;
-use crate::splitmix::{GOLDEN, Random};
+use crate::model::error::Error;
+use crate::model::protocol::Request;
+use crate::runtime::splitmix::{GOLDEN, Random};
 
 /// Faults that a [`Faults`](super::Faults) wrapper injects by itself: kinds, probabilities and seed.
 ///

@@ -16,11 +16,11 @@ use self::outward::InFlight;
 use super::plan::InjectedLoss;
 use super::session_link::{Command, SessionLink};
 use crate::backend::StateStream;
-use crate::clock::{BootInstant, Sleep};
-use crate::error::Result;
-use crate::future::BoxFuture;
-use crate::splitmix::Random;
-use crate::types::SessionState;
+use crate::model::error::Result;
+use crate::model::types::SessionState;
+use crate::runtime::clock::{BootInstant, Sleep};
+use crate::runtime::future::BoxFuture;
+use crate::runtime::splitmix::Random;
 
 /// The simulated connection.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use super::plan::Loss;
 use super::pump::Pump;
 use super::{RequestKind, Traffic};
 use crate::backend::{Backend, Flushed, SessionStatus};
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::future::BoxFuture;
-use crate::protocol::{Reply, Request, Response};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Reply, Request, Response};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::future::BoxFuture;
 
 /// Shared state of a wrapped session.
 pub(super) struct SessionLink {

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use super::{Faults, Plan, Traffic};
 use crate::backend::{ConnectOptions, Connector};
-use crate::clock::{BootInstant, Clock};
-use crate::connect::{Client, connector};
+use crate::client::connect::{Client, connector};
+use crate::client::target::Target;
 use crate::engine::{Store, StoreOptions};
-use crate::error::{Error, Result, TargetError};
-use crate::target::Target;
+use crate::model::error::{Error, Result, TargetError};
+use crate::runtime::clock::{BootInstant, Clock};
 
 /// A store for one test, with faults on command (it derefs to [`Faults`]).
 ///

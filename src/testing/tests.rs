@@ -15,14 +15,14 @@ use std::time::Duration;
 use super::fake::Fake;
 use super::{Plan, RequestKind, SessionSelector, TestStore};
 use crate::backend::ConnectOptions;
-use crate::clock::Clock;
-use crate::connect::Client;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Blockers, Enqueue, Predecessor, Request};
-use crate::session::{Call, Session};
-use crate::types::{CreateMode, SessionState, Stat};
-use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchMode};
+use crate::client::connect::Client;
+use crate::client::session::{Call, Session};
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Blockers, Enqueue, Predecessor, Request};
+use crate::model::types::{CreateMode, SessionState, Stat};
+use crate::model::watch::{DeleteReason, EventKind, PredecessorGone, WatchMode};
+use crate::runtime::clock::Clock;
 
 const MS: Duration = Duration::from_millis(1);
 

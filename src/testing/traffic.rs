@@ -2,9 +2,9 @@
 
 use std::ops::{AddAssign, Sub};
 
-use crate::error::Result;
-use crate::protocol::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
-use crate::watch::WatchedEvent;
+use crate::model::error::Result;
+use crate::model::protocol::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
+use crate::model::watch::WatchedEvent;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

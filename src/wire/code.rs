@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, QUOTAS};
-use crate::path::parent_of;
-use crate::types::SessionId;
+use crate::model::error::{Error, QUOTAS};
+use crate::model::path::parent_of;
+use crate::model::types::SessionId;
 
 /// Declares the codes by name and number.
 macro_rules! codes {

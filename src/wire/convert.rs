@@ -12,12 +12,12 @@ use super::multi::{self, MultiOp, MultiResult};
 use super::request::{Create, CreateTtl, Op, Request};
 use super::response::{Response, WatcherEvent};
 use super::stat::{AclRecord, acl, acl_records};
-use crate::data;
-use crate::error::Error;
-use crate::path::ZnodePath;
-use crate::protocol::{self as store, OpReply, ReadReply, Reply};
-use crate::types::CreateMode;
-use crate::watch::{EventKind, PredecessorGone, WatchMode, WatchedEvent};
+use crate::model::data;
+use crate::model::error::Error;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{self as store, OpReply, ReadReply, Reply};
+use crate::model::types::CreateMode;
+use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchedEvent};
 
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
@@ -473,7 +473,7 @@ pub(crate) trait WatchNumber {
 
 /// In tests that encode the replies of a session in this process.
 #[cfg(test)]
-impl WatchNumber for crate::watch::Watcher {
+impl WatchNumber for crate::model::watch::Watcher {
     fn watch_number(&self) -> i64 {
         0
     }

@@ -8,9 +8,9 @@ use super::connect::{ReplyHeader, xid};
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::stat::AclRecord;
-use crate::protocol::Blockers;
-use crate::types::Zxid;
-use crate::watch::DeleteReason;
+use crate::model::protocol::Blockers;
+use crate::model::types::Zxid;
+use crate::model::watch::DeleteReason;
 
 records! {
     /// Of enqueue: creates an ephemeral sequential znode, and looks for its predecessor.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::str::Utf8Error;
 
-use crate::data;
+use crate::model::data;
 
 /// Bytes that are not the expected record. The server answers
 /// [`Code::MarshallingError`](super::Code::MarshallingError).

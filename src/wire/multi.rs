@@ -7,7 +7,7 @@ use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records}
 use super::request::Op;
 use super::request::{Create, CreateTtl, Read, SetData, Versioned};
 use super::stat::STAT_BYTES;
-use crate::types::Stat;
+use crate::model::types::Stat;
 
 records! {
     /// Header before each operation, and before each result.

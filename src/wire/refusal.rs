@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use super::code::About;
 use super::jute::{Text, records};
-use crate::error::Error;
-use crate::path::parent_of;
+use crate::model::error::Error;
+use crate::model::path::parent_of;
 
 records! {
     /// A reason.
@@ -113,7 +113,7 @@ impl Refusal<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::SessionId;
+    use crate::model::types::SessionId;
     use crate::wire::{Jute, Reader};
 
     const ABOUT: About<'static> = About {

@@ -8,7 +8,7 @@ use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiResult};
 use super::request::Op;
 use super::stat::{AclRecord, STAT_BYTES};
-use crate::types::Stat;
+use crate::model::types::Stat;
 
 records! {
     /// An identity of a client.

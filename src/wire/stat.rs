@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::code::Code;
 use super::jute::{Jute, Malformed, Path, Reader, Text};
-use crate::acl::Acl;
-use crate::types::{AclEntry, SessionId, Stat, Zxid};
+use crate::model::acl::Acl;
+use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// Size of a [`Stat`], in bytes.
 pub(crate) const STAT_BYTES: usize = 68;

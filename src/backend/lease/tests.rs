@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Beat, LeaseState, MAX_TOUCHES};
-use crate::clock::BootInstant;
-use crate::protocol::Sent;
+use crate::model::protocol::Sent;
+use crate::runtime::clock::BootInstant;
 
 /// Nine tenths are 18 s, a fifth 4 s, a quarter 5 s, and a grain of the tick a quarter of a second.
 const TIMEOUT: Duration = Duration::from_secs(20);

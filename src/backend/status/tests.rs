@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::SessionStatus;
 use crate::backend::lease::Beat;
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::types::{SessionId, SessionState};
+use crate::model::error::Error;
+use crate::model::types::{SessionId, SessionState};
+use crate::runtime::clock::Clock;
 
 const ID: SessionId = SessionId(7);
 
@@ -259,7 +259,7 @@ fn a_heartbeat_is_due_by_the_last_one() {
 #[cfg(feature = "client")]
 mod renegotiated {
     use super::*;
-    use crate::clock::BootInstant;
+    use crate::runtime::clock::BootInstant;
 
     #[test]
     fn a_timeout_that_may_change_stops_the_lease_until_it_is_known() {

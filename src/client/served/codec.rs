@@ -6,15 +6,15 @@
 use bytes::Bytes;
 
 use super::watches::{Interest, WatchKey, WatchTable};
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::identity::is_anyone;
-use crate::path::ZnodePath;
-use crate::protocol::{
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::identity::is_anyone;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{
     Create, Op as WriteOp, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
 };
-use crate::types::{AclEntry, CreateMode, SessionId, Zxid};
-use crate::watch::WatchMode;
+use crate::model::types::{AclEntry, CreateMode, SessionId, Zxid};
+use crate::model::watch::WatchMode;
 use crate::wire::{
     self, About, AclRecord, Ahead, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader,
     Response, acl_records, flags, put_frame,
@@ -471,7 +471,7 @@ pub(super) fn read_reply(
             watcher: watch.then(|| arm(Interest::Data, path)),
         },
         (Request::GetData { path, watch }, Response::Data(data, stat)) => Reply::Data {
-            data: crate::data::copy(data),
+            data: crate::model::data::copy(data),
             stat,
             watcher: watch.then(|| arm(Interest::Data, path)),
         },
@@ -637,7 +637,7 @@ fn write_result(result: MultiResult<'_>, chroot: &Chroot) -> Result<OpReply> {
 
 fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Result<ReadReply> {
     let entry = |data, stat, granted_at_ms| ReadReply::Entry {
-        data: crate::data::copy(data),
+        data: crate::model::data::copy(data),
         stat,
         granted_at_ms,
     };
@@ -646,7 +646,7 @@ fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Resu
             entry(data, stat, None)
         }
         MultiResult::Data(data, stat) => ReadReply::Data {
-            data: crate::data::copy(data),
+            data: crate::model::data::copy(data),
             stat,
         },
         MultiResult::Entry(data, stat, at_ms) => entry(data, stat, (at_ms >= 0).then_some(at_ms)),

@@ -12,9 +12,9 @@ use tokio::runtime::{Builder, Handle};
 use super::link::{Failure, Link};
 use super::session::Dial;
 use super::socket::{RegisteredSocket, Socket};
-use crate::backend::protocol_probe::{self, WrongProtocol};
-use crate::error::{Error, Result};
-use crate::future::select;
+use crate::client::protocol_probe::{self, WrongProtocol};
+use crate::model::error::{Error, Result};
+use crate::runtime::future::select;
 
 /// Runs a session until it is over. Readers run on `user`, while that runtime lives.
 ///

@@ -26,13 +26,13 @@ use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
 use crate::backend::SessionStatus;
-use crate::backend::protocol_probe::refusal;
-use crate::clock::{BootInstant, Clock};
-use crate::fork;
-use crate::path::ZnodePath;
-use crate::protocol::{Request, Response};
+use crate::client::protocol_probe::refusal;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Request, Response};
+use crate::model::watch::{ArmedWatch, Unwatch, WatchCell};
+use crate::runtime::clock::{BootInstant, Clock};
+use crate::runtime::fork;
 use crate::tls::TlsError;
-use crate::watch::{ArmedWatch, Unwatch, WatchCell};
 
 /// One session at a server.
 pub(super) struct Link {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::socket::Socket;
-use crate::error::{Error, Result, TargetError};
+use crate::model::error::{Error, Result, TargetError};
 use crate::tls::{ClientTls, TlsError};
 
 #[derive(Clone, Debug)]

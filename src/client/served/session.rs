@@ -20,14 +20,14 @@ use std::time::Duration;
 use self::outgoing::request_bytes;
 use super::codec::{self, Chroot, Dialect};
 use super::watches::{WatchKey, WatchTable};
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::identity::Secret;
-use crate::path::ZnodePath;
-use crate::process::ProcessIdentity;
-use crate::protocol::{Create, Predecessor, ReadOp, ReadReply, Reply, Request};
-use crate::types::{HumanDuration, SessionId, Zxid};
-use crate::watch::WatchedEvent;
+use crate::model::error::{Error, Result};
+use crate::model::identity::Secret;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Predecessor, ReadOp, ReadReply, Reply, Request};
+use crate::model::types::{HumanDuration, SessionId, Zxid};
+use crate::model::watch::WatchedEvent;
+use crate::runtime::clock::BootInstant;
+use crate::runtime::process::ProcessIdentity;
 use crate::wire::{
     self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, ProcessStatement, put_frame,
     xid,

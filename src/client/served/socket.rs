@@ -15,9 +15,9 @@ use tokio::io::Interest;
 use tokio::runtime::Handle;
 
 use super::session::Dial;
-use crate::random::random;
+use crate::runtime::random::random;
 #[cfg(feature = "simulation")]
-use crate::simnet::{Network, SimSocket};
+use crate::runtime::simnet::{Network, SimSocket};
 
 /// Place at which the servers of a store listen.
 #[derive(Clone, Debug)]

@@ -74,7 +74,7 @@ impl Drop for Stream {
     /// Ends the connection, although other handles to the socket may be left.
     fn drop(&mut self) {
         // In the child of a fork the connection is the parent's.
-        if !crate::fork::is_forked() {
+        if !crate::runtime::fork::is_forked() {
             let _ = self.socket.shutdown();
         }
     }

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::socket::Socket;
-use crate::error::{Error, Result};
+use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
 
 /// Options of TLS, checked.

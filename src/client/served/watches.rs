@@ -12,8 +12,8 @@ use std::collections::btree_map::Entry;
 
 use foldhash::HashMap;
 
-use crate::path::ZnodePath;
-use crate::watch::{EventKind, WatchMode};
+use crate::model::path::ZnodePath;
+use crate::model::watch::{EventKind, WatchMode};
 
 /// Number of a watcher. Never given out twice within a session.
 pub(super) type WatchKey = u64;

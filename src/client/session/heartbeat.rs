@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 use super::proof::{is_commit, proves};
 use super::{Inner, Session};
 use crate::backend::{Beat, SessionStatus};
-use crate::clock::BootInstant;
-use crate::fork;
-use crate::future::select;
-use crate::path::ZnodePath;
-use crate::protocol::{Op, Request};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Op, Request};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::fork;
+use crate::runtime::future::select;
 
 /// Guard that keeps a session's lease fresh, for a lock or a waiter, until it is dropped. See
 /// [`Session::heartbeat`].

@@ -1,8 +1,8 @@
 //! The answers that renew a session's lease (invariant 6).
 
 use crate::backend::SessionStatus;
-use crate::error::{Error, Result};
-use crate::protocol::{Judge, Reply, Sent};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Judge, Reply, Sent};
 
 impl Judge for SessionStatus {
     fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>) {

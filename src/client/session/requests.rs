@@ -9,19 +9,19 @@ use bytes::Bytes;
 use tokio::task::coop;
 
 use super::Session;
-use crate::acl::Acl;
 use crate::backend::LocalQueues;
-use crate::entry::{Entered, EntryKey, NewEntry, Turn};
-use crate::error::{Error, Result};
-use crate::fork;
-use crate::identity::Secret;
-use crate::path::ZnodePath;
-use crate::protocol::{
+use crate::model::acl::Acl;
+use crate::model::entry::{Entered, EntryKey, NewEntry, Turn};
+use crate::model::error::{Error, Result};
+use crate::model::identity::Secret;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{
     Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
     Response, unexpected,
 };
-use crate::types::{CreateMode, Stat, Zxid};
-use crate::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
+use crate::model::types::{CreateMode, Stat, Zxid};
+use crate::model::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
+use crate::runtime::fork;
 
 impl Session {
     /// Creates a znode with the session's access control list, and returns its path, sequence number included, and

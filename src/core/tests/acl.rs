@@ -1,8 +1,8 @@
 //! Access control lists: the rights that requests need.
 
 use super::*;
-use crate::identity::Secret;
-use crate::types::AclEntry;
+use crate::model::identity::Secret;
+use crate::model::types::AclEntry;
 
 pub(super) const ALL: u8 = AclEntry::ALL;
 pub(super) const READ: u8 = AclEntry::READ;

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::entry::{Condition, NewEntry, Place, ZnodeHandle};
-use crate::identity::Secret;
-use crate::protocol::{EntryName, EntryRole};
-use crate::types::AclEntry;
+use crate::model::entry::{Condition, NewEntry, Place, ZnodeHandle};
+use crate::model::identity::Secret;
+use crate::model::protocol::{EntryName, EntryRole};
+use crate::model::types::AclEntry;
 
 const SMALL: usize = 100;
 const LARGE: usize = 100 * SMALL;

@@ -2,7 +2,7 @@
 
 use super::acl::*;
 use super::*;
-use crate::identity::Secret;
+use crate::model::identity::Secret;
 
 #[test]
 fn a_session_has_a_limit_of_identities() {

@@ -1,7 +1,7 @@
 //! Queues: predecessors, and the waiters that are woken.
 
 use super::*;
-use crate::types::AclEntry;
+use crate::model::types::AclEntry;
 
 #[test]
 fn the_nearest_blocker_is_found_by_number() {

@@ -2,7 +2,7 @@
 
 use super::super::budget::{ACL_ENTRY_BYTES, ZNODE_BYTES};
 use super::*;
-use crate::types::AclEntry;
+use crate::model::types::AclEntry;
 
 fn full() -> Error {
     Error::LimitReached {

@@ -1,7 +1,7 @@
 //! `setWatches`, and the search for watches by path.
 
 use super::*;
-use crate::watch::WatchMode;
+use crate::model::watch::WatchMode;
 
 fn persistent(at: &str, mode: WatchMode) -> Request {
     Request::AddWatch {

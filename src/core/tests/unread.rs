@@ -2,7 +2,7 @@
 //! tell.
 
 use super::*;
-use crate::types::AclEntry;
+use crate::model::types::AclEntry;
 
 /// A list of all rights but reading, for every client.
 fn unread() -> Acl {

@@ -1,7 +1,7 @@
 //! The work of a request is bounded by its own bytes and those of its answer, however large the store is.
 
 use super::*;
-use crate::types::AclEntry;
+use crate::model::types::AclEntry;
 
 /// Of an access control list: the most.
 const ENTRIES: usize = 1_024;

@@ -7,7 +7,7 @@ use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Message, Taken};
 use crate::engine::remote::Remote;
 use crate::log::{Boot, SimDisk, StepWriter};
-use crate::protocol::{Create, Reply, Request};
+use crate::model::protocol::{Create, Reply, Request};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const LIMIT: usize = 1 << 20;

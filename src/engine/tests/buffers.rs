@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::acl::Acl;
 use crate::core::CoreReply;
 use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Ending, Message};
 use crate::engine::remote::Remote;
-use crate::protocol::{Create, Op, ReadOp, Request};
-use crate::types::{AclEntry, CreateMode};
-use crate::watch::WatchMode;
+use crate::model::acl::Acl;
+use crate::model::protocol::{Create, Op, ReadOp, Request};
+use crate::model::types::{AclEntry, CreateMode};
+use crate::model::watch::WatchMode;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: usize = 1 << 20;

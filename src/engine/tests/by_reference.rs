@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
-use crate::protocol::{EntryName, EntryRole, GetPredecessor, Op};
-use crate::watch::Watcher;
+use crate::model::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+use crate::model::protocol::{EntryName, EntryRole, GetPredecessor, Op};
+use crate::model::watch::Watcher;
 
 /// Returns the name of the entry with this number among those of a test.
 fn name(id: u128, role: EntryRole) -> EntryName {

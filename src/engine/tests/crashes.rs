@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::world::*;
 use super::*;
 use crate::log::{Boot, Faults, SimDisk, StepWriter};
-use crate::protocol::{Create, Op, Request};
+use crate::model::protocol::{Create, Op, Request};
 use crate::testing::seeds;
 
 /// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.

@@ -9,7 +9,7 @@ use crate::engine::connection::{Ask, Connection};
 use crate::engine::facts::NotAdmitting;
 use crate::engine::outbox::{Message, Taken};
 use crate::log::{Boot, Faults, SimDisk};
-use crate::protocol::{Create, Request};
+use crate::model::protocol::{Create, Request};
 use crate::testing::seeds;
 
 const DURABILITIES: [Durability; 3] = [

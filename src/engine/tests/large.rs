@@ -9,11 +9,11 @@ use bytes::Bytes;
 use super::world::{Random, World, scaled};
 use super::*;
 use crate::core::{Core, NewNode, NodeKind, Txn, TxnOp};
-use crate::identity::{Identity, Secret};
 use crate::log::{Boot, Disk, SimDisk, backed_up};
-use crate::protocol::{Blockers, Create, Enqueue, Op, Reply, Request};
+use crate::model::identity::{Identity, Secret};
+use crate::model::protocol::{Blockers, Create, Enqueue, Op, Reply, Request};
+use crate::model::types::AclEntry;
 use crate::testing::seeds;
-use crate::types::AclEntry;
 use crate::wire;
 
 /// The persistent znodes by path.

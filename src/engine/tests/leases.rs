@@ -1,8 +1,8 @@
 //! Turns for which a semaphore's leases are waited for, too.
 
 use super::*;
-use crate::protocol::{GetPredecessor, Op};
-use crate::watch::Watcher;
+use crate::model::protocol::{GetPredecessor, Op};
+use crate::model::watch::Watcher;
 
 const LOCKS: &str = "/s/locks";
 const LEASES: &str = "/s/leases";
@@ -77,7 +77,7 @@ fn the_head_is_told_as_enough_leases_have_gone_and_not_before() {
     assert_eq!(clear(&mut behind), None);
     // It takes a permit as it leaves: nothing is free for the one behind, which is told nothing.
     let third = path(&format!("{LEASES}/lease-2"));
-    let create = Op::Create(crate::protocol::Create {
+    let create = Op::Create(crate::model::protocol::Create {
         path: third.clone(),
         data: "".into(),
         mode: CreateMode::Ephemeral,

@@ -7,8 +7,8 @@ use super::world::*;
 use super::*;
 use crate::engine::file;
 use crate::log::{Boot, Faults, SimDisk};
-use crate::process::LocalProcess;
-use crate::protocol::{Create, Request};
+use crate::model::protocol::{Create, Request};
+use crate::runtime::process::LocalProcess;
 
 fn create(at: &str, size: usize) -> Request {
     Request::Create(Create {

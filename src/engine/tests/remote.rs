@@ -5,7 +5,7 @@ use super::*;
 use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Ending, Message, Taken};
 use crate::engine::remote::Remote;
-use crate::protocol::{Reply, Request};
+use crate::model::protocol::{Reply, Request};
 
 #[test]
 fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
@@ -185,7 +185,7 @@ fn a_client_that_does_not_read_is_cut_off_at_the_limit() {
     let remote = store.attach().unwrap();
     let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
     let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
-    let mode = crate::watch::WatchMode::PersistentRecursive;
+    let mode = crate::model::watch::WatchMode::PersistentRecursive;
     ask(
         &me,
         Request::AddWatch {
@@ -228,7 +228,7 @@ fn a_connection_that_takes_nothing_out_hears_of_its_end() {
     let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
     let watching = || {
         let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
-        let mode = crate::watch::WatchMode::PersistentRecursive;
+        let mode = crate::model::watch::WatchMode::PersistentRecursive;
         let path = path("/");
         ask(&me, Request::AddWatch { path, mode });
         assert!(answer(&me).unwrap().is_ok());
@@ -358,7 +358,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     };
     assert!(has(crate::core::WatchFilter::Data) && has(crate::core::WatchFilter::Child));
     assert!(has(crate::core::WatchFilter::Mode(
-        crate::watch::WatchMode::Persistent
+        crate::model::watch::WatchMode::Persistent
     )));
     let which = crate::core::WatchFilter::Any;
     me.submit(&mut [Ask::RemoveWatches(path("/same"), which)].into());

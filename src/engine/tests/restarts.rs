@@ -7,8 +7,8 @@ use super::*;
 use crate::engine::connection::Connection;
 use crate::engine::remote::Remote;
 use crate::log::{self, Boot, SimDisk, TempFolder, backup};
-use crate::protocol::Request;
-use crate::types::Zxid;
+use crate::model::protocol::Request;
+use crate::model::types::Zxid;
 
 const ALL: [Durability; 3] = [
     Durability::Fsync,

@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::file;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
-use crate::protocol::{Create, Op, Request};
+use crate::model::protocol::{Create, Op, Request};
 
 /// A disk whose syncs of files wait while they are held back.
 #[derive(Clone, Default)]

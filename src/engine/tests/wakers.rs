@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::task::Wake;
 
 use super::*;
-use crate::clock::Sleep;
+use crate::runtime::clock::Sleep;
 
 /// A waker that panics.
 struct Panics;

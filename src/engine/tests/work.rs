@@ -6,8 +6,8 @@ use super::*;
 use crate::core::SetWatches;
 use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::Message;
-use crate::protocol::{Reply, Request};
-use crate::types::Zxid;
+use crate::model::protocol::{Reply, Request};
+use crate::model::types::Zxid;
 
 fn served(store: &Store) -> Connection {
     let remote = store.attach().unwrap();

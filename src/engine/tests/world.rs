@@ -11,10 +11,10 @@ use super::*;
 use crate::core::NodeKind;
 use crate::engine::file;
 use crate::log::{Boot, Disk, StepWriter};
-use crate::protocol::{Reply, Request, Response};
-pub(super) use crate::splitmix::Random;
-use crate::types::Zxid;
-use crate::watch::Watcher;
+use crate::model::protocol::{Reply, Request, Response};
+use crate::model::types::Zxid;
+use crate::model::watch::Watcher;
+pub(super) use crate::runtime::splitmix::Random;
 
 /// A persistent znode as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Corpus of the fuzzers: frames and logs of every shape, written by the encoder itself.
 
 use super::{FIX_CHECKSUMS, STORE};
-use crate::acl::Acl;
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
 use crate::log::codec::Record;
 use crate::log::frame::{Batch, Link, mark};
 use crate::log::segment::{HEADER_BYTES, Header};
-use crate::path::ZnodePath;
-use crate::types::{AclEntry, SessionId, Zxid};
+use crate::model::acl::Acl;
+use crate::model::path::ZnodePath;
+use crate::model::types::{AclEntry, SessionId, Zxid};
 
 /// The bytes of a segment.
 const SIZE: u64 = 576;

@@ -1,18 +1,18 @@
 //! Any bytes are loaded as a snapshot.
 
 use super::{STORE, options};
-use crate::acl::Acl;
 use crate::core::{Core, Effects, Now};
-use crate::identity::Identity;
 use crate::log::disk::Disk;
 use crate::log::header::header_crc;
 use crate::log::recovery::{Facts, Start};
 use crate::log::segment::HEADER_BYTES;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{self, Form, Head};
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Request};
-use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::model::acl::Acl;
+use crate::model::identity::Identity;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Request};
+use crate::model::types::{AclEntry, CreateMode, SessionId};
 
 /// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. Its content is written
 /// and loaded again; then all of it is deleted, to the last session and znode.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::log::inspect::{Inspection, SegmentState};
-use crate::path::ZnodePath;
-use crate::types::HumanDuration;
+use crate::model::path::ZnodePath;
+use crate::model::types::HumanDuration;
 
 /// The most sessions that are told one by one.
 const MAX_SESSIONS: usize = 20;

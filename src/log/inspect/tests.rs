@@ -4,10 +4,10 @@ use super::super::disk::{Disk, Folder};
 use super::super::lock::Lock;
 use super::super::testing::{TempFolder, TestLog};
 use super::*;
-use crate::error::Error;
 use crate::log::recovery::bare_core;
-use crate::path::ZnodePath;
-use crate::random::hex;
+use crate::model::error::Error;
+use crate::model::path::ZnodePath;
+use crate::runtime::random::hex;
 
 fn written() -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
@@ -133,10 +133,10 @@ fn what_is_no_store_is_an_error() {
 
 #[test]
 fn the_largest_subtrees_come_first_and_no_mere_shell_of_one() {
-    use crate::acl::Acl;
     use crate::core::{Effects, Now};
-    use crate::protocol::{Create, Request};
-    use crate::types::CreateMode;
+    use crate::model::acl::Acl;
+    use crate::model::protocol::{Create, Request};
+    use crate::model::types::CreateMode;
     let mut core = bare_core();
     let me = core.open_session(SessionId(1), [0; 16], None, true, Now::default());
     let me = me.unwrap().0;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::LostPlace;
-use crate::error::Result;
 use crate::log::codec::Record;
 use crate::log::disk::Disk;
 use crate::log::epoch;
@@ -13,6 +12,7 @@ use crate::log::inspect::Problem;
 use crate::log::recovery::{self, Facts, Tail};
 use crate::log::segment::{log_name, log_number};
 use crate::log::snapshot::{Form, Head, snapshot_zxid};
+use crate::model::error::Result;
 
 /// Bytes that are read at a time.
 const WINDOW_BYTES: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::splitmix::Random;
+use crate::runtime::splitmix::Random;
 
 /// Faults from now on, each once in so many calls at random; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]

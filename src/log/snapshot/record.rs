@@ -6,8 +6,8 @@
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::{Completeness, Facts};
 use crate::core::{NodeImage, NodeKind, SessionImage};
-use crate::path::ZnodePath;
-use crate::types::{SessionId, Zxid};
+use crate::model::path::ZnodePath;
+use crate::model::types::{SessionId, Zxid};
 
 const SESSION: u8 = 1;
 const NODE: u8 = 2;

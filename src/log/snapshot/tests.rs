@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::*;
-use crate::acl::Acl;
 use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
-use crate::identity::Identity;
 use crate::log::disk::Disk;
 use crate::log::header::header_crc;
 use crate::log::recovery::Completeness;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Op, Request};
-use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::model::acl::Acl;
+use crate::model::identity::Identity;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Op, Request};
+use crate::model::types::{AclEntry, CreateMode, SessionId};
 
 fn core() -> Core {
     Core::new(CoreOptions {
@@ -29,7 +29,7 @@ fn core() -> Core {
             bytes: usize::MAX,
             sessions: 1 << 20,
             watches_per_session: 1,
-            txn_bytes: crate::size::MAX_TXN_BYTES,
+            txn_bytes: crate::model::size::MAX_TXN_BYTES,
         },
         hash_seed: 1,
         super_digest: None,

@@ -1,8 +1,8 @@
 //! Records are read as they were written; anything else is refused.
 
 use super::*;
-use crate::data;
 use crate::log::codec::{Malformed, Put, Reader, put_record, read_record};
+use crate::model::data;
 
 fn encoded(records: &[Record]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::log::segment_allocator::SegmentRoom;
 use crate::log::{DurabilityBarrier, Record, Sizes, WriteQueue};
-use crate::types::Zxid;
+use crate::model::types::Zxid;
 
 use super::{create, txn};
 use crate::core::NodeKind;

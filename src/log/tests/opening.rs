@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
 use crate::core::Core;
-use crate::error::{Error, Result};
 use crate::log::disk::Disk;
 use crate::log::fuzz;
 use crate::log::open::Opened;
 use crate::log::sim::SimDisk;
 use crate::log::testing::TestLog;
 use crate::log::{self, Options, Record, Sizes};
+use crate::model::error::{Error, Result};
+use crate::runtime::clock::Clock;
 
 fn opened(disk: &SimDisk) -> Result<Opened> {
     let options = Options {

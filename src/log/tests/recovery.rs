@@ -7,10 +7,10 @@ mod whole;
 
 use super::writing::*;
 use super::*;
-use crate::error::Error;
 use crate::log::disk::Disk;
 use crate::log::segment::log_name;
 use crate::log::sim::SimDisk;
+use crate::model::error::Error;
 
 /// Continues a recovered log: new frames are read behind the recovered ones.
 fn goes_on(disk: &SimDisk, context: &str) {

@@ -2,13 +2,13 @@
 //! what stands where.
 
 use crate::core::{Txn, TxnOp};
-use crate::error::Result;
 use crate::log::disk::{Disk, DiskFile};
 use crate::log::frame::{Batch, Link, mark};
 use crate::log::recovery::{Facts, Recovered, Source, Start, Tail, recover};
 use crate::log::segment::{Header, log_name, make, reuse, spare_name};
 use crate::log::sim::SimDisk;
-use crate::types::Zxid;
+use crate::model::error::Result;
+use crate::model::types::Zxid;
 
 use super::txn;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Reply;
-use crate::clock::BootInstant;
-use crate::error::Result;
+use crate::model::error::Result;
+use crate::runtime::clock::BootInstant;
 
 /// Record of a request that was sent, by which its answer is judged.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::types::{Stat, Zxid};
-use crate::watch::{ArmedWatch, PersistentWatcher, Watcher};
+use crate::model::acl::Acl;
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::types::{Stat, Zxid};
+use crate::model::watch::{ArmedWatch, PersistentWatcher, Watcher};
 
 /// A store's answer to a request. `W` stands for a watch that fires once, `P` for one that stays.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 
-use crate::acl::Acl;
+use crate::model::acl::Acl;
 #[cfg(feature = "client")]
-use crate::error::Error;
-use crate::identity::Secret;
-use crate::path::ZnodePath;
-use crate::types::CreateMode;
-use crate::types::Zxid;
-use crate::watch::WatchMode;
+use crate::model::error::Error;
+use crate::model::identity::Secret;
+use crate::model::path::ZnodePath;
+use crate::model::types::CreateMode;
+use crate::model::types::Zxid;
+use crate::model::watch::WatchMode;
 
 #[cfg(doc)]
 use super::Reply;

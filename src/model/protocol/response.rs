@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Proof, Reply};
-use crate::error::Result;
-use crate::future::BoxFuture;
+use crate::model::error::Result;
+use crate::runtime::future::BoxFuture;
 
 /// The future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::{BootInstant, Clock};
-use crate::wake::wake;
-use crate::{detached, fork};
+use crate::runtime::wake::wake;
+use crate::runtime::{detached, fork};
 
 /// Longest time until the next tick. A clock that nothing waits for does not tick.
 const TICK: Duration = Duration::from_millis(250);

@@ -39,13 +39,13 @@ pub(in crate::server) fn resident_bytes() -> u64 {
 /// Returns the age of this process; `None` where the system does not tell it.
 #[cfg(feature = "metrics")]
 pub(in crate::server) fn age() -> Option<std::time::Duration> {
-    let ticks = crate::process::own_start_time()?;
+    let ticks = crate::runtime::process::own_start_time()?;
     use std::time::Duration;
 
     let per_second = rustix::param::clock_ticks_per_second();
     let started = Duration::from_secs_f64(ticks as f64 / per_second as f64);
     // Both count from the start of the machine, the time of its suspensions included.
-    Some(Duration::from_nanos(crate::platform::boot_nanos()).saturating_sub(started))
+    Some(Duration::from_nanos(crate::runtime::platform::boot_nanos()).saturating_sub(started))
 }
 
 /// The files in a folder.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use super::ListenAddresses;
 use super::process;
 use crate::engine::{Listed, Room};
-use crate::path::ZnodePath;
+use crate::model::path::ZnodePath;
+use crate::model::types::{SessionId, Zxid};
 use crate::server::connection_entry::{ConnectionEntry, LastResponse, LatencyStats, Traffic};
 use crate::server::connection_table::Count;
 use crate::server::stats::{Sources, Stats};
-use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{
     Attached, Bucket, CONNECTIONS_RESET, Conf, Connection, Figures, Latency, Mode, Monitor,
     SERVER_RESET, Sessions, Value, Watchers, Word, conf, cons, dirs, dump, envi, mntr, srvr, stat,

@@ -1,12 +1,12 @@
 //! [`CloseReason`]: the reasons for which connections end, and the log lines of those that tell an operator something.
 
 use crate::engine::Ending;
+use crate::model::types::SessionId;
 use crate::server::Shared;
 use crate::server::connection_table::{ConnectionGuard, Count};
 use crate::server::handshake::HandshakeError;
 use crate::server::peer::PeerAddress;
 use crate::server::protocol::ProtocolViolation;
-use crate::types::SessionId;
 
 /// Reason for which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

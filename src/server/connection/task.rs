@@ -13,8 +13,9 @@ use tokio::time::{Sleep, sleep};
 
 use super::close::CloseReason;
 use crate::engine::{Connection, Ending, Message, Taken};
-use crate::error::Result;
-use crate::future::BoxFuture;
+use crate::model::error::Result;
+use crate::model::types::Zxid;
+use crate::runtime::future::BoxFuture;
 use crate::server::connection_entry::CloseRequest;
 use crate::server::connection_table::{ConnectionGuard, Count};
 use crate::server::process_watch::ProcessWatch;
@@ -23,7 +24,6 @@ use crate::server::transport::Transport;
 use crate::server::turn::Turn;
 use crate::server::unfinished::Share;
 use crate::server::{AuditEvent, Shared};
-use crate::types::Zxid;
 
 /// Size of a read, in bytes. The buffer is on the stack, so an idle connection holds none: there may be thousands.
 const READ_BYTES: usize = 16 << 10;

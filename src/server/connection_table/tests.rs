@@ -3,8 +3,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
+use crate::model::types::Zxid;
 use crate::server::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
-use crate::types::Zxid;
 
 const ROOMY: TableLimits = TableLimits {
     connections: 100,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use prometheus::core::Desc;
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
-use crate::histogram::Distribution;
+use crate::runtime::histogram::Distribution;
 
 /// A metric that is read from a `T`.
 pub(super) struct Metric<T> {

@@ -58,7 +58,7 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
         assert_eq!(protocol.asks().drain(..).count(), 1);
         let data = Reply::Data {
             data: vec![7; 1_000].into(),
-            stat: crate::types::Stat::default(),
+            stat: crate::model::types::Stat::default(),
             watcher: None,
         };
         let answer = Message::Answer {
@@ -227,13 +227,13 @@ fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
 /// A client that takes it for refused would leave its entry in the queue.
 #[test]
 fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
-    let acl = crate::acl::Acl::open();
+    let acl = crate::model::acl::Acl::open();
     let enqueue = wire::Request::Enqueue(wire::Enqueue {
         parent: "/q".into(),
         name: "lock-".into(),
         data: b"",
         acl: wire::acl_records(&acl),
-        blockers: crate::protocol::Blockers::All.into(),
+        blockers: crate::model::protocol::Blockers::All.into(),
         count: false,
         queue_data: None,
     });
@@ -256,7 +256,7 @@ fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
         answer: Ok(Reply::Enqueued {
             path: "/q/lock-0000000000".parse().unwrap(),
             czxid: Zxid(3),
-            ahead: crate::protocol::Predecessor::Listed(names),
+            ahead: crate::model::protocol::Predecessor::Listed(names),
         }),
     };
     protocol.encode(answer, BootInstant::from_nanos(0));

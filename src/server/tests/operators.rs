@@ -4,11 +4,11 @@ use parking_lot::Mutex;
 
 use super::turns::{DELETE, put_bytes, put_request, request};
 use super::*;
-use crate::acl::Acl;
-use crate::error::Error;
-use crate::identity::Identity;
+use crate::model::acl::Acl;
+use crate::model::error::Error;
+use crate::model::identity::Identity;
+use crate::model::types::{AclEntry, SessionId};
 use crate::server::audit::Audit;
-use crate::types::{AclEntry, SessionId};
 
 async fn serving(options: ServerOptions) -> (Server, Store) {
     let store = Store::memory();

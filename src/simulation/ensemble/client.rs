@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use super::State;
 use super::leader::{Write, WriteKind};
 use super::member::{Member, Role, STILL};
-use crate::clock::BootInstant;
 use crate::core::{CoreReply, Effects, SessionRef};
 use crate::engine::{Ask, Message};
-use crate::error::{Error, Result};
-use crate::protocol::{Reply, Request};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Reply, Request};
+use crate::model::types::{SessionId, Stat, Zxid};
+use crate::runtime::clock::BootInstant;
+use crate::runtime::simnet::SimSocket;
 use crate::server::{MAX_FRAME_BYTES, MemberProtocol};
-use crate::simnet::SimSocket;
-use crate::types::{SessionId, Stat, Zxid};
 use crate::wire::{
     ConnectRequest, ConnectResponse, Frames, Jute, PASSWORD_BYTES, Reader, put_frame,
 };

@@ -7,7 +7,7 @@ use super::leader::{Follower, Leader};
 use super::member::Role;
 use super::{State, core_options};
 use crate::core::Core;
-use crate::types::Zxid;
+use crate::model::types::Zxid;
 
 /// Time that a member looks for a leader before it follows one, or is elected.
 const ELECTION: Duration = Duration::from_millis(200);

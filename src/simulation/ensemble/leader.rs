@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use super::member::Role;
 use super::{Message, State};
-use crate::clock::BootInstant;
 use crate::core::{Core, CoreReply, Effects, Now, Txn};
-use crate::error::{Error, Result};
-use crate::protocol::Request;
-use crate::types::SessionId;
+use crate::model::error::{Error, Result};
+use crate::model::protocol::Request;
+use crate::model::types::SessionId;
+use crate::runtime::clock::BootInstant;
 
 /// State of a leader beside its log.
 pub(super) struct Leader {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::client::Connection;
 use super::leader::{Answer, Entry, Leader};
 use super::{EnsembleOptions, Message, State, core_options};
-use crate::clock::{BootInstant, Clock};
 use crate::core::{Core, Effects, Now};
-use crate::types::SessionId;
+use crate::model::types::SessionId;
+use crate::runtime::clock::{BootInstant, Clock};
 
 /// A server.
 pub(super) struct Member {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::inward::{Delivery, WatchSource};
 use super::{Link, Pump};
-use crate::clock::BootInstant;
-use crate::error::Error;
+use crate::model::error::Error;
+use crate::model::types::SessionState;
+use crate::runtime::clock::BootInstant;
 use crate::testing::plan::InjectedLoss;
 use crate::testing::session_link::{Command, ReplySender};
-use crate::types::SessionState;
 
 impl Pump {
     pub(super) fn carry_out(&mut self, command: Command) {

@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 
 use super::Pump;
 use super::outward::InFlight;
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::protocol::{Predecessor, Reply};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Predecessor, Reply};
+use crate::model::types::SessionState;
+use crate::model::watch::{PersistentWatcher, WatchedEvent, Watcher};
+use crate::runtime::clock::BootInstant;
 use crate::testing::Traffic;
 use crate::testing::session_link::{ReplySender, SessionLink};
-use crate::types::SessionState;
-use crate::watch::{PersistentWatcher, WatchedEvent, Watcher};
 
 /// A message to the client, and the time of its delivery.
 pub(super) struct Incoming {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Pump;
-use crate::error::Error;
-use crate::protocol::{Request, Response};
+use crate::model::error::Error;
+use crate::model::protocol::{Request, Response};
 use crate::testing::Traffic;
 use crate::testing::plan::{InjectedLoss, Loss, RequestFaults};
 use crate::testing::session_link::{QueuedRequest, ReplySender};

@@ -1,7 +1,7 @@
 //! Texts of srvr, stat and cons: the server's figures, and its connections.
 
 use super::{line, put};
-use crate::types::{SessionId, Zxid};
+use crate::model::types::{SessionId, Zxid};
 
 /// Latency of requests, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::clients::{Latency, Mode, mean_of};
 use super::date::date;
 use super::line;
-use crate::types::SessionId;
+use crate::model::types::SessionId;
 
 /// Figures of mntr. ZooKeeper has some 500; these are those that tools read.
 #[derive(Clone, Debug)]

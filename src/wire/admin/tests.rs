@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::types::{SessionId, Zxid};
+use crate::model::types::{SessionId, Zxid};
 use crate::wire::Op;
 
 const VERSION: &str = "3.8.0-${mvngit.commit.id}, built on 2024-12-29 17:54 UTC";

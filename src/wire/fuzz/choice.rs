@@ -1,7 +1,7 @@
 //! [`Choice`]: a request of a conversation, chosen by four bytes of a fuzzer's input. Every value is one, so that no
 //! input is lost to the encoding; there are few paths, so that requests of several clients meet.
 
-use crate::data;
+use crate::model::data;
 use crate::wire::*;
 
 /// Four bytes of the input.

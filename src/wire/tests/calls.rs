@@ -4,9 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::transcript::{RECORDED, Recording, body, recordings};
-use crate::acl::Acl;
 use crate::engine::Store;
-use crate::types::{SessionId, Stat, Zxid};
+use crate::model::acl::Acl;
+use crate::model::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
 /// A request and its recorded answer: the code, and the record if it has one.

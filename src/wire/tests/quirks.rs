@@ -2,10 +2,10 @@
 //! with the exceptions listed here.
 
 use super::transcript::{RECORDED, Recording, recordings};
-use crate::data;
+use crate::client::session::Session;
 use crate::engine::Store;
-use crate::session::Session;
-use crate::types::{CreateMode, Stat};
+use crate::model::data;
+use crate::model::types::{CreateMode, Stat};
 use crate::wire::*;
 
 /// Frames that this server answers otherwise, with the reasons.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::types::{SessionId, Stat, Zxid};
+use crate::model::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
 pub(super) fn text() -> impl Strategy<Value = Text<'static>> {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::records;
-use crate::types::CreateMode;
+use crate::model::types::CreateMode;
 use crate::wire::*;
 
 /// Reads one value, of which nothing may be left over.

@@ -10,12 +10,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Link;
 use crate::backend::SessionStatus;
-use crate::backend::served::session::{End, Opened};
-use crate::error::{Error, Result};
-use crate::protocol::{Reply, SharedReply};
-use crate::types::SessionState;
-use crate::wake::wake;
-use crate::watch::{News, WatchCell, WatchedEvent};
+use crate::client::served::session::{End, Opened};
+use crate::model::error::{Error, Result};
+use crate::model::protocol::{Reply, SharedReply};
+use crate::model::types::SessionState;
+use crate::model::watch::{News, WatchCell, WatchedEvent};
+use crate::runtime::wake::wake;
 
 /// Deliveries of one session, oldest first.
 #[derive(Default)]
@@ -149,8 +149,8 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use crate::backend::served::link::tests::new_link;
-    use crate::clock::Clock;
+    use crate::client::served::link::tests::new_link;
+    use crate::runtime::clock::Clock;
 
     struct PanickingWaker;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::{Inner, Link};
 use crate::backend::Flushed;
-use crate::backend::served::session::KEPT_BYTES;
-use crate::backend::served::socket::Socket;
-use crate::backend::served::stream::Stream;
-use crate::clock::BootInstant;
-use crate::fork;
-use crate::types::HumanDuration;
+use crate::client::served::session::KEPT_BYTES;
+use crate::client::served::socket::Socket;
+use crate::client::served::stream::Stream;
+use crate::model::types::HumanDuration;
+use crate::runtime::clock::BootInstant;
+use crate::runtime::fork;
 
 /// Bytes that are not written, for a call that would wait for them.
 enum Unwritten {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
-use crate::types::Stat;
+use crate::model::types::Stat;
 use crate::wire::fuzz::{Choice, Inputs, Known};
 use crate::wire::{
     AclRecord, Ahead, ClientInfo, Code, ConnectResponse, Departure, Incoming, LARGEST_FRAME_BYTES,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::outgoing::armed_by;
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, Reads, UnderWay};
 use super::{LARGEST_REPLY_BYTES, REARMING_ROOM, codec};
-use crate::backend::sequence_limit::{created_by, exhausted, is_within_limit, sequence_exhausted};
-use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
-use crate::backend::served::watches::{Idle, WatchKey};
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Predecessor, Reply, Request};
-use crate::types::{SessionId, Zxid};
-use crate::watch::{EventKind, PredecessorGone, WatchedEvent};
+use crate::client::sequence_limit::{created_by, exhausted, is_within_limit, sequence_exhausted};
+use crate::client::served::codec::{CREATE, Dialect, read_error, read_reply};
+use crate::client::served::watches::{Idle, WatchKey};
+use crate::model::error::{Error, Result};
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Predecessor, Reply, Request};
+use crate::model::types::{SessionId, Zxid};
+use crate::model::watch::{EventKind, PredecessorGone, WatchedEvent};
+use crate::runtime::clock::BootInstant;
 use crate::wire::{
     self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Malformed, Op, Reader,
     ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, foreign_protocol, xid,

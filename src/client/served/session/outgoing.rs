@@ -1,15 +1,15 @@
 //! Requests to the server: their limits, their frames, and the replies that they await.
 
 use super::{Awaited, ClientSession, MAX_HELD_BYTES, MAX_UNDER_WAY, Phase, Proof, Reads, UnderWay};
-use crate::backend::served::codec::{self, Dialect, put_request};
-use crate::backend::served::watches::{Idle, Interest, ServerWatch, WatchKey};
-use crate::clock::BootInstant;
-use crate::error::{Error, Result};
-use crate::identity::Secret;
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Enqueue, ReadOp, Reply, Request};
-use crate::size::Scale;
-use crate::types::CreateMode;
+use crate::client::served::codec::{self, Dialect, put_request};
+use crate::client::served::watches::{Idle, Interest, ServerWatch, WatchKey};
+use crate::model::error::{Error, Result};
+use crate::model::identity::Secret;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Enqueue, ReadOp, Reply, Request};
+use crate::model::size::Scale;
+use crate::model::types::CreateMode;
+use crate::runtime::clock::BootInstant;
 use crate::wire::{self, LENGTH_BYTES, Op, put_frame, xid};
 
 impl<T> ClientSession<T> {

@@ -2,8 +2,8 @@
 
 use super::outgoing::request_bytes;
 use super::{ClientSession, Output, Proof};
-use crate::backend::served::watches::Rearming;
-use crate::clock::BootInstant;
+use crate::client::served::watches::Rearming;
+use crate::runtime::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};
 
 /// Limit of the paths of one setWatches, in bytes, unless the server allows less. (ZooKeeper's own client cuts at the same

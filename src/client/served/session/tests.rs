@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::resume::REARMING_BYTES;
 use super::*;
-use crate::acl::Acl;
-use crate::protocol::{Blockers, Enqueue, Op as WriteOp, OpReply};
-use crate::types::{CreateMode, Stat};
-use crate::watch::WatchMode;
+use crate::model::acl::Acl;
+use crate::model::protocol::{Blockers, Enqueue, Op as WriteOp, OpReply};
+use crate::model::types::{CreateMode, Stat};
+use crate::model::watch::WatchMode;
 use crate::wire::{
     Code, ConnectResponse, Incoming, MultiResult, Reader, ReplyHeader, RequestHeader, Response,
     WatcherEvent, put_event,

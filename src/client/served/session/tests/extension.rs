@@ -1,8 +1,8 @@
 //! Lockkeeper's own operations: agreed on at each connection, and the watches on predecessors.
 
 use super::*;
-use crate::protocol::GetPredecessor;
-use crate::watch::{DeleteReason, EventKind, PredecessorGone};
+use crate::model::protocol::GetPredecessor;
+use crate::model::watch::{DeleteReason, EventKind, PredecessorGone};
 use crate::wire::{Ahead, Departure, Op, put_departure};
 
 /// Number of a watch at the server.

@@ -2,7 +2,7 @@
 //! the client's user on each connection.
 
 use super::*;
-use crate::backend::served::Endpoint;
+use crate::client::served::Endpoint;
 
 /// Time from one kill to the next.
 const LIFE: Duration = Duration::from_millis(300);

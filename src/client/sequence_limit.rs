@@ -1,8 +1,8 @@
 //! The largest sequence number that is accepted from a ZooKeeper.
 
-use crate::error::Error;
-use crate::path::ZnodePath;
-use crate::protocol::{Create, Op, OpReply};
+use crate::model::error::Error;
+use crate::model::path::ZnodePath;
+use crate::model::protocol::{Create, Op, OpReply};
 
 /// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are refused, so
 /// that all clients with this limit have stopped before it wraps.
@@ -53,8 +53,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::acl::Acl;
-    use crate::types::CreateMode;
+    use crate::model::acl::Acl;
+    use crate::model::types::CreateMode;
 
     const FIRST_REFUSED: i64 = LIMIT + 1;
 
