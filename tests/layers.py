@@ -10,9 +10,9 @@ import sys
 # The entries of the repository's root.
 ROOT = set(
     """
-    .cargo .ci .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE
-    LICENSE-MIT README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples faults fuzz model proptest-regressions recipes
-    sim src tests zookeeper-client
+    .cargo .ci .git-blame-ignore-revs .github .gitignore ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE-APACHE
+    LICENSE-MIT README.md SECURITY.md about.toml benches cli contrib deny.toml docs examples fuzz proof proptest-regressions recipes
+    src tests zookeeper-client
     """.split()
 )
 

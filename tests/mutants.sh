@@ -1,7 +1,7 @@
 #!/bin/bash
 # Puts one fault at a time into a copy of the code, and shows that the test meant for it fails.
 #
-#   tests/mutants.sh           all of tests/mutants
+#   tests/mutants.sh           all of proof/mutants
 #   tests/mutants.sh NAME…     these only
 #   tests/mutants.sh --check   shows only that each fits the code, as tests/run does
 #
@@ -25,20 +25,20 @@ longest=30
 
 if [ "${1:-}" = --check ]; then
     stale=0
-    for patch in tests/mutants/*.patch; do
+    for patch in proof/mutants/*.patch; do
         git apply --check "$patch" || stale=$((stale + 1))
     done
-    echo "tests/mutants: $stale of $(ls tests/mutants | wc -l) patches do not fit the code"
+    echo "proof/mutants: $stale of $(ls proof/mutants | wc -l) patches do not fit the code"
     exit $((stale > 0))
 fi
 
 mutants=("$@")
 if [ $# -eq 0 ]; then
-    for patch in tests/mutants/*.patch; do mutants+=("$(basename "$patch" .patch)"); done
+    for patch in proof/mutants/*.patch; do mutants+=("$(basename "$patch" .patch)"); done
 fi
 
 field() {
-    sed -n "s/^$1: //p" "$root/tests/mutants/$2.patch"
+    sed -n "s/^$1: //p" "$root/proof/mutants/$2.patch"
 }
 
 # Builds the test binary $1 of the copy, and prints its path.
@@ -83,7 +83,7 @@ for mutant in "${mutants[@]}"; do
 done
 for mutant in "${mutants[@]}"; do
     start=$SECONDS
-    (cd "$code" && git apply "$root/tests/mutants/$mutant.patch")
+    (cd "$code" && git apply "$root/proof/mutants/$mutant.patch")
     read -r test _ <<<"$(field Test "$mutant")"
     if ! binary "$test" >/dev/null; then
         echo "$mutant: the mutant does not compile" >&2
@@ -94,7 +94,7 @@ for mutant in "${mutants[@]}"; do
         verdict=SURVIVED
         survivors=$((survivors + 1))
     fi
-    (cd "$code" && git apply -R "$root/tests/mutants/$mutant.patch")
+    (cd "$code" && git apply -R "$root/proof/mutants/$mutant.patch")
     printf '%-9s %-34s %3d s  %s\n' $verdict "$mutant" $((SECONDS - start)) "$(field Fault "$mutant")"
 done
 if [ $survivors -gt 0 ]; then

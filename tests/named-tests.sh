@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mutants=$(basename -s .patch tests/mutants/*.patch | sort)
+mutants=$(basename -s .patch proof/mutants/*.patch | sort)
 wrong=0
 
 complain() {
@@ -41,10 +41,10 @@ is_there() {
         at=tests/testkit/src
         words=("${words[@]:1}")
     elif [ "${words[0]}" = lockkeeper_sim ]; then
-        at=sim/src
+        at=proof/sim/src
         words=("${words[@]:1}")
     elif [ "${words[0]}" = queue_model ]; then
-        at=model/tests
+        at=proof/model/tests
     elif [ "${words[0]}" = queue ]; then
         at=recipes/src
     elif [[ ${words[0]} =~ ^(backend|client|core|engine|log|model|runtime|server|tls|wire)$ ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds many mutants at once, and shows which check notices each.
 
-    tests/schemata.py simulation [NAME…]   the faults of tests/mutants, by the simulation: which check finds each first, and
+    tests/schemata.py simulation [NAME…]   the faults of proof/mutants, by the simulation: which check finds each first, and
                                            at which seed (300 seeds at most, or --seeds N), or whether the function that
                                            it changes is run at all
     tests/schemata.py core|lease|queue     the changes that cargo-mutants makes in a part of the code, by that part's tests
@@ -316,8 +316,8 @@ def changed_body(source, function, edits):
 
 
 def patches(names):
-    """The mutants of tests/mutants."""
-    paths = [ROOT / f"tests/mutants/{name}.patch" for name in names] or sorted((ROOT / "tests/mutants").glob("*.patch"))
+    """The mutants of proof/mutants."""
+    paths = [ROOT / f"proof/mutants/{name}.patch" for name in names] or sorted((ROOT / "proof/mutants").glob("*.patch"))
     return [Mutant(path.stem, edits_of_patch(ROOT, path.read_text())) for path in paths]
 
 
@@ -582,7 +582,7 @@ def judge_simulation(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["simulation", "touched", *PARTS])
-    parser.add_argument("names", nargs="*", help="mutants of tests/mutants")
+    parser.add_argument("names", nargs="*", help="mutants of proof/mutants")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=float("inf"))

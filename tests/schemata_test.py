@@ -55,7 +55,7 @@ class Weaving(unittest.TestCase):
         self.assertEqual(changed_body(source, function, edits), "{ a <= 1 || a >= 2 }")
 
     def test_every_patch_is_read(self):
-        for path in sorted((ROOT / "tests/mutants").glob("*.patch")):
+        for path in sorted((ROOT / "proof/mutants").glob("*.patch")):
             self.assertTrue(edits_of_patch(ROOT, path.read_text()), path)
 
 

@@ -46,7 +46,7 @@ enum Command {
     Ensemble {
         #[command(flatten)]
         common: Common,
-        /// Version of ZooKeeper: Debian's 3.8, or 3.9 by the jars that faults/zookeeper-3.9.sh fetches.
+        /// Version of ZooKeeper: Debian's 3.8, or 3.9 by the jars that proof/faults/zookeeper-3.9.sh fetches.
         #[arg(long, default_value = "3.8")]
         version: Version,
     },

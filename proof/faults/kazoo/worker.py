@@ -2,7 +2,7 @@
 
     worker.py HOST:PORT,… SEED TIMEOUT_MS
 
-Reports and answers are those of faults/src/report.rs. A holder believes until its connection is suspended.
+Reports and answers are those of proof/faults/src/report.rs. A holder believes until its connection is suspended.
 """
 
 import itertools

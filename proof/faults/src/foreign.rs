@@ -1,5 +1,5 @@
 //! [`Foreign`]: workers by clients of other systems, with our recipes' znodes: Apache Curator of Java
-//! (`faults/curator/Worker.java` and the recipes of `tests/curator`), and kazoo of Python (`faults/kazoo/worker.py`).
+//! (`proof/faults/curator/Worker.java` and the recipes of `tests/curator`), and kazoo of Python (`proof/faults/kazoo/worker.py`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ fn curator(folder: &Path) -> Result<Foreign, String> {
         .args(["-nowarn", "-cp", &jars.join(":"), "-d"])
         .arg(&classes)
         .arg(source.join("curator/Worker.java"))
-        .arg(source.join("../tests/curator/Recipe.java"))
+        .arg(source.join("../../tests/curator/Recipe.java"))
         .status();
     if !compiled.is_ok_and(|status| status.success()) {
         return Err("Curator is left out: its worker cannot be compiled".into());

@@ -65,7 +65,7 @@ pub(crate) fn zookeeper(version: Version) -> Result<String, String> {
             match jars.exists() {
                 true => Ok(format!("{}/*", jars.display())),
                 false => Err(format!(
-                    "{} is missing: faults/zookeeper-3.9.sh {0}",
+                    "{} is missing: proof/faults/zookeeper-3.9.sh {0}",
                     jars.display()
                 )),
             }

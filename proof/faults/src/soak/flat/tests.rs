@@ -142,7 +142,7 @@ fn parsed(line: &str) -> Sample {
 
 #[test]
 fn the_hour_in_the_docs_is_flat() {
-    let lines = include_str!("../../../../docs/proof/soak.jsonl").lines();
+    let lines = include_str!("../../../../../docs/proof/soak.jsonl").lines();
     let samples: Vec<_> = lines.map(parsed).collect();
     assert!(samples.last().is_some_and(|last| last.at >= 3_600.0));
     assert_eq!(leaks(&samples), [""; 0]);
@@ -151,7 +151,7 @@ fn the_hour_in_the_docs_is_flat() {
         standstills(&samples, &["grants", "ops", "visits", "events"]),
         [""; 0]
     );
-    let docs = include_str!("../../../../docs/proof.md");
+    let docs = include_str!("../../../../../docs/proof.md");
     for row in table(&samples).lines() {
         assert!(docs.contains(row), "docs/proof.md lacks {row}");
     }

@@ -20,7 +20,7 @@ import org.apache.zookeeper.data.Stat;
  *
  * <pre>Worker HOST:PORT,… SEED TIMEOUT_MS</pre>
  *
- * Reports and answers are those of faults/src/report.rs. A holder believes as Curator's documentation advises: until the
+ * Reports and answers are those of proof/faults/src/report.rs. A holder believes as Curator's documentation advises: until the
  * connection is suspended.
  */
 public class Worker {
