@@ -92,9 +92,10 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             Ok(Arc::new(Served::new(endpoint, chroot, target.to_string())))
         }
         #[cfg(all(feature = "client", not(unix)))]
-        TargetKind::ServedUnix { path, .. } => Err(Error::Target(TargetError::BadSocket {
+        TargetKind::ServedUnix { path, .. } => Err(Error::Target(TargetError::BadPart {
             url: target.to_string(),
-            path: path.display().to_string(),
+            part: "socket",
+            text: path.display().to_string(),
             reason: "this system has no Unix sockets: use lockkeeper://",
         })),
         #[cfg(not(feature = "client"))]

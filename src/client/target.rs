@@ -169,12 +169,24 @@ fn without_password(url: &str, error: TargetError) -> TargetError {
                 _ => String::new(),
             },
         },
-        TargetError::NoHost { .. } | TargetError::BadHost { .. } | TargetError::BadPort { .. } => {
+        TargetError::NoHost { .. } => TargetError::Credentials,
+        TargetError::BadPart { part, .. } if matches!(part, "host" | "port") => {
             TargetError::Credentials
         }
         // The path of a socket may have an `@`.
-        TargetError::BadSocket { .. } if !url.contains("://") => TargetError::Credentials,
+        TargetError::BadPart { part: "socket", .. } if !url.contains("://") => {
+            TargetError::Credentials
+        }
         other => other,
+    }
+}
+
+fn bad(url: &str, part: &'static str, text: &str, reason: &'static str) -> TargetError {
+    TargetError::BadPart {
+        url: url.into(),
+        part,
+        text: text.into(),
+        reason,
     }
 }
 
@@ -183,10 +195,8 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
-        return Err(TargetError::BadName {
-            url: url.into(),
-            name: name.into(),
-        });
+        let reason = "letters, digits, `-`, `_` and `.` only";
+        return Err(bad(url, "store name", name, reason));
     }
     Ok(Target(TargetKind::Memory { name: name.into() }))
 }
@@ -205,20 +215,14 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
         }
         _ => return Ok(Target::file(path)),
     };
-    Err(TargetError::BadFile {
-        url: url.into(),
-        reason,
-    })
+    Err(bad(url, "folder", path, reason))
 }
 
 fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, TargetError> {
     let (hosts, chroot) = hosts_and_chroot(url, rest)?;
     if kind == ServerKind::Lockkeeper && hosts.len() > 1 {
-        return Err(TargetError::BadHost {
-            url: url.into(),
-            host: hosts.join(","),
-            reason: "lockkeeper:// takes one server",
-        });
+        let hosts = hosts.join(",");
+        return Err(bad(url, "host", &hosts, "lockkeeper:// takes one server"));
     }
     Ok(Target(TargetKind::Served {
         kind,
@@ -247,19 +251,11 @@ fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
         }
     };
     if !reason.is_empty() {
-        return Err(TargetError::BadSocket {
-            url: url.into(),
-            path: path.into(),
-            reason,
-        });
+        return Err(bad(url, "socket", path, reason));
     }
     let (mut root, mut ends_with_process) = (None, None);
     for option in query.split('&').filter(|_| !query.is_empty()) {
-        let bad_option = |reason| TargetError::BadOption {
-            url: url.into(),
-            option: option.into(),
-            reason,
-        };
+        let bad_option = |reason| bad(url, "option", option, reason);
         match option.split_once('=') {
             Some(("chroot", _)) if root.is_some() => return Err(bad_option("it is given twice")),
             Some(("chroot", path)) => root = Some(chroot(url, path)?),
@@ -284,11 +280,7 @@ fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
 
 fn chroot(url: &str, path: &str) -> Result<ZnodePath, TargetError> {
     ZnodePath::new(path).map_err(|error| match error {
-        Error::InvalidPath { path, reason } => TargetError::BadChroot {
-            url: url.into(),
-            path,
-            reason,
-        },
+        Error::InvalidPath { path, reason } => bad(url, "chroot", &path, reason),
         _ => unreachable!("a path is either valid or an InvalidPath"),
     })
 }
@@ -317,11 +309,7 @@ fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
-    let bad_host = |reason| TargetError::BadHost {
-        url: url.into(),
-        host: host.into(),
-        reason,
-    };
+    let bad_host = |reason| bad(url, "host", host, reason);
     if host.is_empty() {
         return Err(TargetError::NoHost { url: url.into() });
     }
@@ -339,10 +327,7 @@ fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
         Some(port) => match port.parse::<u16>() {
             Ok(number) if number > 0 && !port.starts_with('+') => number,
             _ => {
-                return Err(TargetError::BadPort {
-                    url: url.into(),
-                    port: port.into(),
-                });
+                return Err(bad(url, "port", port, "expected a number from 1 to 65535"));
             }
         },
     };
@@ -446,13 +431,13 @@ mod tests {
             ("memory", "\"memory\" has no scheme"),
             ("redis://a", "unknown scheme \"redis\""),
             ("memory://x", "unknown scheme \"memory\""),
-            ("file:", "bad folder in \"file:\": a path is missing"),
+            ("file:", "bad folder \"\" in \"file:\": a path is missing"),
             ("file://", "a path is missing"),
             ("file://host/x", "after `file://` the path is absolute"),
             ("file:a\0b", "no NUL"),
             (
                 "file:~/x",
-                "bad folder in \"file:~/x\": `~` is expanded by shells",
+                "bad folder \"~/x\" in \"file:~/x\": `~` is expanded by shells",
             ),
             ("file:~", "write the whole path"),
             ("file:~ann/x", "write the whole path"),
@@ -568,6 +553,9 @@ mod tests {
             assert_eq!(target.to_string(), url);
         }
         let error = "zookeeper://zk1/a@//b".parse::<Target>().unwrap_err();
-        assert!(matches!(error, TargetError::BadChroot { .. }), "{error:?}");
+        assert!(
+            matches!(error, TargetError::BadPart { part: "chroot", .. }),
+            "{error:?}"
+        );
     }
 }

@@ -386,93 +386,21 @@ pub enum TargetError {
         /// The whole URL.
         url: String,
     },
-    /// A port is not a number between 1 and 65535.
+    /// A part of the URL is malformed.
     #[error(
-        "bad port \"{port}\" in \"{url}\": expected a number from 1 to 65535",
-        port = .port.escape_debug(),
+        "bad {part} \"{text}\" in \"{url}\": {reason}",
+        text = .text.escape_debug(),
         url = .url.escape_debug()
     )]
-    BadPort {
+    BadPart {
         /// The whole URL.
         url: String,
-        /// The port as written.
-        port: String,
-    },
-    /// A host is malformed.
-    #[error(
-        "bad host \"{host}\" in \"{url}\": {reason}",
-        host = .host.escape_debug(),
-        url = .url.escape_debug()
-    )]
-    BadHost {
-        /// The whole URL.
-        url: String,
-        /// The host as written.
-        host: String,
+        /// The part: `host`, `port`, `socket`, `option`, `chroot`, `folder` or `store name`.
+        part: &'static str,
+        /// The part as written.
+        text: String,
         /// The rule that it breaks.
         reason: &'static str,
-    },
-    /// The path of a Unix socket cannot be used.
-    #[error(
-        "bad socket \"{path}\" in \"{url}\": {reason}",
-        path = .path.escape_debug(),
-        url = .url.escape_debug()
-    )]
-    BadSocket {
-        /// The whole URL.
-        url: String,
-        /// The path as written.
-        path: String,
-        /// The rule that it breaks.
-        reason: &'static str,
-    },
-    /// An option behind the `?` is unknown, or given twice.
-    #[error(
-        "bad option \"{option}\" in \"{url}\": {reason}",
-        option = .option.escape_debug(),
-        url = .url.escape_debug()
-    )]
-    BadOption {
-        /// The whole URL.
-        url: String,
-        /// The option as written.
-        option: String,
-        /// The rule that it breaks.
-        reason: &'static str,
-    },
-    /// The path after the hosts is no znode path.
-    #[error(
-        "bad chroot \"{path}\" in \"{url}\": {reason}",
-        path = .path.escape_debug(),
-        url = .url.escape_debug()
-    )]
-    BadChroot {
-        /// The whole URL.
-        url: String,
-        /// The path as written.
-        path: String,
-        /// The rule that it breaks.
-        reason: &'static str,
-    },
-    /// The folder cannot be meant.
-    #[error("bad folder in \"{url}\": {reason}", url = .url.escape_debug())]
-    BadFile {
-        /// The URL as it was given.
-        url: String,
-        /// The rule that the path breaks.
-        reason: &'static str,
-    },
-    /// A name after `memory:` is malformed.
-    #[error(
-        "bad store name \"{name}\" in \"{url}\": letters, digits, `-`, `_` and `.` only",
-        name = .name.escape_debug(),
-        url = .url.escape_debug()
-    )]
-    BadName {
-        /// The whole URL.
-        url: String,
-        /// The name as written.
-        name: String,
     },
     /// Secrets never stand in a URL.
     #[error("credentials do not belong in a URL: give them in ConnectOptions")]

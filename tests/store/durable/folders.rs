@@ -36,7 +36,7 @@ async fn a_url_without_a_path_is_refused_in_words() {
         let refused = connect(url).await.unwrap_err();
         assert!(matches!(
             refused,
-            Error::Target(TargetError::BadFile { .. })
+            Error::Target(TargetError::BadPart { part: "folder", .. })
         ));
         assert!(
             refused.to_string().contains("a path is missing"),
