@@ -169,10 +169,11 @@ fn without_password(url: &str, error: TargetError) -> TargetError {
                 _ => String::new(),
             },
         },
-        TargetError::NoHost { .. } => TargetError::Credentials,
-        TargetError::BadPart { part, .. } if matches!(part, "host" | "port") => {
-            TargetError::Credentials
-        }
+        TargetError::NoHost { .. }
+        | TargetError::BadPart {
+            part: "host" | "port",
+            ..
+        } => TargetError::Credentials,
         // The path of a socket may have an `@`.
         TargetError::BadPart { part: "socket", .. } if !url.contains("://") => {
             TargetError::Credentials
