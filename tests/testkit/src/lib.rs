@@ -55,7 +55,9 @@ pub const SWEEP: Duration = Duration::from_millis(200);
 pub fn target_tmp() -> PathBuf {
     let program = std::env::current_exe().expect("the system knows the program");
     let mut folders = program.ancestors();
-    let target = folders.find(|folder| folder.join("CACHEDIR.TAG").exists());
+    // Cargo writes the tag only into a folder that it makes itself.
+    let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+    let target = folders.find(|folder| marks.iter().any(|mark| folder.join(mark).exists()));
     target.expect("cargo has built it").join("tmp")
 }
 
