@@ -23,7 +23,7 @@ LAYERS = {
         runtime tls model wire core log backend engine client server testing simulation
     """,
     "recipes/src": """
-        error retry synced stream futures_unordered names path select token deadline events metrics meter
+        error retry synced stream names path select token deadline events metrics meter
         queue+metadata+revocation+holders+observe+reporter list_locks
         options guard queue_lock
         mutex rwlock reentrant semaphore many election warden once_per

@@ -114,7 +114,6 @@ mod deadline;
 mod election;
 mod error;
 mod events;
-mod futures_unordered;
 mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::Future;
 
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 use smallvec::SmallVec;
 
 use super::{Guard, all_confirmed, drop_all, send_all};
 use crate::error::{LostReason, Result};
-use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::LockMetadata;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
@@ -79,9 +80,8 @@ impl GuardSet {
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> LostReason {
-        let mut losses = FuturesUnordered::new(self.guards.iter().map(Guard::lost));
-        let (_, reason) = losses.next().await.expect("a set is never empty");
-        reason
+        let mut losses: FuturesUnordered<_> = self.guards.iter().map(Guard::lost).collect();
+        losses.next().await.expect("a set is never empty")
     }
 
     /// Waits until another client requests any of the set. See [`Guard::revocation_requested`]; a request to all holders
@@ -92,10 +92,9 @@ impl GuardSet {
     /// # Errors
     /// [`LostReason`], if any of the set is lost first.
     pub async fn revocation_requested(&self) -> Result<RevocationRequest, LostReason> {
-        let mut requests =
-            FuturesUnordered::new(self.guards.iter().map(Guard::revocation_requested));
-        let (_, request) = requests.next().await.expect("a set is never empty");
-        request
+        let requests = self.guards.iter().map(Guard::revocation_requested);
+        let mut requests: FuturesUnordered<_> = requests.collect();
+        requests.next().await.expect("a set is never empty")
     }
 
     /// Runs a future for as long as all of the set is held. See [`Guard::protect`].
@@ -116,10 +115,7 @@ impl GuardSet {
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when any of the set is lost, and those of the store.
     pub async fn keep_alive(&self) -> Result<()> {
-        let mut writes = FuturesUnordered::new(self.guards.iter().map(Guard::keep_alive));
-        while let Some((_, written)) = writes.next().await {
-            written?;
-        }
+        try_join_all(self.guards.iter().map(Guard::keep_alive)).await?;
         Ok(())
     }
 

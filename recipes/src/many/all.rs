@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockkeeper_store::Client;
 
 use super::batch::{Batch, grant};
@@ -11,10 +12,8 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
-use crate::futures_unordered::FuturesUnordered;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
-use crate::queue::Waiter;
 
 /// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
@@ -154,7 +153,9 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
             lock.options.events.as_ref(),
         );
         let waiters = Batch::enter(&session, &lock.keys, &wait_options, events).await?;
-        let mut turns = FuturesUnordered::new(waiters.into_iter().map(Waiter::take_turn));
+        let turns = waiters.into_iter().enumerate();
+        let turns = turns.map(|(index, waiter)| async move { (index, waiter.take_turn().await) });
+        let mut turns: FuturesUnordered<_> = turns.collect();
         let mut granted: Vec<_> = (0..lock.keys.len()).map(|_| None).collect();
         while let Some((index, turn)) = turns.next().await {
             let Some(waiter) = turn? else {
@@ -162,7 +163,8 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
                 return Ok(None);
             };
             granted[index] = Some(waiter);
-            first_left.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
+            let left = granted.iter().position(Option::is_none);
+            first_left.store(left.unwrap_or(0), Ordering::Relaxed);
         }
         let granted = granted.into_iter().flatten().collect();
         let guards = grant(&session, granted, &wait_options, events).await?;

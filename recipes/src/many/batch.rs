@@ -1,5 +1,6 @@
 //! [`Batch`]: one entry in each of several queues, created by one multi.
 
+use futures_util::future::try_join_all;
 use lockkeeper_store::{
     Create, CreateMode, Error, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply,
     Session, ZnodePath, Zxid,
@@ -8,7 +9,6 @@ use lockkeeper_store::{
 use super::multi_lock::Keys;
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
-use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
@@ -132,10 +132,7 @@ async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     let missing = keys.queues().iter().zip(found).filter_map(|(path, found)| {
         matches!(found, ReadReply::Failed(Error::NoNode { .. })).then_some(path)
     });
-    let mut making = FuturesUnordered::new(missing.map(|path| create_queue(session, path, KIND)));
-    while let Some((_, made)) = making.next().await {
-        made?;
-    }
+    try_join_all(missing.map(|path| create_queue(session, path, KIND))).await?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockkeeper_store::Client;
 
 use super::batch::{Batch, guard};
@@ -13,7 +14,6 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
-use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
@@ -97,18 +97,24 @@ fn acquire_each(lock: MultiLock) -> impl Stream<Item = Result<Granted>> + Send {
             Some(Err(error)) => return yield Err(error),
             None => return yield Err(lock.timed_out(0)),
         };
-        let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
-        let mut waits = FuturesUnordered::new(waits);
+        let mut is_left = vec![true; waiters.len()];
+        let waits = waiters.into_iter().enumerate();
+        let waits = waits.map(|(index, mut waiter)| async move { (index, waiter.acquire().await) });
+        let mut waits: FuturesUnordered<_> = waits.collect();
         loop {
             match lock.deadline.race(waits.next()).await {
                 Some(None) => return,
                 Some(Some((index, Ok(grant)))) => {
+                    is_left[index] = false;
                     let grant = grant.expect("only a try comes back without the lock");
                     let guard = guard(&session, grant, &wait_options.data, events);
                     yield Ok((lock.keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),
-                None => return yield Err(lock.timed_out(waits.first_left().unwrap_or(0))),
+                None => {
+                    let first = is_left.iter().position(|is_left| *is_left);
+                    return yield Err(lock.timed_out(first.unwrap_or(0)));
+                }
             }
         }
     }

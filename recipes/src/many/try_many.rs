@@ -1,5 +1,6 @@
 //! [`try_lock_many`]: those of several locks that are free now.
 
+use futures_util::future::try_join_all;
 use lockkeeper_store::Client;
 
 use super::batch::{Batch, grant};
@@ -7,7 +8,6 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
-use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
@@ -83,11 +83,7 @@ async fn try_acquire(lock: &MultiLock) -> Result<TryLockMany> {
     if !free.is_empty() {
         let (wait_options, events) = (lock.wait_options(true), lock.options.events.as_ref());
         let waiters = Batch::enter(&session, &free, &wait_options, events).await?;
-        let mut turns = FuturesUnordered::new(waiters.into_iter().map(Waiter::take_turn));
-        let mut granted: Vec<_> = (0..free.len()).map(|_| None).collect();
-        while let Some((index, turn)) = turns.next().await {
-            granted[index] = turn?;
-        }
+        let granted = try_join_all(waiters.into_iter().map(Waiter::take_turn)).await?;
         // Another contender may have been faster since the look.
         let is_granted: Vec<_> = granted.iter().map(Option::is_some).collect();
         let mut is_granted = is_granted.into_iter();

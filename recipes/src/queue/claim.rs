@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 
+use futures_util::future::try_join_all;
 use lockkeeper_store::{
     Blockers, Call, Cleanup, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath,
     Zxid, spawn_detached,
@@ -15,7 +16,6 @@ use lockkeeper_store::{
 
 use super::cleanup::{remove, remove_all};
 use super::order::ReleaseMarker;
-use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::retry::retry;
@@ -326,12 +326,7 @@ async fn find_all(
     name: &str,
 ) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
     let searches = queues.iter().map(|queue| find(session, queue, name));
-    let mut searches = FuturesUnordered::new(searches);
-    let mut found = vec![None; queues.len()];
-    while let Some((queue, entry)) = searches.next().await {
-        found[queue] = entry?;
-    }
-    Ok(found)
+    try_join_all(searches).await
 }
 
 /// Finds one entry by its unique name and its owner.
