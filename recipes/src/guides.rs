@@ -94,6 +94,7 @@ pub mod operations {}
 pub mod migrating {}
 
 #[doc = repository!("architecture", "ARCHITECTURE.md")]
+#[doc = repository!("protocol", "docs/protocol.md")]
 ///
 #[doc = include_str!("../guides/interop.md")]
 pub mod interop {}

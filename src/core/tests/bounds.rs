@@ -1,4 +1,4 @@
-//! The table of bounds in ARCHITECTURE.md: each operation is carried out in a small store and in one that is a hundred
+//! The table of bounds in `work.rs`: each operation is carried out in a small store and in one that is a hundred
 //! times larger, and its counted work may grow by what the table says only.
 
 use std::collections::BTreeSet;
