@@ -35,7 +35,7 @@ COMMIT = "1b846e5"
 # the package `testkit`.
 CONTENDER = {
     "tests/versions/contender.rs": "tests/versions/contender.rs",
-    "src/splitmix.rs": "tests/testkit/src/random.rs",
+    "src/runtime/splitmix.rs": "tests/testkit/src/random.rs",
 } | {file: file for file in (f"tests/testkit/src/{name}.rs" for name in ("contender", "gate", "keys", "recipe"))}
 LIBRARY = "pub mod contender;\npub mod gate;\npub mod keys;\nmod random;\npub mod recipe;\n\npub use random::Random;\n"
 MANIFEST = """[package]
