@@ -32,7 +32,7 @@ pub(crate) use self::connect::{
     RequestHeader, ServerLimits, xid,
 };
 pub(crate) use self::convert::{
-    Shape, WatchNumber, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
+    Shape, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::extension::{
     Ahead, BlockersRecord, CheckChildren, CheckData, Departure, Enqueue, ForgetWatch,

@@ -21,8 +21,6 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{LEASES, PERMITS};
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
-#[cfg(any(test, feature = "server"))]
-use crate::wire::WatchNumber;
 
 /// Key of one armed watch, and of no later one: the stamp distinguishes it from the next watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +51,8 @@ impl WatchKey {
 }
 
 /// The number by which a watch on a predecessor is named to a session of another process.
-#[cfg(any(test, feature = "server"))]
-impl WatchNumber for WatchKey {
+#[cfg(any(feature = "client", feature = "server"))]
+impl crate::model::watch::WatchNumber for WatchKey {
     fn watch_number(&self) -> i64 {
         self.to_u64().cast_signed()
     }

@@ -386,3 +386,16 @@ impl fmt::Debug for PersistentWatcher {
         f.write_str("PersistentWatcher")
     }
 }
+/// Key of a watch on a predecessor, by the number that names it to a client of another process.
+#[cfg(any(feature = "client", feature = "server"))]
+pub(crate) trait WatchNumber {
+    fn watch_number(&self) -> i64;
+}
+
+/// For tests that encode the replies of a session in this process.
+#[cfg(all(test, any(feature = "client", feature = "server")))]
+impl WatchNumber for Watcher {
+    fn watch_number(&self) -> i64 {
+        0
+    }
+}

@@ -17,7 +17,7 @@ use crate::model::error::Error;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{self as store, OpReply, ReadReply, Reply};
 use crate::model::types::CreateMode;
-use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchedEvent};
+use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchNumber, WatchedEvent};
 
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
@@ -463,19 +463,6 @@ fn ahead<W: WatchNumber>(predecessor: &store::Predecessor<W>) -> Ahead<'_> {
         store::Predecessor::Gone => Ahead::Gone,
         store::Predecessor::Listed(names) => Ahead::Listed(texts(names)),
         store::Predecessor::Unknown => Ahead::Unknown,
-    }
-}
-
-/// Key of a watch, by the number that names it to a client.
-pub(crate) trait WatchNumber {
-    fn watch_number(&self) -> i64;
-}
-
-/// In tests that encode the replies of a session in this process.
-#[cfg(test)]
-impl WatchNumber for crate::model::watch::Watcher {
-    fn watch_number(&self) -> i64 {
-        0
     }
 }
 

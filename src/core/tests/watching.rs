@@ -1,7 +1,7 @@
 //! Watches: which events they fire on, and how often.
 
 use super::*;
-use crate::wire::WatchNumber;
+use crate::model::watch::WatchNumber;
 
 #[test]
 fn each_watch_hears_what_is_its_business() {
