@@ -1,4 +1,4 @@
-//! Values that every other part of the store speaks of: paths, znodes' states, requests and replies, watches, errors.
+//! The values that all layers share: paths, znode states, requests and replies, watches, errors.
 
 pub(crate) mod acl;
 pub(crate) mod data;

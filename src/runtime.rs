@@ -1,5 +1,4 @@
-//! What the store needs of the system and of executors: clocks, wakes, work that goes on by itself, randomness, and what
-//! differs between operating systems.
+//! Services of the operating system and of executors: clocks, wakes, detached work, randomness, fork detection.
 
 pub(crate) mod clock;
 pub(crate) mod detached;

@@ -1,4 +1,4 @@
-//! A connection with pipelined requests, as common clients of Redis and Postgres do it: one task writes
+//! A connection with pipelined requests, as common clients of Postgres do it: one task writes
 //! all requests that have queued up, and answers arrive in the order of the requests.
 
 use std::collections::VecDeque;

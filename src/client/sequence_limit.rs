@@ -9,14 +9,14 @@ use crate::model::protocol::{Create, Op, OpReply};
 const LIMIT: i64 = i32::MAX as i64 - 1_000_001;
 
 /// Returns true if what a create has made has a number within the limit, or none at all.
-pub(crate) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
+pub(super) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
     let number = made.as_str().strip_prefix(create.path.as_str());
     let number = number.and_then(|number| number.parse().ok());
     !create.mode.is_sequential() || number.is_some_and(|number| (0..=LIMIT).contains(&number))
 }
 
 /// Returns the error of a multi that was given a number beyond the limit.
-pub(crate) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
+pub(super) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
     let spent = ops
         .iter()
         .zip(replies)
@@ -32,7 +32,7 @@ pub(crate) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
 }
 
 /// Returns the error of a znode that was created with a number beyond the limit.
-pub(crate) fn sequence_exhausted(made: &ZnodePath) -> Error {
+pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
         path: parent.to_string(),
@@ -40,7 +40,7 @@ pub(crate) fn sequence_exhausted(made: &ZnodePath) -> Error {
 }
 
 /// Returns the znodes that a multi has created, in the order in which they can be deleted: children before parents.
-pub(crate) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
+pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),
         _ => None,

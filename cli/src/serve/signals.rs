@@ -70,9 +70,9 @@ impl Signals {
         }
     }
 
-    /// Waits for the signal that ends a server that is stopping for this reason without its drain.
+    /// Waits for the signal that ends a stopping server before its drain is complete.
     pub(crate) async fn forced_end(&mut self, reason: StopReason) -> &'static str {
-        // Whoever sends the first one may not know that the server is stopping.
+        // The sender of the first signal may not know that the server is stopping.
         if let StopReason::Other(_) = reason {
             let signal = self.end().await;
             info!(

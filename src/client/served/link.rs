@@ -587,12 +587,10 @@ impl fmt::Debug for Link {
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     use super::*;
+    use crate::client::served::session::tests::{TIMEOUT, options};
     use crate::wire::{Code, ConnectResponse, Jute, PASSWORD_BYTES, ReplyHeader, put_frame, xid};
-
-    const TIMEOUT: Duration = Duration::from_secs(12);
 
     /// Returns a link to one server, whose first attempt to connect is due.
     pub(super) fn new_link(clock: Clock) -> Arc<Link> {
@@ -601,18 +599,7 @@ mod tests {
             requires_tls: false,
             is_zookeeper: false,
         };
-        let options = SessionOptions {
-            is_plain: false,
-            servers: 1,
-            tick: Duration::from_secs(2),
-            timeout: TIMEOUT,
-            close_timeout: TIMEOUT,
-            auth: Vec::new(),
-            seed: 1,
-            process: None,
-            longest_pause: Duration::from_secs(1),
-        };
-        Link::new(endpoint, None, options, clock)
+        Link::new(endpoint, None, options(), clock)
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod incoming;
 mod outgoing;
 mod resume;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::wire::{
     WatcherEvent, put_event,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(12);
+pub(in crate::client::served) const TIMEOUT: Duration = Duration::from_secs(12);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ID: i64 = 0x1234;
 const PASSWORD: [u8; 16] = *b"sixteen letters.";
@@ -41,7 +41,7 @@ struct Received {
     frame: Vec<u8>,
 }
 
-fn options() -> SessionOptions {
+pub(in crate::client::served) fn options() -> SessionOptions {
     SessionOptions {
         is_plain: false,
         servers: 1,
