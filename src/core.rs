@@ -208,7 +208,7 @@ impl Core {
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
             Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
-            Request::GetPredecessor(look) => self.get_predecessor(session, &look, now),
+            Request::GetPredecessor(look) => self.get_predecessor(session, look, now),
             Request::GetQueue { parent, limit } => self.get_queue(session, &parent, limit),
             Request::GetAcl { path } => self.get_acl(session, &path),
             Request::SetAcl { path, acl, version } => {

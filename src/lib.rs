@@ -48,13 +48,14 @@ pub use client::target::Target;
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use model::acl::Acl;
-pub use model::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+pub use model::entry::{Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
 pub use model::error::{Error, Result, TargetError};
 pub use model::identity::Secret;
 pub use model::path::ZnodePath;
 pub use model::protocol::{
-    Blockers, Create, Enqueue, EntryName, EntryRole, GetPredecessor, Op, OpReply, Predecessor,
-    ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
+    Blockers, Condition, Create, Enqueue, EntryName, EntryRole, GetPredecessor, Op, OpReply,
+    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER,
+    sequence_of,
 };
 pub use model::size::LARGEST_REQUEST_BYTES;
 pub use model::types::{AclEntry, CreateMode, HumanDuration, SessionId, SessionState, Stat, Zxid};

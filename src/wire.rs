@@ -28,15 +28,15 @@ mod tests;
 
 pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
-    ConnectRequest, ConnectResponse, EXTENSION, PASSWORD_BYTES, ProcessStatement, ReplyHeader,
-    RequestHeader, ServerLimits, xid,
+    ConnectRequest, ConnectResponse, EXTENSION, Handshake, OLDEST_EXTENSION, PASSWORD_BYTES,
+    ProcessStatement, ReplyHeader, RequestHeader, ServerLimits, xid,
 };
 pub(crate) use self::convert::{
     Shape, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::extension::{
-    Ahead, BlockersRecord, CheckChildren, CheckData, Departure, Enqueue, ForgetWatch,
-    GetPredecessor, GetQueue, put_departure, reason,
+    Ahead, BlockersRecord, CheckChildren, CheckData, ConditionRecord, Conditions, Departure,
+    Enqueue, ForgetWatch, GetPredecessor, GetQueue, put_departure, reason,
 };
 pub(crate) use self::frame::{
     BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, SPEAKS_TLS, foreign_protocol, put_frame,

@@ -12,10 +12,10 @@ use super::sessions::SessionRef;
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
 use crate::model::acl::Acl;
-use crate::model::entry::{Condition, Place};
+use crate::model::entry::Place;
 use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Enqueue, Op, Request};
+use crate::model::protocol::{Condition, Enqueue, GetPredecessor, Op, Request};
 use crate::model::size::{Scale, acl_entry_bytes, auth_entries};
 use crate::model::types::{CreateMode, SessionId, Zxid};
 
@@ -259,7 +259,8 @@ impl Core {
     /// Returns the last transaction that the answer to a request may show, and must not leave before (invariant 2).
     ///
     /// For a read that is the last one of its znodes, not of the store: reads do not wait for unrelated writes. A write
-    /// shows its own, and the answer about a queue names only entries, which die with their sessions.
+    /// shows its own, and the answer about a queue names only entries, which die with their sessions. A condition that
+    /// holds, or fails, tells what a read would.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
             // Without a log there is nothing to wait for, and no path is looked up.
@@ -274,16 +275,19 @@ impl Core {
                 .map(|op| self.shown_at(op.path()))
                 .max()
                 .unwrap_or(0),
-            // A condition that holds tells what a read would.
             Request::Multi(ops) => ops
                 .iter()
                 .map(|op| match op {
-                    Op::Check { path, .. } | Op::CheckData { path, .. } => self.shown_at(path),
-                    Op::CheckChildren { path, .. } => {
-                        self.shown_by_children(self.tree.find(path.as_str()))
-                    }
+                    Op::Check { path, .. } => self.shown_at(path),
+                    Op::Require(condition) => self.shown_by_part(condition),
                     Op::Create(_) | Op::Delete { .. } | Op::SetData { .. } => 0,
                 })
+                .max()
+                .unwrap_or(0),
+            Request::Enqueue(Enqueue { conditions, .. })
+            | Request::GetPredecessor(GetPredecessor { conditions, .. }) => conditions
+                .iter()
+                .map(|condition| self.shown_by_part(condition))
                 .max()
                 .unwrap_or(0),
             // These show the state of the whole store.
@@ -306,10 +310,20 @@ impl Core {
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
-    /// Returns the last transaction that is shown by the number of a znode's children.
-    fn shown_by_children(&self, node: Option<u32>) -> i64 {
-        // A missing znode has none, and none can have been lost with it: it was deleted without children.
-        node.map_or(0, |node| self.tree.node(node).kept)
+    /// Returns the last transaction that is shown by a condition on a znode, `node`.
+    fn shown_by_condition<Z, D>(&self, condition: &Condition<Z, D>, node: Option<u32>) -> i64 {
+        match (node, condition) {
+            (Some(node), _) => self.tree.node(node).kept,
+            (None, Condition::Data { .. }) => self.kept.last,
+            // A missing znode has no children, and none can have been lost with it: it was deleted without children.
+            (None, Condition::Children { .. }) => 0,
+        }
+    }
+
+    /// Returns the same of a request's condition.
+    fn shown_by_part(&self, condition: &Condition) -> i64 {
+        let node = self.tree.find(condition.znode().as_str());
+        self.shown_by_condition(condition, node)
     }
 
     /// Returns the last transaction that an entry shows by the conditions under which it was created, as
@@ -319,11 +333,9 @@ impl Core {
             Place::If(conditions) if self.has_journal() => conditions,
             _ => &[],
         };
-        let shown = conditions.iter().map(|condition| match condition {
-            Condition::Data { znode, .. } => self.shown_at(znode.path()),
-            Condition::Children { znode, .. } => {
-                self.shown_by_children(self.tree.find_known(znode))
-            }
+        let shown = conditions.iter().map(|condition| {
+            let node = self.tree.find_known(condition.znode());
+            self.shown_by_condition(condition, node)
         });
         Zxid(shown.max().unwrap_or(0))
     }
@@ -353,7 +365,7 @@ impl Core {
             Request::Multi(ops) => ops.iter().any(|op| match op {
                 Op::Create(create) => created(create.mode),
                 Op::Delete { path, .. } | Op::SetData { path, .. } => at(path),
-                Op::Check { .. } | Op::CheckData { .. } | Op::CheckChildren { .. } => false,
+                Op::Check { .. } | Op::Require(_) => false,
             }),
             Request::Enqueue(enqueue) => {
                 kept(self.log_mode_of(session.slot))

@@ -20,7 +20,7 @@ use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 use crate::model::identity::Identities;
 use crate::model::path::{ZnodePath, parent_of};
-use crate::model::protocol::{Create, Op, Reply};
+use crate::model::protocol::{Condition, Create, Op, Reply};
 use crate::model::types::AclEntry;
 
 impl Core {
@@ -174,7 +174,7 @@ impl<'a> Overlay<'a> {
                 check_version(node.version, &path, version)?;
                 Ok((TxnOp::Check, NIL))
             }
-            Op::CheckData { path, data } => {
+            Op::Require(Condition::Data { znode: path, data }) => {
                 let node = self.expect(&path)?;
                 self.allow(node, AclEntry::READ, &path)?;
                 match self.data(node, resolved) == Some(&data) {
@@ -185,7 +185,7 @@ impl<'a> Overlay<'a> {
                     }),
                 }
             }
-            Op::CheckChildren { path, limit } => {
+            Op::Require(Condition::Children { znode: path, limit }) => {
                 if let Some(node) = self.view(path.as_str()) {
                     self.allow(node, AclEntry::READ, &path)?;
                     if node.children > limit {

@@ -24,6 +24,8 @@ pub(crate) struct CoreOptions {
     pub(crate) hash_seed: u64,
     /// Digest of the superuser, which needs no right.
     pub(crate) super_digest: Option<Identity>,
+    /// Names of children that show that their parent is no queue, whatever other children it has.
+    pub(crate) not_queues: &'static [&'static str],
 }
 
 /// Limits of the store's content.
@@ -54,6 +56,7 @@ impl Default for CoreOptions {
             limits: Limits::default(),
             hash_seed: 0,
             super_digest: None,
+            not_queues: &[],
         }
     }
 }

@@ -5,20 +5,21 @@
 
 use bytes::Bytes;
 
+use super::acl::has_right;
 use super::journal::NodeKind;
 use super::names::{NodeName, is_unusual};
 use super::sessions::SessionRef;
-use super::tree::{NewChild, ROOT};
-use super::watches::{WatchKey, WatchKind};
+use super::tree::{NewChild, ROOT, Tree};
+use super::watches::{WatchKey, WatchKind, bytes_of_conditions};
 use super::write::check_no_quota_in;
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::model::acl::Acl;
-use crate::model::entry::{Condition, EntryKey, NewEntry, Place};
+use crate::model::entry::{EntryKey, NewEntry, Place};
 use crate::model::error::{Error, Result};
+use crate::model::identity::Identities;
 use crate::model::path::{ZnodePath, parent_of};
 use crate::model::protocol::{
-    Blockers, Create, Enqueue, EntryRole, GetPredecessor, LEASES, PERMITS, Predecessor, Reply,
-    SEMAPHORE_CHILDREN,
+    Blockers, Condition, Create, Enqueue, EntryRole, GetPredecessor, Predecessor, Reply,
 };
 use crate::model::types::{AclEntry, CreateMode};
 use crate::model::watch::DeleteReason;
@@ -52,7 +53,7 @@ impl Core {
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
         // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
-        self.check_watch_limit(session, &enqueue.parent)?;
+        self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
             None => self.make_queue(session, &enqueue, now, effects)?,
@@ -66,9 +67,10 @@ impl Core {
         let asked = || asked_for(&enqueue.parent, &enqueue.name);
         let entry = self.join(session, parent, new, asked, now, effects)?;
         let (path, czxid) = (self.tree.path(entry), self.tree.node(entry).czxid);
-        let may_look = self.check_look(session, parent, enqueue.blockers).is_ok();
+        let (blockers, conditions) = (enqueue.blockers, enqueue.conditions);
+        let may_look = self.check_look(session, parent, &conditions).is_ok();
         let ahead = match may_look && self.is_queue(parent) {
-            true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
+            true => self.predecessor(session, entry, blockers, conditions, enqueue.count),
             // The names decide, or the session may create but not read. The caller asks again (`get_predecessor`), and
             // gets the list or the refusal.
             false => Predecessor::Unknown,
@@ -95,20 +97,24 @@ impl Core {
         let queue = new.queue.path();
         let (blockers, is_admitted) = match new.place {
             Place::InTurn(blockers) => {
-                let may_look = self.check_look(session, parent, blockers).is_ok();
+                let may_look = self.check_look(session, parent, &[]).is_ok();
                 let may_wait = may_look
                     && self.is_queue(parent)
                     && self.check_watch_limit(session, queue).is_ok();
                 (Some(blockers), may_wait)
             }
             Place::IfFree(blockers) => {
-                let may_look = self.check_look(session, parent, blockers).is_ok();
+                let may_look = self.check_look(session, parent, &[]).is_ok();
                 let is_free =
                     may_look && self.is_queue(parent) && !self.tree.has_blocker(parent, blockers);
                 (None, is_free)
             }
             Place::If(conditions) => {
-                let hold = conditions.iter().all(|it| self.holds(session, it));
+                let identities = &self.sessions.get(session.slot).identities;
+                let hold = conditions.iter().all(|condition| {
+                    let node = self.tree.find_known(condition.znode());
+                    holds(&self.tree, identities, condition, node) == Some(true)
+                });
                 (None, hold)
             }
         };
@@ -141,22 +147,6 @@ impl Core {
             })
         });
         Some((key, ahead))
-    }
-
-    /// Returns true if a condition holds that the session may check, as it would in a multi.
-    fn holds(&self, session: SessionRef, condition: &Condition<'_>) -> bool {
-        let (Condition::Data { znode, .. } | Condition::Children { znode, .. }) = condition;
-        let Some(node) = self.tree.find_known(znode) else {
-            // A missing znode has no children.
-            return matches!(condition, Condition::Children { .. });
-        };
-        let may_read = self.allow(session, node, AclEntry::READ, String::new);
-        let node = self.tree.node(node);
-        may_read.is_ok()
-            && match condition {
-                Condition::Data { data, .. } => node.data == *data,
-                Condition::Children { limit, .. } => node.children() <= *limit,
-            }
     }
 
     /// Deletes an entry of this session by its key. Returns true if it did, false if
@@ -286,6 +276,7 @@ impl Core {
             data: new.data.clone(),
             acl: new.acl.clone(),
             blockers,
+            conditions: Vec::new(),
             count: false,
             queue_data: Some(new.queue_data.clone()),
         };
@@ -316,7 +307,7 @@ impl Core {
     pub(super) fn get_predecessor(
         &mut self,
         session: SessionRef,
-        look: &GetPredecessor,
+        look: GetPredecessor,
         now: Now,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
@@ -328,7 +319,7 @@ impl Core {
                 .find(parent_of(look.entry.as_str()).unwrap_or("/")),
         };
         if let Some(parent) = parent {
-            self.check_look(session, parent, look.blockers)?;
+            self.check_look(session, parent, &look.conditions)?;
         }
         // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
         // 8).
@@ -347,59 +338,85 @@ impl Core {
             let names = self.names_within(parent, &mut self.answer_room(session))?;
             return Ok(Reply::Predecessor(Predecessor::Listed(names)));
         }
-        self.check_watch_limit(session, &look.entry)?;
-        let ahead = self.predecessor(session, entry, look.blockers, look.count);
+        self.check_wait(session, &look.entry, &look.conditions)?;
+        let ahead = self.predecessor(session, entry, look.blockers, look.conditions, look.count);
         if matches!(ahead, Predecessor::Clear) {
             self.tree.grant(entry, now.unix_ms);
         }
         Ok(Reply::Predecessor(ahead))
     }
 
-    /// Returns false where a child shows that the parent belongs to another recipe, with children that are no entries.
-    /// A parent with entries alone needs no look at names.
+    /// Returns false where a child shows that the parent's children are no entries
+    /// ([`not_queues`](super::CoreOptions::not_queues)). A parent with nothing but entries needs no look at names.
     #[inline]
     fn is_queue(&self, parent: u32) -> bool {
-        !self.tree.has_others(parent) || !self.has_semaphore_part(parent)
+        let is_child = |name: &&str| self.tree.child(parent, name).is_some();
+        !self.tree.has_others(parent) || !self.options.not_queues.iter().any(is_child)
     }
 
-    fn has_semaphore_part(&self, parent: u32) -> bool {
-        let mut parts = SEMAPHORE_CHILDREN.into_iter();
-        parts.any(|part| self.tree.child(parent, part).is_some())
-    }
-
-    /// Checks that the session may read all that tells what blocks an entry: the queue and, of a semaphore, the parts
-    /// that count (invariant 14).
+    /// Checks that the session may read all that decides whether an entry is blocked: the queue, and the znodes of the
+    /// conditions (invariant 14).
     #[inline]
-    fn check_look(&self, session: SessionRef, queue: u32, blockers: Blockers) -> Result<()> {
+    fn check_look(&self, session: SessionRef, queue: u32, conditions: &[Condition]) -> Result<()> {
         let readable = |node| {
             let asked = || self.tree.path(node).to_string();
             self.allow(session, node, AclEntry::READ, asked)
         };
+        let mut nodes = conditions
+            .iter()
+            .filter_map(|condition| self.tree.find(condition.znode().as_str()));
         readable(queue)?;
-        if !blockers.has_leases() {
-            return Ok(());
-        }
-        let parts = [LEASES, PERMITS].into_iter();
-        parts
-            .filter_map(|part| self.tree.beside(queue, part))
-            .try_for_each(readable)
+        nodes.try_for_each(readable)
     }
 
-    /// Finds the nearest entry that blocks, and arms a watch on it. The limit of watches was checked.
+    /// Checks that an entry may wait under these conditions, which the store keeps meanwhile.
+    #[inline]
+    fn check_wait(
+        &self,
+        session: SessionRef,
+        path: &ZnodePath,
+        conditions: &[Condition],
+    ) -> Result<()> {
+        let data = |condition: &Condition| match condition {
+            Condition::Data { data, .. } => data.len(),
+            Condition::Children { .. } => 0,
+        };
+        if conditions.len() > MAX_CONDITIONS
+            || conditions.iter().any(|it| data(it) > MAX_CONDITION_BYTES)
+        {
+            return Err(Error::BadArguments(format!(
+                "an entry may wait for at most {MAX_CONDITIONS} conditions, with {MAX_CONDITION_BYTES} bytes of data each"
+            )));
+        }
+        let bytes = path.as_str().len() + bytes_of_conditions(conditions);
+        self.check_watch_room(session, 1, bytes)
+    }
+
+    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it. The limit of watches
+    /// was checked.
     #[inline]
     fn predecessor(
         &mut self,
         session: SessionRef,
         entry: u32,
         blockers: Blockers,
+        conditions: Vec<Condition>,
         count: bool,
     ) -> Predecessor<WatchKey> {
-        let Some(blocker) = self.tree.ahead_of(entry, blockers) else {
+        let identities = &self.sessions.get(session.slot).identities;
+        let ahead = self.tree.ahead_of(entry, blockers);
+        let Some(blocker) = ahead.or_else(|| held_up_by(&self.tree, identities, &conditions))
+        else {
             return Predecessor::Clear;
         };
         let by = self.tree.path(blocker);
         let count = count.then(|| self.tree.count_ahead_of(entry));
         let watcher = self.arm_turn(session, entry, blockers, blocker, &by);
+        if !conditions.is_empty() {
+            let (tree, sessions) = (&mut self.tree, &mut self.sessions);
+            self.watches
+                .keep_conditions(tree, sessions, watcher, conditions, ahead.is_none());
+        }
         Predecessor::Blocked { by, watcher, count }
     }
 
@@ -432,6 +449,48 @@ impl Core {
         })
     }
 }
+
+/// Returns true if a condition holds; `None` if the session may not read its znode, `node`, and so not know.
+fn holds<Z, D: AsRef<[u8]>>(
+    tree: &Tree,
+    identities: &Identities,
+    condition: &Condition<Z, D>,
+    node: Option<u32>,
+) -> Option<bool> {
+    let Some(node) = node.map(|node| tree.node(node)) else {
+        // A missing znode has no children.
+        return Some(matches!(condition, Condition::Children { .. }));
+    };
+    let may_read = has_right(&node.acl, AclEntry::READ, identities, &tree.work);
+    may_read.then(|| match condition {
+        Condition::Data { data, .. } => node.data == data.as_ref(),
+        Condition::Children { limit, .. } => node.children() <= *limit,
+    })
+}
+
+/// Returns the znode whose children hold up an entry that no other blocks: they are too many, and all data are as the
+/// conditions have them. What the session may not read holds up nothing: the wait would tell of it.
+pub(super) fn held_up_by(
+    tree: &Tree,
+    identities: &Identities,
+    conditions: &[Condition],
+) -> Option<u32> {
+    let mut held_up_by = None;
+    for condition in conditions {
+        let node = tree.find(condition.znode().as_str());
+        match (holds(tree, identities, condition, node), condition) {
+            (Some(true), _) => {}
+            (Some(false), Condition::Children { .. }) => held_up_by = held_up_by.or(node),
+            _ => return None,
+        }
+    }
+    held_up_by
+}
+
+/// Limits of the conditions of an entry, which are kept with its watch and checked again at each change: their number,
+/// and the bytes of the data of each.
+const MAX_CONDITIONS: usize = 2;
+const MAX_CONDITION_BYTES: usize = 1 << 10;
 
 /// Limits of a queue that is created with its first entry, in levels and in bytes of its path. A request of a megabyte
 /// could name half a million ancestors, with longer and longer paths.

@@ -30,7 +30,8 @@ use super::*;
 use crate::model::acl::Acl;
 use crate::model::identity::Identity;
 use crate::model::protocol::{
-    Blockers, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply,
+    Blockers, Condition, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp,
+    ReadReply,
 };
 use crate::model::types::CreateMode::*;
 use crate::model::types::{CreateMode, SessionId, Stat};
@@ -54,6 +55,7 @@ fn options() -> CoreOptions {
             watches_per_session: 100,
             ..Limits::default()
         },
+        not_queues: &["leases"],
         ..CoreOptions::default()
     }
 }
@@ -199,6 +201,7 @@ impl Harness {
             data: Bytes::new(),
             acl: Acl::open(),
             blockers,
+            conditions: Vec::new(),
             count: true,
             queue_data: None,
         };
@@ -214,9 +217,20 @@ impl Harness {
         entry: &ZnodePath,
         blockers: Blockers,
     ) -> Predecessor<WatchKey> {
+        self.look_for(session, entry, blockers, &[])
+    }
+
+    fn look_for(
+        &mut self,
+        session: SessionRef,
+        entry: &ZnodePath,
+        blockers: Blockers,
+        conditions: &[Condition],
+    ) -> Predecessor<WatchKey> {
         let look = GetPredecessor {
             entry: entry.clone(),
             blockers,
+            conditions: conditions.to_vec(),
             count: true,
         };
         match self.submit(session, Request::GetPredecessor(look)) {
@@ -291,17 +305,32 @@ fn check(at: &str) -> Op {
 }
 
 fn has(at: &str, data: &'static str) -> Op {
-    Op::CheckData {
-        path: path(at),
+    Op::Require(Condition::Data {
+        znode: path(at),
         data: data.into(),
-    }
+    })
 }
 
 fn has_at_most(at: &str, limit: u32) -> Op {
-    Op::CheckChildren {
-        path: path(at),
+    Op::Require(Condition::Children {
+        znode: path(at),
         limit,
-    }
+    })
+}
+
+/// Returns the conditions of a semaphore at `/s`: a number of permits, with so many leases at most.
+fn permits(number: &'static str, limit: u32) -> [Condition; 2] {
+    let (permits, leases) = (path("/s/permits"), path("/s/leases"));
+    [
+        Condition::Data {
+            znode: permits,
+            data: number.into(),
+        },
+        Condition::Children {
+            znode: leases,
+            limit,
+        },
+    ]
 }
 
 fn set(at: &str, data: &'static str) -> Op {

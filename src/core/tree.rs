@@ -25,7 +25,7 @@ use super::work::Work;
 use crate::model::acl::Acl;
 use crate::model::entry::{NodeKey, ZnodeHandle};
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Blockers, LEASES, PERMITS, sequence_of};
+use crate::model::protocol::{Blockers, sequence_of};
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// A znode.
@@ -145,14 +145,6 @@ impl From<NewNode> for NewChild {
 pub(super) struct Waiter {
     pub(super) entry: NodeKey,
     pub(super) blockers: Blockers,
-}
-
-impl Waiter {
-    /// Returns true if the other one is the same entry, which waits again.
-    pub(super) fn is_same(self, other: Self) -> bool {
-        let has_leases = [self, other].map(|waiter| waiter.blockers.has_leases());
-        self.entry == other.entry && has_leases[0] == has_leases[1]
-    }
 }
 
 /// The properties of a node that the rules for writes ask for. A multi changes copies of them.
@@ -767,24 +759,15 @@ impl Tree {
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
         // A free lock: decided without a search.
-        let nearest = match family.exclusive.head() == Some(index) && family.shared.head().is_none()
-        {
-            true => None,
-            false => {
-                let exclusive = family.exclusive.ahead_of(queue_key);
-                match blockers {
-                    Blockers::Exclusive => exclusive,
-                    _ => exclusive.max(family.shared.ahead_of(queue_key)),
-                }
-            }
-        };
-        match (nearest, blockers) {
-            (Some((_, nearest)), _) => Some(nearest),
-            (None, Blockers::Leases { limit, number }) => {
-                self.leases_above(self.node(index).parent, limit, number)
-            }
-            (None, _) => None,
+        if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
+            return None;
         }
+        let exclusive = family.exclusive.ahead_of(queue_key);
+        let nearest = match blockers {
+            Blockers::Exclusive => exclusive,
+            Blockers::All => exclusive.max(family.shared.ahead_of(queue_key)),
+        };
+        nearest.map(|(_, nearest)| nearest)
     }
 
     /// Returns true if a queue has an entry that would block one behind it.
@@ -794,27 +777,7 @@ impl Tree {
         let counts_shared = blockers != Blockers::Exclusive;
         family.is_some_and(|family| {
             family.exclusive.len() > 0 || counts_shared && family.shared.len() > 0
-        }) || match blockers {
-            Blockers::Leases { limit, number } => self.leases_above(queue, limit, number).is_some(),
-            _ => false,
-        }
-    }
-
-    /// Returns a semaphore's leases, if there are more than `limit` and the number of permits is still the one that this
-    /// transaction wrote.
-    fn leases_above(&self, queue: u32, limit: u32, number: Zxid) -> Option<u32> {
-        let permits = self.beside(queue, PERMITS)?;
-        let leases = self.beside(queue, LEASES)?;
-        let is_current = self.node(permits).mzxid == number;
-        (is_current && self.node(leases).children() > limit).then_some(leases)
-    }
-
-    /// Returns the sibling of this name.
-    pub(super) fn beside(&self, node: u32, name: &str) -> Option<u32> {
-        match self.node(node).parent {
-            NIL => None,
-            parent => self.child(parent, name),
-        }
+        })
     }
 
     /// Returns an entry as a waiter.

@@ -13,12 +13,13 @@ use super::Effects;
 use super::acl::has_right;
 use super::budget::WATCH_BYTES;
 use super::intrusive_list::{Links, List, NIL};
+use super::queue::held_up_by;
 use super::sessions::Sessions;
 use super::table::Table;
 use super::tree::{ROOT, Tree, Waiter};
 use super::work::Work;
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{LEASES, PERMITS};
+use crate::model::protocol::Condition;
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
 
@@ -75,9 +76,12 @@ pub(super) enum WatchKind {
     Data,
     /// One-shot, by getChildren.
     Child,
-    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone. Where leases may block, too, it is
-    /// [settled](Watches::settle) instead: it moves from one blocker to the next, and fires when none is left.
+    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone. If the entry waits for conditions,
+    /// too, the watch is [settled](Watches::settle) instead: it moves from one blocker to the next, and fires when none is
+    /// left.
     Turn(Waiter),
+    /// On the znode of a condition on data, as a part of the watch of this index, which it has settled.
+    Guard(u32),
     Persistent,
     Recursive,
 }
@@ -90,7 +94,7 @@ impl WatchKind {
     /// Returns a number for the index, distinct for the kinds that it holds.
     fn number(self) -> u64 {
         match self {
-            Self::Data | Self::Turn(_) => 0,
+            Self::Data | Self::Turn(_) | Self::Guard(_) => 0,
             Self::Child => 1,
             Self::Persistent => 2,
             Self::Recursive => 3,
@@ -106,18 +110,7 @@ impl WatchKind {
             EventKind::NodeCreated | EventKind::NodeDataChanged => {
                 !matches!(self, Self::Child | Self::Turn(_))
             }
-            EventKind::NodeChildrenChanged => match self {
-                Self::Turn(waiter) => waiter.blockers.has_leases(),
-                _ => matches!(self, Self::Child | Self::Persistent),
-            },
-        }
-    }
-
-    /// Returns the waiter of a watch that is settled at the end of the transaction.
-    fn settling(self) -> Option<Waiter> {
-        match self {
-            Self::Turn(waiter) if waiter.blockers.has_leases() => Some(waiter),
-            _ => None,
+            EventKind::NodeChildrenChanged => matches!(self, Self::Child | Self::Persistent),
         }
     }
 }
@@ -136,6 +129,10 @@ struct Watch {
     spot: WatchLocation,
     /// The bytes that it counts for: 0 if it is of a session of this process.
     bytes: u32,
+    /// What its entry waits for besides those ahead.
+    conditions: Box<[Condition]>,
+    /// Its [guard](WatchKind::Guard), or `NIL`.
+    guard: u32,
     /// Among those on the same path.
     at_spot: Links,
     /// Among those of the same session.
@@ -198,8 +195,13 @@ fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 
 
 /// Returns the same for a waiter's watch, which may be anywhere.
 fn waiter_hash(slot: u32, waiter: Waiter) -> u64 {
-    let has_leases = waiter.blockers.has_leases();
-    FixedState::default().hash_one((slot, waiter.entry, has_leases))
+    FixedState::default().hash_one((slot, waiter.entry))
+}
+
+/// Returns the bytes that the conditions of a waiter count for, with the guard that its watch may have.
+pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
+    let bytes = |condition: &Condition| WATCH_BYTES + condition.bytes();
+    conditions.iter().map(bytes).sum()
 }
 
 /// Returns the bytes that a watch on a path counts for. When a watched znode is deleted, its watches keep the path: it
@@ -224,8 +226,6 @@ pub(super) struct Watches {
     pub(super) event_bytes: usize,
     /// Number of recursive ones: with none, no ancestor need be looked at.
     recursive: usize,
-    /// Number of those that are settled.
-    settling: usize,
     /// Those whose blocker has changed in the present transaction. They are in no path's list.
     unsettled: Vec<WatchKey>,
     last_stamp: u32,
@@ -241,7 +241,6 @@ impl Watches {
             bytes: 0,
             event_bytes: usize::MAX,
             recursive: 0,
-            settling: 0,
             unsettled: Vec::new(),
             last_stamp: 0,
             last_event: 0,
@@ -293,6 +292,8 @@ impl Watches {
             is_muted: false,
             spot: node.map_or_else(|| WatchLocation::Absent(path.clone()), WatchLocation::Node),
             bytes,
+            conditions: Box::default(),
+            guard: NIL,
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
@@ -326,8 +327,69 @@ impl Watches {
         session.bytes += bytes as usize;
         self.bytes += bytes as usize;
         self.recursive += usize::from(kind == WatchKind::Recursive);
-        self.settling += usize::from(kind.settling().is_some());
         self.key(index)
+    }
+
+    /// Has a waiter's watch wait for conditions, too. `is_held_up`: it is on the znode of one of them.
+    pub(super) fn keep_conditions(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        key: WatchKey,
+        conditions: Vec<Condition>,
+        is_held_up: bool,
+    ) {
+        let watch = &mut self.slab[key.index as usize];
+        let session = sessions.get_mut(watch.slot);
+        let bytes = match session.is_local {
+            true => 0,
+            false => bytes_of_conditions(&conditions),
+        };
+        watch.conditions = conditions.into();
+        watch.bytes += bytes as u32;
+        session.bytes += bytes;
+        self.bytes += bytes;
+        if is_held_up {
+            self.guard(tree, key.index);
+        }
+    }
+
+    /// Guards a watch that is on the children of one condition: a change of the data of another one settles it.
+    fn guard(&mut self, tree: &mut Tree, index: u32) {
+        let watch = &self.slab[index as usize];
+        let data = watch.conditions.iter().find_map(|it| match it {
+            Condition::Data { znode, .. } => tree.find(znode.as_str()),
+            Condition::Children { .. } => None,
+        });
+        // On one znode the watch itself hears of everything.
+        let Some(node) =
+            data.filter(|node| !matches!(watch.spot, WatchLocation::Node(at) if at == *node))
+        else {
+            return;
+        };
+        let guard = Watch {
+            slot: watch.slot,
+            stamp: watch.stamp,
+            kind: WatchKind::Guard(index),
+            hash: 0,
+            is_muted: false,
+            spot: WatchLocation::Spent,
+            bytes: 0,
+            conditions: Box::default(),
+            guard: NIL,
+            at_spot: Links::NONE,
+            of_session: Links::NONE,
+        };
+        let guard = self.slab.insert(guard) as u32;
+        self.put(tree, guard, node);
+        self.slab[index as usize].guard = guard;
+    }
+
+    /// Puts a watch that is nowhere on a znode.
+    fn put(&mut self, tree: &mut Tree, index: u32, node: u32) {
+        self.slab[index as usize].spot = WatchLocation::Node(node);
+        let list = &mut tree.node_mut(node).watches;
+        list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
     /// Returns the watches on a path, where `node` is if there is one, of a session of another process, of the kinds
@@ -361,7 +423,8 @@ impl Watches {
         let is_sought = |index: &u32| {
             let watch = &self.slab[*index as usize];
             let is_there = || match (watch.kind, kind) {
-                (WatchKind::Turn(armed), WatchKind::Turn(waiter)) => armed.is_same(waiter),
+                // The same entry, which waits again.
+                (WatchKind::Turn(armed), WatchKind::Turn(waiter)) => armed.entry == waiter.entry,
                 (armed, kind) => armed == kind && watch.spot.is(path, node),
             };
             watch.slot == slot && is_there()
@@ -383,17 +446,34 @@ impl Watches {
         sessions: &mut Sessions,
         key: WatchKey,
     ) -> bool {
-        // The slot may be free, or another watch's, by now.
-        let known = self.slab.get(key.index as usize);
-        let is_armed = known.is_some_and(|watch| watch.stamp == key.stamp);
+        let is_armed = self.armed(key).is_some();
         if is_armed {
             self.remove(tree, sessions, key.index);
         }
         is_armed
     }
 
+    /// Returns a watch, if it is armed.
+    fn armed(&self, key: WatchKey) -> Option<&Watch> {
+        // The slot may be free, or another watch's, by now. A guard has no key.
+        let known = self.slab.get(key.index as usize);
+        known.filter(|watch| watch.stamp == key.stamp && !matches!(watch.kind, WatchKind::Guard(_)))
+    }
+
     fn remove(&mut self, tree: &mut Tree, sessions: &mut Sessions, index: u32) {
-        match self.slab[index as usize].spot.clone() {
+        self.lift(tree, index);
+        self.forget(sessions, index);
+    }
+
+    /// Takes a watch, and its guard, off their znodes.
+    fn lift(&mut self, tree: &mut Tree, index: u32) {
+        let guard = std::mem::replace(&mut self.slab[index as usize].guard, NIL);
+        if guard != NIL {
+            self.lift(tree, guard);
+            self.slab.remove(guard as usize);
+        }
+        let spot = &mut self.slab[index as usize].spot;
+        match std::mem::replace(spot, WatchLocation::Spent) {
             WatchLocation::Node(node) => {
                 let list = &mut tree.node_mut(node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
@@ -409,7 +489,6 @@ impl Watches {
                 }
             }
         }
-        self.forget(sessions, index);
     }
 
     /// Removes a watch that is in no path's list any more.
@@ -427,14 +506,12 @@ impl Watches {
         session.bytes -= watch.bytes as usize;
         self.bytes -= watch.bytes as usize;
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
-        self.settling -= usize::from(watch.kind.settling().is_some());
     }
 
     /// Returns true if a watch is armed, and of this session.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_of(&self, slot: u32, key: WatchKey) -> bool {
-        let watch = self.slab.get(key.index as usize);
-        watch.is_some_and(|watch| watch.stamp == key.stamp && watch.slot == slot)
+        self.armed(key).is_some_and(|watch| watch.slot == slot)
     }
 
     /// Drops at most `most` watches of a session, the oldest first, and passes their keys to `dropped`.
@@ -566,11 +643,16 @@ impl Watches {
             let watch = &self.slab[index as usize];
             // Before the watch may be unlinked.
             at = watch.at_spot.next;
+            // Any event may change what its entry waits for.
+            if !watch.conditions.is_empty() {
+                self.unsettle(tree, index);
+                continue;
+            }
             if !watch.kind.wants(what.kind) || watch.is_muted {
                 continue;
             }
-            if watch.kind.settling().is_some() {
-                self.unsettle(tree, what.node, index);
+            if let WatchKind::Guard(guarded) = watch.kind {
+                self.unsettle(tree, guarded);
                 continue;
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
@@ -593,35 +675,9 @@ impl Watches {
     }
 
     /// Takes a watch off its blocker until it is settled.
-    fn unsettle(&mut self, tree: &mut Tree, blocker: u32, index: u32) {
-        let list = &mut tree.node_mut(blocker).watches;
-        list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
-        self.slab[index as usize].spot = WatchLocation::Spent;
+    fn unsettle(&mut self, tree: &mut Tree, index: u32) {
+        self.lift(tree, index);
         self.unsettled.push(self.key(index));
-    }
-
-    /// Takes all watches of waiters off the leases of a semaphore whose number of permits changes.
-    #[inline]
-    pub(super) fn unsettle_beside(&mut self, tree: &mut Tree, permits: u32) {
-        if self.settling > 0 && tree.node(permits).name.is(PERMITS) {
-            self.unsettle_leases(tree, permits);
-        }
-    }
-
-    fn unsettle_leases(&mut self, tree: &mut Tree, permits: u32) {
-        let Some(leases) = tree.beside(permits, LEASES) else {
-            return;
-        };
-        let mut at = tree.node(leases).watches.first;
-        while at != NIL {
-            tree.work.add(1);
-            let index = at;
-            let watch = &self.slab[index as usize];
-            at = watch.at_spot.next;
-            if watch.kind.settling().is_some() {
-                self.unsettle(tree, leases, index);
-            }
-        }
     }
 
     /// Returns true if a watch has to be settled.
@@ -640,21 +696,26 @@ impl Watches {
     ) {
         for key in std::mem::take(&mut self.unsettled) {
             // Its session may have ended in the same transaction.
-            let known = self.slab.get(key.index as usize);
-            let Some(watch) = known.filter(|watch| watch.stamp == key.stamp) else {
+            let Some(watch) = self.armed(key) else {
                 continue;
             };
-            let waiter = watch
-                .kind
-                .settling()
-                .expect("only such watches are unsettled");
+            let WatchKind::Turn(waiter) = watch.kind else {
+                unreachable!("only the watches of waiters have conditions")
+            };
             let entry = tree.at(waiter.entry);
             tree.work.add(1);
-            match entry.and_then(|entry| tree.ahead_of(entry, waiter.blockers)) {
+            let ahead = entry.and_then(|entry| tree.ahead_of(entry, waiter.blockers));
+            let identities = &sessions.get(watch.slot).identities;
+            let held_up_by = match (entry, ahead) {
+                (Some(_), None) => held_up_by(tree, identities, &watch.conditions),
+                _ => None,
+            };
+            match ahead.or(held_up_by) {
                 Some(blocker) => {
-                    self.slab[key.index as usize].spot = WatchLocation::Node(blocker);
-                    let list = &mut tree.node_mut(blocker).watches;
-                    list.push_back(&mut self.slab, |watch| &mut watch.at_spot, key.index);
+                    self.put(tree, key.index, blocker);
+                    if held_up_by.is_some() {
+                        self.guard(tree, key.index);
+                    }
                 }
                 None => {
                     let what = Change {

@@ -11,7 +11,7 @@
 //! | multi, multiRead, setWatches | the sum of their parts; setWatches in pieces |
 //! | getChildren, getQueue, a queue that is listed | names in the reply, up to the limit of a reply |
 //! | getEphemerals | ephemeral znodes of the session, in pieces |
-//! | a change that is watched, in addition | watches on the znode, its parent and, if recursive, its ancestors; of a semaphore, waiters for leases |
+//! | a change that is watched, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on it |
 //! | the end of a session | its watches, in pieces; its ephemeral znodes, in one transaction |
 //! | a connection that opens, moves or leaves a session | watches of the session, in pieces |
 //! | a tick | 16,384 units, and the ephemeral znodes of one session |

@@ -323,7 +323,6 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
-        self.watches.unsettle_beside(&mut self.tree, node);
         // Before the node is removed, which carries the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
@@ -370,7 +369,6 @@ impl Core {
         if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
-        self.watches.unsettle_beside(&mut self.tree, index);
         self.fire(index, EventKind::NodeDataChanged, at, effects);
     }
 

@@ -6,6 +6,7 @@ use crate::core::{CoreOptions, Limits};
 use crate::log::Sizes;
 use crate::model::error::{Error, Result};
 use crate::model::identity::Identity;
+use crate::model::protocol::SEMAPHORE_CHILDREN;
 use crate::model::types::MAX_SESSION_TIMEOUT;
 use crate::runtime::clock::Clock;
 
@@ -236,6 +237,7 @@ impl StoreOptions {
             limits: self.limits,
             hash_seed,
             super_digest: self.super_digest.clone(),
+            not_queues: &SEMAPHORE_CHILDREN,
             ..CoreOptions::default()
         }
     }

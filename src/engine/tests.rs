@@ -3,12 +3,12 @@
 mod bench;
 mod buffers;
 mod by_reference;
+mod conditions;
 mod crashes;
 mod facts;
 mod filling;
 #[cfg(feature = "server")]
 mod large;
-mod leases;
 mod poison;
 mod remote;
 mod restarts;
@@ -200,6 +200,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
             data: bytes::Bytes::new(),
             acl: Acl::open(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: true,
             queue_data: None,
         }))

@@ -233,5 +233,6 @@ pub(crate) fn options() -> CoreOptions {
         },
         hash_seed: 0,
         super_digest: None,
+        not_queues: &[],
     }
 }

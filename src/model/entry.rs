@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::model::acl::Acl;
 use crate::model::error::Result;
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Blockers, EntryName, EntryRole};
+use crate::model::protocol::{Blockers, Condition, EntryName, EntryRole};
 use crate::model::types::Zxid;
 use crate::model::watch::{News, PredecessorGone, WatchCell};
 
@@ -98,26 +98,7 @@ pub enum Place<'a> {
     /// It waits for nobody, and is created if no entry blocks it.
     IfFree(Blockers),
     /// It waits for nobody, and is created if all these conditions hold.
-    If(&'a [Condition<'a>]),
-}
-
-/// A condition on a znode: those of a multi, by reference.
-#[derive(Clone, Copy, Debug)]
-pub enum Condition<'a> {
-    /// As [`Op::CheckData`](crate::Op::CheckData).
-    Data {
-        /// The znode.
-        znode: &'a ZnodeHandle,
-        /// The data that it must have.
-        data: &'a [u8],
-    },
-    /// As [`Op::CheckChildren`](crate::Op::CheckChildren).
-    Children {
-        /// The parent.
-        znode: &'a ZnodeHandle,
-        /// Number of children at most.
-        limit: u32,
-    },
+    If(&'a [Condition<&'a ZnodeHandle, &'a [u8]>]),
 }
 
 /// An entry that was put in a queue, by reference.

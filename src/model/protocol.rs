@@ -15,10 +15,9 @@ pub(crate) use self::proof::{Judge, Proof, Sent};
 pub(crate) use self::reply::unexpected;
 pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};
 pub use self::request::{
-    Blockers, Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_CHILDREN,
+    Blockers, Condition, Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_CHILDREN,
     SHARED_MARKER, sequence_of,
 };
-pub(crate) use self::request::{LEASES, PERMITS};
 pub use self::response::Response;
 #[cfg(feature = "client")]
 pub(crate) use self::response::SharedReply;

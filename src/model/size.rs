@@ -11,7 +11,7 @@ use crate::model::entry::NewEntry;
 use crate::model::error::{Error, Result};
 use crate::model::identity::AUTH;
 use crate::model::path::ZnodePath;
-use crate::model::protocol::{Create, Op, ReadOp, Request};
+use crate::model::protocol::{Condition, Create, Op, ReadOp, Request};
 
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
@@ -61,7 +61,13 @@ impl Scale {
             Request::Enqueue(enqueue) => {
                 let (name, data) = (enqueue.name.len(), enqueue.data.len());
                 let queue_data = enqueue.queue_data.as_ref().map_or(0, Bytes::len);
-                self.path(&enqueue.parent) + 1 + name + data + queue_data + acl_bytes(&enqueue.acl)
+                self.path(&enqueue.parent)
+                    + 1
+                    + name
+                    + data
+                    + queue_data
+                    + acl_bytes(&enqueue.acl)
+                    + self.conditions(&enqueue.conditions)
             }
             Request::Multi(ops) => ops.iter().map(|op| self.op(op)).sum(),
             Request::MultiRead(ops) => ops
@@ -69,7 +75,9 @@ impl Scale {
                 .map(ReadOp::path)
                 .map(|path| self.path(path) + READ_FRAMING_BYTES)
                 .sum(),
-            Request::GetPredecessor(look) => self.path(&look.entry),
+            Request::GetPredecessor(look) => {
+                self.path(&look.entry) + self.conditions(&look.conditions)
+            }
             Request::Withdraw { entry: path }
             | Request::GetEphemerals { prefix: path }
             | Request::GetQueue { parent: path, .. }
@@ -91,13 +99,15 @@ impl Scale {
         FRAMING_BYTES
             + match op {
                 Op::Create(create) => self.create(create),
-                Op::SetData { path, data, .. } | Op::CheckData { path, data } => {
-                    self.path(path) + data.len()
-                }
-                Op::Delete { path, .. }
-                | Op::Check { path, .. }
-                | Op::CheckChildren { path, .. } => self.path(path),
+                Op::SetData { path, data, .. } => self.path(path) + data.len(),
+                Op::Delete { path, .. } | Op::Check { path, .. } => self.path(path),
+                Op::Require(condition) => self.prefix + condition.bytes(),
             }
+    }
+
+    fn conditions(self, conditions: &[Condition]) -> usize {
+        let bytes = |condition: &Condition| FRAMING_BYTES + self.prefix + condition.bytes();
+        conditions.iter().map(bytes).sum()
     }
 
     fn create(self, create: &Create) -> usize {

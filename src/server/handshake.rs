@@ -25,8 +25,7 @@ use crate::runtime::clock::BootInstant;
 use crate::runtime::process::ProcessIdentity;
 use crate::wire::admin::Word;
 use crate::wire::{
-    ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, ProcessStatement,
-    Reader, ServerLimits, put_frame,
+    ConnectResponse, Frames, Handshake, Jute, LENGTH_BYTES, ServerLimits, put_frame,
 };
 
 /// Outcome of a connection's first frame.
@@ -114,7 +113,7 @@ where
         Ok(connection) => {
             request.response(connection, &connection.password()).put(to);
             // They follow the last field of the response, which only a client that sent its own `readOnly` gets.
-            if request.asks_for_extension && request.read_only.is_some() {
+            if request.version != 0 && request.read_only.is_some() {
                 let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
                 ServerLimits { frame_bytes }.put(to);
             }
@@ -135,7 +134,7 @@ where
                 .flush()
                 .await
                 .map_err(|_| HandshakeError::Disconnected)?;
-            let is_extended = request.asks_for_extension;
+            let is_extended = request.version != 0;
             Ok(HandshakeOutcome::Session(
                 connection,
                 Agreed {
@@ -236,18 +235,20 @@ struct SessionRequest {
     session: SessionId,
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
-    asks_for_extension: bool,
+    /// The version of the extension, or 0: other clients refuse any answer but 0.
+    version: i32,
     process: Option<ProcessIdentity>,
 }
 
 impl SessionRequest {
     fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
         let bytes = frame.len();
-        let mut frame = Reader::new(frame);
-        let request = frame.next::<ConnectRequest<'_>>();
-        let request = request.map_err(|_| HandshakeError::ProtocolViolation)?;
-        // Other bytes there are ignored, as by ZooKeeper: nothing that a client states gives it anything.
-        let process = frame.next::<ProcessStatement<'_>>().ok();
+        let handshake = Handshake::read(frame);
+        let Handshake {
+            request,
+            process,
+            version,
+        } = handshake.map_err(|_| HandshakeError::ProtocolViolation)?;
         Ok(Self {
             bytes,
             seen: Zxid(request.last_zxid_seen),
@@ -255,7 +256,7 @@ impl SessionRequest {
             session: SessionId(request.session),
             password: request.password.try_into().ok(),
             read_only: request.read_only,
-            asks_for_extension: request.protocol_version == EXTENSION,
+            version,
             process: process.map(|stated| ProcessIdentity {
                 boot_id: stated.boot_id.into(),
                 pid_namespace: stated.pid_namespace.cast_unsigned(),
@@ -267,11 +268,7 @@ impl SessionRequest {
 
     fn response<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
         ConnectResponse {
-            // Other clients refuse any answer but 0.
-            protocol_version: match self.asks_for_extension {
-                true => EXTENSION,
-                false => 0,
-            },
+            protocol_version: self.version,
             timeout_ms: i32::try_from(connection.timeout().as_millis()).unwrap_or(i32::MAX),
             session: connection.id().0,
             password,

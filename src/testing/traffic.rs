@@ -3,7 +3,9 @@
 use std::ops::{AddAssign, Sub};
 
 use crate::model::error::Result;
-use crate::model::protocol::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
+use crate::model::protocol::{
+    Condition, Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
+};
 use crate::model::watch::WatchedEvent;
 
 /// A kind of request.
@@ -173,9 +175,12 @@ fn request_bytes(request: &Request) -> usize {
             .sum(),
         Request::GetEphemerals { prefix } => prefix.as_str().len(),
         Request::Enqueue(enqueue) => {
-            enqueue.parent.as_str().len() + enqueue.name.len() + enqueue.data.len()
+            let fixed = enqueue.parent.as_str().len() + enqueue.name.len() + enqueue.data.len();
+            fixed + conditions_bytes(&enqueue.conditions)
         }
-        Request::GetPredecessor(look) => look.entry.as_str().len(),
+        Request::GetPredecessor(look) => {
+            look.entry.as_str().len() + conditions_bytes(&look.conditions)
+        }
         Request::GetQueue { parent, .. } => parent.as_str().len(),
         Request::AddAuth { scheme, secret } => scheme.len() + secret.as_bytes().len(),
         Request::Close => 0,
@@ -186,15 +191,16 @@ fn create_bytes(create: &Create) -> usize {
     create.path.as_str().len() + create.data.len()
 }
 
+fn conditions_bytes(conditions: &[Condition]) -> usize {
+    conditions.iter().map(Condition::bytes).sum()
+}
+
 fn op_bytes(op: &Op) -> usize {
     match op {
         Op::Create(create) => create_bytes(create),
-        Op::SetData { path, data, .. } | Op::CheckData { path, data } => {
-            path.as_str().len() + data.len()
-        }
-        Op::Delete { path, .. } | Op::Check { path, .. } | Op::CheckChildren { path, .. } => {
-            path.as_str().len()
-        }
+        Op::SetData { path, data, .. } => path.as_str().len() + data.len(),
+        Op::Delete { path, .. } | Op::Check { path, .. } => path.as_str().len(),
+        Op::Require(condition) => condition.bytes(),
     }
 }
 

@@ -17,9 +17,12 @@ pub(crate) mod xid {
     pub(crate) const DEPARTURE: i32 = -16;
 }
 
-/// Version of the protocol by which a client asks for Lockkeeper's own operations, and a server agrees to them: `LK`,
-/// and the number of the extension (docs/protocol.md). Every other client sends 0, but for ClickHouse's, which sends 10.
+/// Version of the protocol in which a client and a server speak Lockkeeper's own operations: `LK`, and the newest number
+/// of the extension (docs/protocol.md). Every other client asks for 0, but for ClickHouse's, which asks for 10.
 pub(crate) const EXTENSION: i32 = 0x4c4b_0004;
+
+/// The oldest version of the extension that this one still speaks.
+pub(crate) const OLDEST_EXTENSION: i32 = 0x4c4b_0003;
 
 /// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;
@@ -27,7 +30,8 @@ pub(crate) const PASSWORD_BYTES: usize = 16;
 records! {
     /// First frame of a client.
     ConnectRequest<'a> {
-        /// [`EXTENSION`], to ask for it; 0 of ZooKeeper's clients.
+        /// The oldest version of the [extension](EXTENSION) that the client speaks; 0 of ZooKeeper's clients. The newest
+        /// follows at the end of the frame, behind the statements, as an `i32`: if it is missing, it is the same.
         protocol_version: i32,
         /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
         last_zxid_seen: i64,
@@ -45,7 +49,7 @@ records! {
     /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
     /// zeros, and the connection is closed after it.
     ConnectResponse<'a> {
-        /// [`EXTENSION`] to a client that has asked for it; else 0, also of every other server.
+        /// The [agreed version](Handshake::version); 0 also of every other server.
         protocol_version: i32,
         /// The negotiated timeout, in milliseconds.
         timeout_ms: i32,
@@ -78,6 +82,33 @@ records! {
     ServerLimits {
         /// Limit of a client's frames, in bytes without their length. A longer one closes the connection.
         frame_bytes: i32,
+    }
+}
+
+/// First frame of a client, with what follows its [`ConnectRequest`].
+pub(crate) struct Handshake<'a> {
+    pub(crate) request: ConnectRequest<'a>,
+    pub(crate) process: Option<ProcessStatement<'a>>,
+    /// The newest version of the extension that the client and this server speak; 0, ZooKeeper's, if there is none.
+    pub(crate) version: i32,
+}
+
+impl<'a> Handshake<'a> {
+    /// Reads a frame. Other bytes behind the request are ignored, as by ZooKeeper.
+    pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
+        let mut frame = Reader::new(frame);
+        let request: ConnectRequest<'_> = frame.next()?;
+        let mut behind = frame.clone();
+        let process = behind.next().ok();
+        let mut rest = if process.is_some() { behind } else { frame };
+        let oldest = request.protocol_version;
+        let newest = rest.next().unwrap_or(oldest).min(EXTENSION);
+        let is_spoken = (OLDEST_EXTENSION..=newest).contains(&oldest);
+        Ok(Self {
+            request,
+            process,
+            version: if is_spoken { newest } else { 0 },
+        })
     }
 }
 

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use super::code::Code;
-use super::extension::{Ahead, Departure, reason_number};
+use super::extension::{
+    Ahead, CheckChildren, CheckData, ConditionRecord, Conditions, Departure, reason_number,
+};
 use super::jute::{Path, Text};
 use super::multi::{self, MultiOp, MultiResult};
 use super::request::{Create, CreateTtl, Op, Request};
@@ -241,11 +243,13 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             blockers: it.blockers.try_into()?,
             count: it.count,
             queue_data: it.queue_data.map(data::copy),
+            conditions: conditions(&it.conditions)?,
         }),
         Request::GetPredecessor(it) => store::Request::GetPredecessor(store::GetPredecessor {
             entry: write_path(&it.entry.0)?,
             blockers: it.blockers.try_into()?,
             count: it.count,
+            conditions: conditions(&it.conditions)?,
         }),
         Request::GetQueue(it) => store::Request::GetQueue {
             parent: write_path(&it.parent.0)?,
@@ -533,19 +537,35 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
             path: write_path(&it.path.0)?,
             version: version(it.version),
         },
-        MultiOp::CheckData(it) => store::Op::CheckData {
-            path: write_path(&it.path.0)?,
-            data: data::copy(it.data),
-        },
-        MultiOp::CheckChildren(it) => store::Op::CheckChildren {
-            path: write_path(&it.path.0)?,
-            limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
-        },
+        MultiOp::CheckData(it) => store::Op::Require(data_condition(it)?),
+        MultiOp::CheckChildren(it) => store::Op::Require(children_condition(it)?),
         // Cannot come from a frame: a multi is read without them.
         MultiOp::GetChildren(_) | MultiOp::GetData(_) | MultiOp::GetEntry(_) => {
             return Err(Code::MarshallingError);
         }
     })
+}
+
+fn data_condition(it: &CheckData<'_>) -> Result<store::Condition, Code> {
+    Ok(store::Condition::Data {
+        znode: write_path(&it.path.0)?,
+        data: data::copy(it.data),
+    })
+}
+
+fn children_condition(it: &CheckChildren<'_>) -> Result<store::Condition, Code> {
+    Ok(store::Condition::Children {
+        znode: write_path(&it.path.0)?,
+        limit: u32::try_from(it.limit).map_err(|_| Code::BadArguments)?,
+    })
+}
+
+fn conditions(records: &Conditions<'_>) -> Result<Vec<store::Condition>, Code> {
+    let condition = |record: &ConditionRecord<'_>| match record {
+        ConditionRecord::Data(it) => data_condition(it),
+        ConditionRecord::Children(it) => children_condition(it),
+    };
+    records.0.iter().map(condition).collect()
 }
 
 /// Converts a multiRead.

@@ -7,9 +7,9 @@ use super::code::Code;
 use super::connect::{ReplyHeader, xid};
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
+use super::request::Op;
 use super::stat::AclRecord;
 use crate::model::protocol::Blockers;
-use crate::model::types::Zxid;
 use crate::model::watch::DeleteReason;
 
 records! {
@@ -26,6 +26,7 @@ records! {
         count: bool,
         /// Data of the queue, which is created if it is missing; null: it must exist.
         queue_data: Option<Data<'a>>,
+        conditions: Conditions<'a>,
     }
 
     /// Of getPredecessor.
@@ -33,6 +34,7 @@ records! {
         entry: Path<'a>,
         blockers: BlockersRecord,
         count: bool,
+        conditions: Conditions<'a>,
     }
 
     /// Of getQueue.
@@ -48,14 +50,14 @@ records! {
         watch: i64,
     }
 
-    /// Of checkData, in a multi.
+    /// Of checkData, in a multi or of an entry that waits.
     CheckData<'a> {
         path: Path<'a>,
         /// The data that the znode must have.
         data: Data<'a>,
     }
 
-    /// Of checkChildren, in a multi.
+    /// Of checkChildren, in a multi or of an entry that waits.
     CheckChildren<'a> {
         path: Path<'a>,
         /// Number of children at most. A missing znode has none.
@@ -141,53 +143,36 @@ impl Ahead<'_> {
     }
 }
 
-/// The entries ahead that block.
+/// The entries ahead that block, by number: 0, all; 1, the exclusive ones; any other is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BlockersRecord {
-    /// By number alone: 0, all; 1, the exclusive ones; any other is unknown.
-    Numbered(i32),
-    /// 2: all of them, and leases.
-    Leases {
-        /// The most leases beside which none blocks.
-        limit: i32,
-        /// The transaction that wrote the number of permits.
-        number: i64,
-    },
-}
+pub(crate) struct BlockersRecord(pub(crate) i32);
+
+/// Of version 3: all of them, and the leases of a semaphore, by a limit and a zxid. Read as all of them: such a client
+/// checks the leases itself when its turn comes.
+const BLOCKERS_WITH_LEASES: i32 = 2;
 
 impl<'a> Jute<'a> for BlockersRecord {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(match from.next::<i32>()? {
-            2 => Self::Leases {
-                limit: from.next()?,
-                number: from.next()?,
-            },
-            number => Self::Numbered(number),
+        Ok(match from.next()? {
+            BLOCKERS_WITH_LEASES => {
+                let (_limit, _zxid) = (from.next::<i32>()?, from.next::<i64>()?);
+                Blockers::All.into()
+            }
+            number => Self(number),
         })
     }
 
     fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Numbered(number) => number.put(to),
-            Self::Leases { limit, number } => {
-                2_i32.put(to);
-                limit.put(to);
-                number.put(to);
-            }
-        }
+        self.0.put(to);
     }
 }
 
 impl From<Blockers> for BlockersRecord {
     fn from(blockers: Blockers) -> Self {
-        match blockers {
-            Blockers::All => Self::Numbered(0),
-            Blockers::Exclusive => Self::Numbered(1),
-            Blockers::Leases { limit, number } => Self::Leases {
-                limit: i32::try_from(limit).unwrap_or(i32::MAX),
-                number: number.0,
-            },
-        }
+        Self(match blockers {
+            Blockers::All => 0,
+            Blockers::Exclusive => 1,
+        })
     }
 }
 
@@ -195,16 +180,62 @@ impl TryFrom<BlockersRecord> for Blockers {
     type Error = Code;
 
     /// # Errors
-    /// `BadArguments` for blockers of a later version, and for a limit below 0.
+    /// `BadArguments` for blockers of a later version.
     fn try_from(record: BlockersRecord) -> Result<Self, Code> {
-        match record {
-            BlockersRecord::Numbered(0) => Ok(Self::All),
-            BlockersRecord::Numbered(1) => Ok(Self::Exclusive),
-            BlockersRecord::Numbered(_) => Err(Code::BadArguments),
-            BlockersRecord::Leases { limit, number } => Ok(Self::Leases {
-                limit: u32::try_from(limit).map_err(|_| Code::BadArguments)?,
-                number: Zxid(number),
-            }),
+        match record.0 {
+            0 => Ok(Self::All),
+            1 => Ok(Self::Exclusive),
+            _ => Err(Code::BadArguments),
+        }
+    }
+}
+
+/// The conditions that an entry waits for. The last field of its request, which is left out where there are none, and of
+/// version 3.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Conditions<'a>(pub(crate) Vec<ConditionRecord<'a>>);
+
+impl<'a> Jute<'a> for Conditions<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(Self(match from.is_empty() {
+            true => Vec::new(),
+            false => from.next()?,
+        }))
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        if !self.0.is_empty() {
+            self.0.put(to);
+        }
+    }
+}
+
+/// One of them: the number of its operation, and its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConditionRecord<'a> {
+    Data(CheckData<'a>),
+    Children(CheckChildren<'a>),
+}
+
+impl<'a> Jute<'a> for ConditionRecord<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match Op::of(from.next()?) {
+            Some(Op::CheckData) => from.next().map(Self::Data),
+            Some(Op::CheckChildren) => from.next().map(Self::Children),
+            _ => Err(Malformed("an unknown kind of condition")),
+        }
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Data(record) => {
+                Op::CheckData.number().put(to);
+                record.put(to);
+            }
+            Self::Children(record) => {
+                Op::CheckChildren.number().put(to);
+                record.put(to);
+            }
         }
     }
 }

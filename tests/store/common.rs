@@ -91,6 +91,7 @@ pub(crate) fn entry(parent: &str, name: &str) -> Enqueue {
         data: "".into(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     }

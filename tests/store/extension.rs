@@ -14,6 +14,7 @@ use testkit::{Proxy, Served, unique, within_reason, zookeeper};
 use crate::common::*;
 
 const VERSION: i32 = 0x4c4b_0004;
+const OLDEST: i32 = 0x4c4b_0003;
 const ENQUEUE: i32 = 4001;
 const GET_PREDECESSOR: i32 = 4002;
 const GET_QUEUE: i32 = 4003;
@@ -24,11 +25,19 @@ const CHECK_CHILDREN: i32 = 4007;
 const NO_WATCHER: i32 = -121;
 const DEPARTURE: i32 = -16;
 
-/// Makes a handshake that asks for this version. Returns the version that the server answers.
-fn agreed(conn: &mut Conn, version: i32) -> i32 {
+/// Returns the frame of a handshake that asks for the versions from one to another.
+fn handshake(oldest: i32, newest: Option<i32>) -> Vec<u8> {
     let mut frame = Session::none(Duration::from_secs(30)).handshake();
-    frame[4..8].copy_from_slice(&version.to_be_bytes());
-    conn.stream.write_all(&frame).unwrap();
+    frame[4..8].copy_from_slice(&oldest.to_be_bytes());
+    frame.extend(newest.iter().flat_map(|newest| newest.to_be_bytes()));
+    let length = frame.len() as i32 - 4;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+/// Makes a handshake. Returns the version that the server answers.
+fn agreed(conn: &mut Conn, oldest: i32, newest: Option<i32>) -> i32 {
+    conn.stream.write_all(&handshake(oldest, newest)).unwrap();
     let mut length = [0; 4];
     conn.stream.read_exact(&mut length).unwrap();
     let mut answer = vec![0; i32::from_be_bytes(length) as usize];
@@ -38,7 +47,7 @@ fn agreed(conn: &mut Conn, version: i32) -> i32 {
 
 fn extended(server: SocketAddr) -> Conn {
     let mut conn = Conn::bare(server).unwrap();
-    assert_eq!(agreed(&mut conn, VERSION), VERSION);
+    assert_eq!(agreed(&mut conn, OLDEST, Some(VERSION)), VERSION);
     conn
 }
 
@@ -48,9 +57,8 @@ fn enqueue(parent: &str, name: &str, queue_data: Option<&str>) -> Out {
 
 fn enqueue_behind(parent: &str, name: &str, blockers: &Out, queue_data: Option<&str>) -> Out {
     let record = Out::new().text(parent).text(name).bytes(b"");
-    let mut record = record.int(1).int(31).text("world").text("anyone");
-    record.0.extend_from_slice(&blockers.0);
-    let record = record.bool(false);
+    let record = record.int(1).int(31).text("world").text("anyone");
+    let record = record.and(blockers).bool(false);
     match queue_data {
         Some(data) => record.text(data),
         None => record.int(-1),
@@ -127,21 +135,24 @@ fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
     );
 }
 
-/// Leases among the blockers: too many of them, by the number that a transaction wrote.
-fn leases(limit: i32, number: i64) -> Out {
-    Out::new().int(2).int(limit).long(number)
+/// The conditions of a semaphore: its number of permits, and so many leases at most.
+fn permits(number: &[u8], limit: i32) -> Out {
+    let data = Out::new().int(CHECK_DATA).text("/s/permits").bytes(number);
+    data.int(CHECK_CHILDREN).text("/s/leases").int(limit)
 }
 
 #[test]
-fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
+fn the_head_of_a_queue_is_told_when_its_conditions_hold() {
     const BAD_ARGUMENTS: i32 = -8;
     let server = Served::start(Duration::from_secs(60));
     let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
     for at in ["/s", "/s/locks", "/s/leases", "/s/leases/a", "/s/leases/b"] {
         holder.must(op::CREATE, &testkit::wire::create(at, b"", 0));
     }
-    let number = holder.must(op::CREATE, &testkit::wire::create("/s/permits", b"2", 0));
-    let full = enqueue_behind("/s/locks", "w-", &leases(1, number.zxid), None);
+    holder.must(op::CREATE, &testkit::wire::create("/s/permits", b"2", 0));
+    let full = enqueue("/s/locks", "w-", None)
+        .int(2)
+        .and(&permits(b"2", 1));
     let first = waiter.must(ENQUEUE, &full);
     let mut fields = Fields(&first.record);
     assert_eq!(fields.text(), "/s/locks/w-0000000000");
@@ -151,7 +162,9 @@ fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
     assert_eq!(fields.int(), -1);
     fields.end();
     // Behind it, with no lease beside its own.
-    let empty = enqueue_behind("/s/locks", "w-", &leases(0, number.zxid), None);
+    let empty = enqueue("/s/locks", "w-", None)
+        .int(2)
+        .and(&permits(b"2", 0));
     let second = waiter.must(ENQUEUE, &empty);
     let mut fields = Fields(&second.record);
     let (entry, _, _) = (fields.text(), fields.long(), fields.int());
@@ -164,23 +177,39 @@ fn the_head_of_a_semaphores_queue_is_told_as_enough_leases_have_gone() {
     assert_eq!((turn.xid, turn.record), (DEPARTURE, clear(watch)));
     // Its place ahead is given up, and a lease is left: nothing is told before the answer.
     waiter.must(WITHDRAW, &Out::new().text("/s/locks/w-0000000000"));
-    let look = |blockers: &Out| {
-        let mut record = Out::new().text(&entry);
-        record.0.extend_from_slice(&blockers.0);
-        record.bool(false)
+    let two = |number: &[u8], limit| Out::new().int(2).and(&permits(number, limit));
+    let look = |blockers: &Out, conditions: &Out| {
+        let record = Out::new().text(&entry).and(blockers);
+        record.bool(false).and(conditions)
     };
+    let all = &Out::new().int(0);
+    // Of version 3: all, and the leases, which its clients count themselves as well.
+    let leases = &Out::new().int(2).int(0).long(0);
     let mut ahead = Vec::new();
-    for (blockers, expected) in [
-        (leases(1, number.zxid), 0),
-        (leases(0, number.zxid - 1), 0),
-        (leases(0, number.zxid), 1),
+    for (blockers, conditions, expected) in [
+        (leases, Out::new(), 0),
+        (all, two(b"2", 1), 0),
+        (all, two(b"3", 0), 0),
+        (all, two(b"2", 0), 1),
     ] {
-        ahead = waiter.must(GET_PREDECESSOR, &look(&blockers)).record;
-        assert_eq!(Fields(&ahead).int(), expected, "{blockers:?}");
+        let answer = waiter.must(GET_PREDECESSOR, &look(blockers, &conditions));
+        ahead = answer.record;
+        assert_eq!(
+            Fields(&ahead).int(),
+            expected,
+            "{blockers:?} {conditions:?}"
+        );
     }
-    for unknown in [leases(-1, number.zxid), Out::new().int(3)] {
-        let refused = waiter.call(GET_PREDECESSOR, &look(&unknown)).unwrap();
-        assert_eq!(refused.err, BAD_ARGUMENTS);
+    let three = Out::new().int(3).and(&permits(b"2", 0));
+    let three = three.int(CHECK_CHILDREN).text("/s").int(9);
+    for (blockers, conditions) in [
+        (all, two(b"2", -1)),
+        (all, two(&[b'2'; 1025], 0)),
+        (all, three),
+        (&Out::new().int(3), Out::new()),
+    ] {
+        let refused = waiter.call(GET_PREDECESSOR, &look(blockers, &conditions));
+        assert_eq!(refused.unwrap().err, BAD_ARGUMENTS, "{conditions:?}");
     }
     holder.must(op::DELETE, &testkit::wire::delete("/s/leases/b"));
     // The watch of its later look has taken the place of the one of its enqueue.
@@ -214,8 +243,8 @@ fn the_example_of_the_documentation_is_what_is_sent() {
         "server  {length:08x} {:08x} ",
         departure.xid
     )));
-    let handshake = Session::none(Duration::from_secs(30)).handshake().len() - 4;
-    assert!(line(&format!("client  {handshake:08x} {VERSION:08x} ")));
+    let handshake = handshake(OLDEST, Some(VERSION)).len() - 4;
+    assert!(line(&format!("client  {handshake:08x} {OLDEST:08x} ")));
 }
 
 #[test]
@@ -238,16 +267,26 @@ fn a_watch_is_forgotten_by_its_number_and_by_its_own_session_alone() {
 #[test]
 fn nobody_is_answered_a_version_that_was_not_asked_for_and_its_operations_are_unknown() {
     let server = Served::start(Duration::from_secs(60));
-    for version in [0, 1, 10, VERSION - 1, VERSION + 1, -1] {
+    for (oldest, newest, agree_on) in [
+        (OLDEST, None, OLDEST),
+        (OLDEST, Some(OLDEST), OLDEST),
+        (OLDEST, Some(VERSION + 1), VERSION),
+        (VERSION, None, VERSION),
+    ] {
         let mut conn = Conn::bare(server.address()).unwrap();
-        assert_eq!(agreed(&mut conn, version), 0, "{version}");
+        assert_eq!(agreed(&mut conn, oldest, newest), agree_on);
+        conn.must(GET_QUEUE, &Out::new().text("/").int(0));
+    }
+    for version in [0, 1, 10, OLDEST - 1, VERSION + 1, -1] {
+        let mut conn = Conn::bare(server.address()).unwrap();
+        assert_eq!(agreed(&mut conn, version, Some(version)), 0, "{version}");
         let refused = conn.call(GET_QUEUE, &Out::new().text("/").int(0)).unwrap();
         assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
         assert_eq!(conn.rest(), b"");
     }
     for condition in [check_children("/", 9), check_data("/", b"")] {
         let mut conn = Conn::bare(server.address()).unwrap();
-        assert_eq!(agreed(&mut conn, 0), 0);
+        assert_eq!(agreed(&mut conn, 0, None), 0);
         let refused = conn.call(op::MULTI, &multi(&[condition])).unwrap();
         assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
         assert_eq!(conn.rest(), b"");
@@ -321,7 +360,7 @@ fn conditions_of_a_multi_are_answered_as_checks_or_by_the_code_of_the_one_that_f
 #[test]
 fn a_real_server_ignores_the_version() {
     let mut conn = Conn::bare(zookeeper().address()).unwrap();
-    assert_eq!(agreed(&mut conn, VERSION), 0);
+    assert_eq!(agreed(&mut conn, OLDEST, Some(VERSION)), 0);
     conn.must(op::EXISTS, &testkit::wire::read("/zookeeper", false));
 }
 

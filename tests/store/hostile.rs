@@ -64,6 +64,7 @@ on_every_backend! {
             data: huge.clone().into(),
             acl: Acl::open(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false, queue_data: None, };
         let set = |data: Vec<u8>| Request::SetData { path: path("/a"), data: data.into(), version: None };
         let check = Op::Check { path: path("/a"), version: None };
@@ -118,6 +119,7 @@ on_every_backend! {
             data: vec![b'x'; bytes].into(),
             acl: acl.clone(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false, queue_data: None, };
         let bytes = LARGEST_REQUEST_BYTES - 100;
         let requests: [&dyn Fn(usize) -> Request; 3] = [

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper_store::{
-    CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, WatchMode, sequence_of,
+    Condition, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, WatchMode, sequence_of,
 };
 use testkit::on_every_backend;
 
@@ -329,8 +329,8 @@ on_every_backend! {
         let session = env.session().await;
         make(&session, "/a").await;
         make(&session, "/a/b").await;
-        let data = |name: &str, data: &'static str| Op::CheckData { path: path(name), data: data.into() };
-        let children = |name: &str, limit| Op::CheckChildren { path: path(name), limit };
+        let data = |name: &str, data: &'static str| Op::Require(Condition::Data { znode: path(name), data: data.into() });
+        let children = |name: &str, limit| Op::Require(Condition::Children { znode: path(name), limit });
         let set = |name: &str, data: &'static str| Op::SetData { path: path(name), data: data.into(), version: None };
         if env.is_zookeeper() {
             for condition in [data("/a", ""), children("/a", 9)] {

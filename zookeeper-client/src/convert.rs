@@ -231,8 +231,7 @@ pub(crate) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
         Op::Delete { path, version } => ("delete", path, *version),
         Op::SetData { path, version, .. } => ("setData", path, *version),
         Op::Check { path, version } => ("check", path, *version),
-        Op::CheckData { path, .. } => ("checkData", path, None),
-        Op::CheckChildren { path, .. } => ("checkChildren", path, None),
+        Op::Require(condition) => ("condition", condition.znode(), None),
     };
     RequestContext {
         what,
@@ -263,7 +262,7 @@ pub(crate) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk
             writer.add_check_version(path.as_str(), version.unwrap_or(-1))
         }
         // Refused before: see `multi`.
-        Op::CheckData { .. } | Op::CheckChildren { .. } => Err(zk::Error::Unimplemented),
+        Op::Require(_) => Err(zk::Error::Unimplemented),
     }
 }
 

@@ -301,8 +301,7 @@ async fn enqueue(link: &Link, loan: &Arc<Loan>, entry: Enqueue) -> Result<Reply>
 }
 
 async fn multi(link: &Link, loan: &Arc<Loan>, ops: &[Op]) -> Result<Reply> {
-    let is_own = |op: &Op| matches!(op, Op::CheckData { .. } | Op::CheckChildren { .. });
-    if ops.iter().any(is_own) {
+    if ops.iter().any(|op| matches!(op, Op::Require(_))) {
         return Err(Error::Unimplemented {
             what: "conditions on data or children in a multi",
         });

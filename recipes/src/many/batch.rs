@@ -146,6 +146,7 @@ async fn get_predecessors(
         session.get_predecessor(GetPredecessor {
             entry: node.clone(),
             blockers: KIND.blockers(),
+            conditions: Vec::new(),
             count,
         })
     });

@@ -10,7 +10,7 @@ use std::pin::Pin;
 
 use futures_util::future::try_join_all;
 use lockkeeper_store::{
-    Blockers, Call, Cleanup, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath,
+    Call, Cleanup, Condition, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath,
     Zxid, spawn_detached,
 };
 
@@ -388,9 +388,10 @@ pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Op
 pub(crate) fn enqueue(
     session: &Session,
     queue: &ZnodePath,
-    (kind, blockers): (Kind, Blockers),
+    kind: Kind,
     id: EntryId,
     data: &EntryData,
+    conditions: Vec<Condition>,
     count: bool,
 ) -> Call<Enqueued> {
     let enqueue = Enqueue {
@@ -398,7 +399,8 @@ pub(crate) fn enqueue(
         name: kind.name(id),
         data: data.to_bytes(),
         acl: session.acl().clone(),
-        blockers,
+        blockers: kind.blockers(),
+        conditions,
         count,
         queue_data: Some(ReleaseMarker::fresh_bytes(kind).clone()),
     };

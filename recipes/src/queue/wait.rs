@@ -16,7 +16,7 @@ use std::slice;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Blockers, BootInstant, Error, GetPredecessor, Heartbeat, Lease, Op, Predecessor, WatchedEvent,
+    BootInstant, Condition, Error, GetPredecessor, Heartbeat, Lease, Op, Predecessor, WatchedEvent,
     ZnodePath, Zxid,
 };
 
@@ -55,7 +55,8 @@ pub(crate) struct WaitOptions {
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    blockers: Blockers,
+    /// What the store is to wait for once nobody is ahead. It may not.
+    conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
     /// The transaction that created the entry; its number is the fencing token.
@@ -137,7 +138,7 @@ impl<'a> Waiter<'a> {
         Self {
             queue,
             options,
-            blockers: queue.kind.blockers(),
+            conditions: Vec::new(),
             id,
             entry,
             czxid: Zxid::default(),
@@ -201,13 +202,13 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        let (id, options, blockers) = (self.id, self.options, self.blockers);
+        let (id, options, conditions) = (self.id, self.options, &self.conditions);
         let Entry::Claimed(claim, _) = &mut self.entry else {
             unreachable!("it has joined the queue");
         };
         let mut send = || {
-            let (kind, data) = ((kind, blockers), &options.data);
-            let create = enqueue(session, path, kind, id, data, options.count);
+            let (data, conditions) = (&options.data, conditions.clone());
+            let create = enqueue(session, path, kind, id, data, conditions, options.count);
             sent();
             create
         };
@@ -290,7 +291,8 @@ impl<'a> Waiter<'a> {
         self.is_first_answer = false;
         let look = GetPredecessor {
             entry: self.path().clone(),
-            blockers: self.blockers,
+            blockers: self.queue.kind.blockers(),
+            conditions: self.conditions.clone(),
             count: self.options.count,
         };
         let session = self.queue.session;
@@ -307,8 +309,8 @@ impl<'a> Waiter<'a> {
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
-            // Nobody is ahead, and too many permits are held.
-            Predecessor::Blocked { by, watcher, .. } if self.is_leases(&by) => {
+            // Nobody is ahead, and a condition does not hold.
+            Predecessor::Blocked { by, watcher, .. } if self.is_condition(&by) => {
                 Step::Behind(Blocker {
                     by,
                     watcher: Some(watcher),
@@ -330,19 +332,20 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    /// Returns true for the leases of the semaphore, if they may block this.
-    fn is_leases(&self, by: &ZnodePath) -> bool {
-        self.waits_for_leases() && by.name() == "leases"
+    fn is_condition(&self, by: &ZnodePath) -> bool {
+        self.conditions
+            .iter()
+            .any(|condition| condition.znode() == by)
     }
 
-    /// Returns true if the store waits for leases, too, before it tells of the turn.
-    pub(crate) fn waits_for_leases(&self) -> bool {
-        matches!(self.blockers, Blockers::Leases { .. })
+    /// Returns true if the store may wait for conditions, too, before it tells of the turn.
+    pub(crate) fn has_conditions(&self) -> bool {
+        !self.conditions.is_empty()
     }
 
-    /// Sets what blocks from the next request on.
-    pub(crate) fn set_blockers(&mut self, blockers: Blockers) {
-        self.blockers = blockers;
+    /// Sets what the store is to wait for from the next request on.
+    pub(crate) fn set_conditions(&mut self, conditions: Vec<Condition>) {
+        self.conditions = conditions;
     }
 
     /// Returns true if somebody wants to know of each step of the wait.

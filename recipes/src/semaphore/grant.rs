@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Create, CreateMode, Error, Op, OpReply, ReadOp, ReadReply, Session, WatchedEvent, Watcher,
-    ZnodePath, Zxid,
+    Condition, Create, CreateMode, Error, Op, OpReply, ReadOp, ReadReply, Session, WatchedEvent,
+    Watcher, ZnodePath, Zxid,
 };
 
 use super::leases::fresh_leases;
@@ -121,7 +121,7 @@ impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn, and takes the permits.
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
-        self.wait_for_leases_too();
+        self.wait_for_permits_too();
         // The supply is read in the round trip of the create, where the grant cannot do without. It counts only if the
         // same round trip shows that no entry is ahead: what is read before the turn may be taken by the entries ahead.
         let mut early = None;
@@ -136,7 +136,7 @@ impl<'a> PermitWaiter<'a> {
         }
         let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
-                Ok(replies) => znodes.parse(session, &replies)?,
+                Ok(replies) => znodes.parse(&replies)?,
                 // The entry has been confirmed by its own reply; only the read is repeated, in `take`.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
@@ -148,9 +148,9 @@ impl<'a> PermitWaiter<'a> {
 
     /// Waits until enough permits are free, and takes them.
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
-        // Behind others the permits are theirs, as a rule, and a try would be in vain. But a turn for which the leases were
-        // waited for, too, came as they were free.
-        let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.waits_for_leases();
+        // Behind others the permits are theirs, as a rule, and a try would be in vain. But where the store has waited for
+        // the permits, too, the turn came because they are free.
+        let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.has_conditions();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
                 self.prove(made).await?;
@@ -181,17 +181,18 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Has the store wait for leases, too, from the next request on, where it can. Then the turn comes as enough permits
-    /// are free, by the number that was last seen.
+    /// Has the store wait for the permits, too, from the next request on, where it can. Then the turn comes when enough of
+    /// them are free, by the number that was last seen.
     ///
     /// Not where somebody wants to know of each step: the store tells of no entry that leaves meanwhile.
-    fn wait_for_leases_too(&mut self) {
-        if !self.znodes.may_have_conditions() || self.waiter.is_watched() {
-            return;
-        }
+    fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
-        if let Some(blockers) = total.blockers(self.session(), self.wanted) {
-            self.waiter.set_blockers(blockers);
+        if self.znodes.may_have_conditions()
+            && !self.waiter.is_watched()
+            && self.wanted <= total.number
+        {
+            self.waiter
+                .set_conditions(self.znodes.conditions(self.wanted, total).into());
         }
     }
 
@@ -294,14 +295,17 @@ impl<'a> PermitWaiter<'a> {
                 path: self.znodes.permits.path().clone(),
                 version: Some(version),
             }),
-            Basis::Number(total) => ops.extend(self.znodes.conditions(self.wanted, total)),
+            Basis::Number(total) => {
+                let conditions = self.znodes.conditions(self.wanted, total);
+                ops.extend(conditions.map(Op::Require));
+            }
         }
         if !self.waiter.has_entered() {
             // Nobody is passed.
-            ops.push(Op::CheckChildren {
-                path: self.znodes.locks.path().clone(),
+            ops.push(Op::Require(Condition::Children {
+                znode: self.znodes.locks.path().clone(),
                 limit: 0,
-            });
+            }));
         }
         let conditions = ops.len();
         if self.waiter.has_entered() {
@@ -462,7 +466,7 @@ impl Permits for WantedPermits {
             if let Some(ReadReply::Data { .. }) = answers.get(2) {
                 return Ok(Some(self.first.clone()));
             }
-            let supply = self.znodes.parse(session, &answers)?;
+            let supply = self.znodes.parse(&answers)?;
             let are_free = supply.is_some_and(|supply| self.wanted <= supply.free());
             Ok(first.filter(|_| are_free))
         })

@@ -37,7 +37,7 @@ impl Semaphore {
         let conditions = [
             Condition::Data {
                 znode: permits,
-                data: &total.data,
+                data: &total.data[..],
             },
             Condition::Children {
                 znode: leases,

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Blockers, CreateMode, Error, Op, ReadOp, ReadReply, Session, SessionId, Stat, ZnodeHandle,
-    ZnodePath, Zxid,
+    Condition, CreateMode, Error, ReadOp, ReadReply, Session, Stat, ZnodeHandle, ZnodePath,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -49,19 +48,6 @@ pub(super) struct Total {
     pub(super) number: u32,
     /// The data of the znode `permits`.
     pub(super) data: Bytes,
-    /// The session that read them, and the transaction that wrote them.
-    written: (SessionId, Zxid),
-}
-
-impl Total {
-    /// Returns what blocks a request for so many permits: those ahead in the queue, and the permits that are held.
-    /// `None` if the number is not known in this session: another one may be of another store, in which the same
-    /// transaction wrote another number.
-    pub(super) fn blockers(&self, session: &Session, wanted: u32) -> Option<Blockers> {
-        let (seen_by, number) = self.written;
-        let limit = self.number.checked_sub(wanted)?;
-        (seen_by == session.id()).then_some(Blockers::Leases { limit, number })
-    }
 }
 
 /// The data of the znode `permits`.
@@ -125,18 +111,14 @@ impl Znodes {
         self.last_seen.lock().clone()
     }
 
-    fn note_total(&self, session: &Session, number: u32, data: &[u8], written: Zxid) {
+    fn note_total(&self, number: u32, data: &[u8]) {
         // Copied: they may be a slice of all that a connection has received. Where others have written much, the
         // condition has the number alone, and fails: then it is read.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
         };
-        *self.last_seen.lock() = Total {
-            number,
-            data,
-            written: (session.id(), written),
-        };
+        *self.last_seen.lock() = Total { number, data };
     }
 
     /// Returns true once the number that this handle was created with has been compared with the stored one.
@@ -164,14 +146,14 @@ impl Znodes {
     /// Returns the conditions under which `wanted` of `total` permits may be taken without a read before: that this is
     /// still what is stored, and that enough of them are free. By the data and not by its version: one that was stored
     /// anew may have the same version.
-    pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Op; 2] {
+    pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
-            Op::CheckData {
-                path: self.permits.path().clone(),
+            Condition::Data {
+                znode: self.permits.path().clone(),
                 data: total.data,
             },
-            Op::CheckChildren {
-                path: self.leases.path().clone(),
+            Condition::Children {
+                znode: self.leases.path().clone(),
                 limit: total.number.saturating_sub(wanted),
             },
         ]
@@ -229,17 +211,17 @@ impl Znodes {
             self.check_kind(session).await?;
         }
         let data = PermitsData::to_bytes(permits);
-        let stat = loop {
+        loop {
             // Repeated after a lost reply, it may undo another client's change that came in between. At any version: of
             // concurrent changes the last one that is carried out wins.
             match retry(|| session.set_data(self.permits.path(), data.clone(), None)).await {
-                Ok(stat) => break stat,
+                Ok(_) => break,
                 // Another client may store its own number first: then this one is written over it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
-        };
-        self.note_total(session, permits, &data, stat.mzxid);
+        }
+        self.note_total(permits, &data);
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -283,7 +265,7 @@ impl Znodes {
             let mut reads = self.reads();
             reads.extend(other.cloned().map(ReadOp::GetData));
             let answers = retry(|| session.multi_read(reads.clone())).await?;
-            match self.parse(session, &answers)? {
+            match self.parse(&answers)? {
                 Some(supply) => {
                     let other = match answers.get(2) {
                         Some(ReadReply::Data { stat, .. }) => Some(*stat),
@@ -307,11 +289,11 @@ impl Znodes {
     }
 
     /// Parses the answers to [`reads`](Self::reads); `None` where no number is stored.
-    pub(super) fn parse(&self, session: &Session, answers: &[ReadReply]) -> Result<Option<Supply>> {
+    pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
         let (total, version) = match answers.first() {
             Some(ReadReply::Data { data, stat }) => {
                 let total = self.number(data)?;
-                self.note_total(session, total, data, stat.mzxid);
+                self.note_total(total, data);
                 (total, stat.version)
             }
             Some(ReadReply::Failed(Error::NoNode { .. })) => return Ok(None),
@@ -376,23 +358,6 @@ mod tests {
                 found: foreign.to_owned(),
             };
             assert_eq!(znodes.number(foreign.as_bytes()), Err(refused));
-        }
-    }
-
-    #[tokio::test]
-    async fn the_store_waits_for_leases_by_a_number_of_its_own_alone() {
-        let znodes = Znodes::new(LockPath::new("/quota").unwrap(), Some(3)).unwrap();
-        for _store in 0..2 {
-            let client = lockkeeper_store::connect("memory:").await.unwrap();
-            let session = client.session().await.unwrap();
-            // In both of them the same transaction writes the number. Nothing is known of the second one at first.
-            assert_eq!(znodes.last_seen().blockers(&session, 1), None);
-            znodes.read(&session).await.unwrap();
-            let stat = session.exists(znodes.permits.path()).await.unwrap();
-            let (limit, number) = (2, stat.unwrap().mzxid);
-            let blockers = znodes.last_seen().blockers(&session, 1);
-            assert_eq!(blockers, Some(Blockers::Leases { limit, number }));
-            assert_eq!(znodes.last_seen().blockers(&session, 4), None);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::model::error::{Error, Result};
 use crate::model::identity::is_anyone;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{
-    Create, Op as WriteOp, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
+    Condition, Create, Op as WriteOp, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
 };
 use crate::model::types::{AclEntry, CreateMode, SessionId, Zxid};
 use crate::model::watch::WatchMode;
@@ -23,10 +23,12 @@ use crate::wire::{
 /// Operations that a server knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// ZooKeeper's alone.
+    /// Only ZooKeeper's.
     #[default]
     Plain,
-    /// Lockkeeper's own as well.
+    /// Lockkeeper's own as well, of version 3: without getEntry, and without conditions that an entry waits for.
+    Third,
+    /// All of Lockkeeper's own.
     Extended,
 }
 
@@ -95,7 +97,7 @@ pub(super) fn put_request(
             }
             None
         }
-        Dialect::Extended => own_record(request, chroot),
+        Dialect::Third | Dialect::Extended => own_record(request, chroot, dialect),
     };
     let record = own.map_or_else(|| record(request, chroot), Ok)?;
     put_frame(to, |to| record.put_with_header(xid, to));
@@ -104,7 +106,16 @@ pub(super) fn put_request(
 
 /// Returns the record of an operation that is, or may have parts that are, Lockkeeper's own; `None` for a request that
 /// ZooKeeper's protocol has, too.
-fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request<'a>> {
+fn own_record<'a>(
+    request: &'a Request,
+    chroot: &Chroot,
+    dialect: Dialect,
+) -> Option<wire::Request<'a>> {
+    let conditions = |conditions: &'a [Condition]| match dialect {
+        Dialect::Extended => conditions.iter().map(|it| condition(it, chroot)).collect(),
+        // The entry's turn comes without them, and its owner checks them then.
+        _ => Vec::new(),
+    };
     Some(match request {
         Request::Enqueue(it) => wire::Request::Enqueue(wire::Enqueue {
             parent: chroot.absolute(&it.parent),
@@ -114,11 +125,13 @@ fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request
             blockers: it.blockers.into(),
             count: it.count,
             queue_data: it.queue_data.as_deref(),
+            conditions: wire::Conditions(conditions(&it.conditions)),
         }),
         Request::GetPredecessor(it) => wire::Request::GetPredecessor(wire::GetPredecessor {
             entry: chroot.absolute(&it.entry),
             blockers: it.blockers.into(),
             count: it.count,
+            conditions: wire::Conditions(conditions(&it.conditions)),
         }),
         Request::GetQueue { parent, limit } => wire::Request::GetQueue(wire::GetQueue {
             parent: chroot.absolute(parent),
@@ -127,7 +140,7 @@ fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request
         Request::Withdraw { entry } => wire::Request::Withdraw(wire::Named {
             path: chroot.absolute(entry),
         }),
-        Request::MultiRead(ops) => {
+        Request::MultiRead(ops) if dialect == Dialect::Extended => {
             wire::Request::MultiRead(ops.iter().map(|op| read_op(op, chroot)).collect())
         }
         _ => return None,
@@ -302,14 +315,21 @@ fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
             version,
         } => MultiOp::SetData(set_data(path, data, *version, chroot)),
         WriteOp::Check { path, version } => MultiOp::Check(versioned(path, *version, chroot)),
-        WriteOp::CheckData { path, data } => MultiOp::CheckData(wire::CheckData {
-            path: chroot.absolute(path),
-            data,
-        }),
-        WriteOp::CheckChildren { path, limit } => MultiOp::CheckChildren(wire::CheckChildren {
-            path: chroot.absolute(path),
-            limit: i32::try_from(*limit).unwrap_or(i32::MAX),
-        }),
+        WriteOp::Require(it) => match condition(it, chroot) {
+            wire::ConditionRecord::Data(record) => MultiOp::CheckData(record),
+            wire::ConditionRecord::Children(record) => MultiOp::CheckChildren(record),
+        },
+    }
+}
+
+fn condition<'a>(condition: &'a Condition, chroot: &Chroot) -> wire::ConditionRecord<'a> {
+    let path = chroot.absolute(condition.znode());
+    match condition {
+        Condition::Data { data, .. } => wire::ConditionRecord::Data(wire::CheckData { path, data }),
+        Condition::Children { limit, .. } => {
+            let limit = i32::try_from(*limit).unwrap_or(i32::MAX);
+            wire::ConditionRecord::Children(wire::CheckChildren { path, limit })
+        }
     }
 }
 
@@ -407,8 +427,7 @@ fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
         WriteOp::Delete { path, version } => ("delete", path, *version),
         WriteOp::SetData { path, version, .. } => ("setData", path, *version),
         WriteOp::Check { path, version } => ("check", path, *version),
-        WriteOp::CheckData { path, .. } => ("checkData", path, None),
-        WriteOp::CheckChildren { path, .. } => ("checkChildren", path, None),
+        WriteOp::Require(condition) => ("condition", condition.znode(), None),
     };
     About {
         what,

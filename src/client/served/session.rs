@@ -29,8 +29,8 @@ use crate::model::watch::WatchedEvent;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::process::ProcessIdentity;
 use crate::wire::{
-    self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, ProcessStatement, put_frame,
-    xid,
+    self, ConnectRequest, EXTENSION, Frames, Jute, OLDEST_EXTENSION, Op, PASSWORD_BYTES,
+    ProcessStatement, put_frame, xid,
 };
 
 /// Terms on which a session is opened.
@@ -407,7 +407,7 @@ impl<T> ClientSession<T> {
         let handshake = ConnectRequest {
             protocol_version: match self.options.is_plain {
                 true => 0,
-                false => EXTENSION,
+                false => OLDEST_EXTENSION,
             },
             last_zxid_seen: self.last_zxid,
             timeout_ms: i32::try_from(self.options.timeout.as_millis()).unwrap_or(i32::MAX),
@@ -425,6 +425,9 @@ impl<T> ClientSession<T> {
         put_frame(&mut self.out, |to| {
             handshake.put(to);
             statement.iter().for_each(|statement| statement.put(to));
+            if !self.options.is_plain {
+                EXTENSION.put(to);
+            }
         });
     }
 

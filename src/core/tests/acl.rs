@@ -84,6 +84,7 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     });
@@ -100,6 +101,7 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     let look = Request::GetPredecessor(GetPredecessor {
         entry: path("/p/q-0000000001"),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
     });
     let queue = Request::GetQueue {
@@ -222,24 +224,24 @@ fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
 /// Each operation of the extension, and the operations of ZooKeeper that it stands for.
 #[test]
 fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
-    let number = Zxid(0);
-    let (all, leases) = (Blockers::All, Blockers::Leases { limit: 1, number });
     let entry = || path("/s/locks/q-0000000001");
-    let enqueue = |parent: &str, blockers| {
+    let enqueue = |parent: &str, conditions: &[Condition]| {
         Request::Enqueue(Enqueue {
             parent: path(parent),
             name: "q-".into(),
             data: Bytes::new(),
             acl: Acl::open(),
-            blockers,
+            blockers: Blockers::All,
+            conditions: conditions.to_vec(),
             count: true,
             queue_data: None,
         })
     };
-    let look = |blockers| {
+    let look = |conditions: &[Condition]| {
         Request::GetPredecessor(GetPredecessor {
             entry: entry(),
-            blockers,
+            blockers: Blockers::All,
+            conditions: conditions.to_vec(),
             count: true,
         })
     };
@@ -263,18 +265,18 @@ fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
     };
     let new = || create("/s/locks/q-");
     let pairs = [
-        (enqueue("/s/locks", all), vec![new(), list("/s/locks")]),
+        (enqueue("/s/locks", &[]), vec![new(), list("/s/locks")]),
         (
-            enqueue("/s/locks", leases),
+            enqueue("/s/locks", &super::permits("data", 1)),
             vec![new(), list("/s/locks"), list("/s/leases"), permits()],
         ),
         (
-            enqueue("/zookeeper/quota", all),
+            enqueue("/zookeeper/quota", &[]),
             vec![create("/zookeeper/quota/q-")],
         ),
-        (look(all), vec![list("/s/locks")]),
+        (look(&[]), vec![list("/s/locks")]),
         (
-            look(leases),
+            look(&super::permits("data", 1)),
             vec![list("/s/locks"), list("/s/leases"), permits()],
         ),
         (queue, vec![list("/s/locks")]),
@@ -626,6 +628,7 @@ fn a_waiter_gets_its_event_without_the_right_to_read() {
             data: Bytes::new(),
             acl: Acl::creator_all(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false,
             queue_data: None,
         }),

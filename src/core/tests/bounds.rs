@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::model::entry::{Condition, NewEntry, Place, ZnodeHandle};
+use crate::model::entry::{NewEntry, Place, ZnodeHandle};
 use crate::model::identity::Secret;
 use crate::model::protocol::{EntryName, EntryRole};
 use crate::model::types::AclEntry;
@@ -24,8 +24,6 @@ struct Crowd {
     /// The last entry of a long queue, and the head of another.
     last: ZnodePath,
     head: ZnodePath,
-    /// The transaction that wrote the number of permits.
-    number: Zxid,
     /// The most work that one request took while the store was filled.
     most: u64,
 }
@@ -45,7 +43,6 @@ impl Crowd {
             others: Vec::new(),
             last: ZnodePath::root(),
             head: ZnodePath::root(),
-            number: Zxid(0),
             most: 0,
             store,
         };
@@ -88,8 +85,6 @@ impl Crowd {
         }
         (crowd.last, _) = crowd.store.enqueue(me, "/s/queue", "n-", Blockers::All);
         (crowd.head, _) = crowd.store.enqueue(me, "/s/short", "n-", Blockers::All);
-        let permits = crowd.store.core.existing(&path("/s/permits")).unwrap();
-        crowd.number = crowd.store.core.tree.node(permits).mzxid;
         crowd
     }
 
@@ -117,6 +112,7 @@ fn enqueue(parent: &str, name: &str) -> Enqueue {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: true,
         queue_data: Some(Bytes::new()),
     }
@@ -124,14 +120,14 @@ fn enqueue(parent: &str, name: &str) -> Enqueue {
 
 /// Requests of each kind. Their work is fixed, but for the children and the own znodes that some of them list.
 fn requests(crowd: &Crowd) -> Vec<Request> {
-    let look = |entry: &ZnodePath, blockers| {
+    let look = |entry: &ZnodePath, blockers, conditions: &[Condition]| {
         Request::GetPredecessor(GetPredecessor {
             entry: entry.clone(),
             blockers,
+            conditions: conditions.to_vec(),
             count: true,
         })
     };
-    let (limit, number) = (1, crowd.number);
     let set = |at: &str| Request::SetData {
         path: path(at),
         data: "new".into(),
@@ -183,9 +179,9 @@ fn requests(crowd: &Crowd) -> Vec<Request> {
         watch("/cold", WatchMode::PersistentRecursive),
         Request::Enqueue(enqueue("/s/queue", "n-")),
         Request::Enqueue(enqueue("/some/queue/of/mine", "n-")),
-        look(&crowd.last, Blockers::All),
-        look(&crowd.last, Blockers::Exclusive),
-        look(&crowd.head, Blockers::Leases { limit, number }),
+        look(&crowd.last, Blockers::All, &[]),
+        look(&crowd.last, Blockers::Exclusive, &[]),
+        look(&crowd.head, Blockers::All, &permits("data", 1)),
         Request::GetQueue {
             parent: path("/s/queue"),
             limit: 10,

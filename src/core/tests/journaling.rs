@@ -141,6 +141,7 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: queue_data.map(|data| data.to_owned().into()),
     })

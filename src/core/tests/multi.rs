@@ -42,7 +42,7 @@ fn a_condition_on_data_sees_what_the_multi_has_written() {
         vec![with_data("/c", "new"), set("/c", "newer"), has("/c", "new")],
     ] {
         let at = match stale.last().unwrap() {
-            Op::CheckData { path, .. } => path.to_string(),
+            Op::Require(condition) => condition.znode().to_string(),
             other => panic!("{other:?}"),
         };
         let last = stale.len() - 1;

@@ -103,6 +103,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     });

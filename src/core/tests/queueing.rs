@@ -1,5 +1,6 @@
 //! Queues: predecessors, and the waiters that are woken.
 
+use super::acl::{everybody, set_acl};
 use super::*;
 use crate::model::types::AclEntry;
 
@@ -88,6 +89,7 @@ fn a_bad_entry_name_is_refused() {
             data: Bytes::new(),
             acl: Acl::open(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false,
             queue_data: None,
         };
@@ -389,6 +391,7 @@ fn joining(queue: &str, name: &str) -> Request {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: Some("of the queue".into()),
     })
@@ -544,6 +547,7 @@ fn waiting_for_a_predecessor_counts_as_a_watch_and_ends_with_the_connection() {
     let look = Request::GetPredecessor(GetPredecessor {
         entry: entry.clone(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
     });
     let refused = store.submit(waiting, look).unwrap_err();
@@ -566,7 +570,7 @@ fn the_root_is_no_entry() {
 }
 
 #[test]
-fn a_parent_with_a_part_of_a_semaphore_is_listed_instead() {
+fn a_parent_with_a_child_that_shows_that_it_is_no_queue_is_listed() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/s", Persistent).unwrap();
@@ -592,6 +596,7 @@ fn an_ephemeral_znode_without_a_number_is_no_entry() {
     let look = GetPredecessor {
         entry: beside,
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
     };
     let refused = store
@@ -599,4 +604,81 @@ fn an_ephemeral_znode_without_a_number_is_no_entry() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("no entry of a queue"), "{refused}");
+}
+
+/// Returns a store in which an entry of a session of another process waits for conditions on `/s`, as its watch tells.
+fn held_up(conditions: &[Condition]) -> (Harness, [SessionRef; 2], WatchKey) {
+    let mut store = Harness::new();
+    let (holder, waiting) = (store.remote(), store.remote());
+    for at in ["/q", "/s", "/s/leases", "/s/permits", "/s/leases/held"] {
+        store.create(holder, at, Persistent).unwrap();
+    }
+    let (entry, _) = store.enqueue(waiting, "/q", "w-", Blockers::All);
+    let ahead = store.look_for(waiting, &entry, Blockers::All, conditions);
+    assert_eq!(by(&ahead), Some(("/s/leases", 0)));
+    (store, [holder, waiting], watch_of(&ahead))
+}
+
+#[test]
+fn conditions_of_a_waiter_end_with_its_watch_and_both_may_be_of_one_znode() {
+    let on_one = [
+        Condition::Data {
+            znode: path("/s/leases"),
+            data: "data".into(),
+        },
+        Condition::Children {
+            znode: path("/s/leases"),
+            limit: 0,
+        },
+    ];
+    for conditions in [permits("data", 0), on_one] {
+        let set = |data: &'static str| Request::SetData {
+            path: conditions[0].znode().clone(),
+            data: data.into(),
+            version: None,
+        };
+        let (mut store, [holder, _], watch) = held_up(&conditions);
+        store.submit(holder, set("data")).unwrap();
+        assert_eq!(departures(&mut store), []);
+        store.submit(holder, set("other")).unwrap();
+        assert_eq!(
+            departures(&mut store),
+            [(watch, true, DeleteReason::Unknown)]
+        );
+        store.core.check_bytes();
+        assert_eq!(store.core.watches.counts(), (0, 0));
+
+        let (mut store, [holder, waiting], watch) = held_up(&conditions);
+        // No number that a client can name is that of the watch on the data.
+        for number in 0..4 {
+            let key = WatchKey::from_u64(watch.to_u64() & !0xff | number);
+            let (now, effects) = (store.now, &mut store.effects);
+            let is_known = store.core.forget_watch(waiting, key, now, effects).unwrap();
+            assert_eq!(is_known, key == watch);
+        }
+        store.submit(holder, set("other")).unwrap();
+        assert_eq!(departures(&mut store), []);
+        store.core.check_bytes();
+        assert_eq!(store.core.watches.counts(), (0, 0));
+
+        let (mut store, [_, waiting], _) = held_up(&conditions);
+        store.detach(waiting);
+        store.core.check_bytes();
+        assert_eq!(store.core.watches.counts(), (0, 0));
+    }
+}
+
+#[test]
+fn a_wait_ends_where_a_condition_may_no_longer_be_read() {
+    for at in ["/s/leases", "/s/permits"] {
+        let (mut store, [holder, _], watch) = held_up(&permits("data", 0));
+        let unreadable = set_acl(at, everybody(AclEntry::ALL & !AclEntry::READ), None);
+        store.submit(holder, unreadable).unwrap();
+        // More leases are held: it would wait on if it could know that.
+        store.create(holder, "/s/leases/more", Persistent).unwrap();
+        assert_eq!(
+            departures(&mut store),
+            [(watch, true, DeleteReason::Unknown)]
+        );
+    }
 }

@@ -59,6 +59,7 @@ fn a_list_of_a_queue_fills_its_room_to_the_last_byte() {
     let look = GetPredecessor {
         entry,
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
     };
     let (parent, limit) = (path("/q"), 0);

@@ -55,14 +55,14 @@ impl Random {
     fn condition(&mut self) -> Op {
         let path = path(self.path());
         match self.below(2) {
-            0 => Op::CheckData {
-                path,
+            0 => Op::Require(Condition::Data {
+                znode: path,
                 data: "x".into(),
-            },
-            _ => Op::CheckChildren {
-                path,
+            }),
+            _ => Op::Require(Condition::Children {
+                znode: path,
                 limit: self.below(3) as u32,
-            },
+            }),
         }
     }
 
@@ -89,14 +89,14 @@ impl Random {
                 data,
                 version,
             },
-            Op::Check { path, .. }
-            | Op::CheckData { path, .. }
-            | Op::CheckChildren { path, .. } => Request::Enqueue(Enqueue {
+            Op::Require(_) => unreachable!("it is no operation of a single request"),
+            Op::Check { path, .. } => Request::Enqueue(Enqueue {
                 parent: path,
                 name: "q-".into(),
                 data: Bytes::new(),
                 acl: Acl::creator_all(),
                 blockers: Blockers::All,
+                conditions: Vec::new(),
                 count: false,
                 queue_data: None,
             }),

@@ -111,6 +111,7 @@ fn a_write_without_room_is_refused_and_changes_nothing() {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     };

@@ -496,6 +496,7 @@ fn a_long_queue_costs_its_waiters_no_walk() {
     let look = Request::GetPredecessor(GetPredecessor {
         entry: last,
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: true,
     });
     let work = store.work(waiter, vec![look; 256]);
@@ -513,12 +514,9 @@ fn a_waiter_that_asks_again_and_again_has_one_watch() {
         let lease = format!("/s/leases/{lease}");
         store.create(me, &lease, Persistent).unwrap();
     }
-    let permits = store.core.existing(&path("/s/permits")).unwrap();
-    let number = store.core.tree.node(permits).mzxid;
     let (entry, _) = store.enqueue(me, "/s/queue", "n-", Blockers::All);
     for limit in (0..10).cycle().take(1_000) {
-        let blockers = Blockers::Leases { limit, number };
-        let seen = store.look(me, &entry, blockers);
+        let seen = store.look_for(me, &entry, Blockers::All, &permits("data", limit));
         assert!(matches!(seen, Predecessor::Blocked { .. }));
     }
     let watches = store.core.watches.len();

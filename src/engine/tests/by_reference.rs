@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::model::entry::{Condition, Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
-use crate::model::protocol::{EntryName, EntryRole, GetPredecessor, Op};
+use crate::model::entry::{Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle};
+use crate::model::protocol::{Condition, EntryName, EntryRole, GetPredecessor, Op};
 use crate::model::watch::Watcher;
 
 /// Returns the name of the entry with this number among those of a test.
@@ -47,6 +47,7 @@ fn enqueue(session: &Session, name: EntryName) -> (ZnodePath, Zxid, Predecessor)
         data: Bytes::from_static(b"data"),
         acl: session.acl().clone(),
         blockers: blockers(name),
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     });
@@ -377,6 +378,7 @@ fn entries_by_reference_and_by_request_queue_as_one() {
                 let look = GetPredecessor {
                     entry: all[at].path(&queue),
                     blockers: blockers(all[at].name),
+                    conditions: Vec::new(),
                     count: false,
                 };
                 all[at].wait = match now(session(all[at].session).get_predecessor(look)).unwrap() {
@@ -490,19 +492,19 @@ impl Parts {
 
     /// Asks for the same conditions by a request.
     fn hold(&self, session: &Session, data: &[u8], limit: u32) -> bool {
-        let children = |znode: &ZnodeHandle, limit| Op::CheckChildren {
-            path: znode.path().clone(),
+        let children = |znode: &ZnodeHandle, limit| Condition::Children {
+            znode: znode.path().clone(),
             limit,
         };
         let conditions = [
-            Op::CheckData {
-                path: self.number.path().clone(),
+            Condition::Data {
+                znode: self.number.path().clone(),
                 data: Bytes::copy_from_slice(data),
             },
             children(&self.queue, limit),
             children(&self.waiters, 0),
         ];
-        now(session.multi(conditions)).is_ok()
+        now(session.multi(conditions.map(Op::Require))).is_ok()
     }
 }
 

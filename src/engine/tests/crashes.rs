@@ -251,6 +251,7 @@ fn enqueue(parent: &str) -> Request {
         data: Bytes::new(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: true,
         queue_data: None,
     })

@@ -536,6 +536,7 @@ fn draw(run: &Run, random: &mut Random, number: u64) -> Request {
             data: vec![3; near(random, limit / 2)].into(),
             acl,
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false,
             queue_data: None,
         }),

@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::file;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
-use crate::model::protocol::{Create, Op, Request};
+use crate::model::protocol::{Condition, Create, Op, Request};
 
 /// A disk whose syncs of files wait while they are held back.
 #[derive(Clone, Default)]
@@ -202,13 +202,17 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     let mut written = writer.set_data(&path("/number"), "5", None);
     slow.syncs.await_one();
     let mut made = writer.create(&path("/old/child"), "", CreateMode::Persistent);
-    let is = |at: &str, data: &'static str| Op::CheckData {
-        path: path(at),
-        data: data.into(),
+    let is = |at: &str, data: &'static str| {
+        Op::Require(Condition::Data {
+            znode: path(at),
+            data: data.into(),
+        })
     };
-    let has_at_most = |at: &str, limit| Op::CheckChildren {
-        path: path(at),
-        limit,
+    let has_at_most = |at: &str, limit| {
+        Op::Require(Condition::Children {
+            znode: path(at),
+            limit,
+        })
     };
     let version = |at: &str, version| Op::Check {
         path: path(at),

@@ -33,6 +33,7 @@ fn core() -> Core {
         },
         hash_seed: 1,
         super_digest: None,
+        not_queues: &[],
     })
 }
 

@@ -8,7 +8,6 @@ use crate::model::error::Error;
 use crate::model::identity::Secret;
 use crate::model::path::ZnodePath;
 use crate::model::types::CreateMode;
-use crate::model::types::Zxid;
 use crate::model::watch::WatchMode;
 
 #[cfg(doc)]
@@ -187,32 +186,59 @@ pub enum Op {
         /// The version that it must have.
         version: Option<i32>,
     },
-    /// Fails, with [`Error::BadVersion`](crate::Error::BadVersion), unless the znode exists and has these data.
+    /// Fails unless the condition holds: with [`Error::BadVersion`](crate::Error::BadVersion) or
+    /// [`NoNode`](crate::Error::NoNode) if it is of data, with [`NotEmpty`](crate::Error::NotEmpty) if it is of children.
     /// [`Unimplemented`](crate::Error::Unimplemented) on ZooKeeper.
-    ///
-    /// Unlike a version, data that were read once still tell the same after the znode was deleted and created anew.
-    CheckData {
+    Require(Condition),
+}
+
+/// A condition on a znode, which the session must have the right to read.
+///
+/// It is checked once: by a multi ([`Op::Require`]) or with an entry by reference ([`Place::If`](crate::Place::If)). Or
+/// the head of a queue waits for it ([`Enqueue::conditions`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition<Z = ZnodePath, D = Bytes> {
+    /// The znode exists and has these data. Unlike a version, they mean the same after the znode was deleted and created
+    /// again.
+    Data {
         /// The znode.
-        path: ZnodePath,
-        /// The data that it must have.
-        data: Bytes,
+        znode: Z,
+        /// Its data.
+        data: D,
     },
-    /// Fails, with [`Error::NotEmpty`](crate::Error::NotEmpty), if the znode has more than this many children. A missing
-    /// znode has none. [`Unimplemented`](crate::Error::Unimplemented) on ZooKeeper.
-    CheckChildren {
+    /// The znode has at most this many children. A missing znode has none.
+    Children {
         /// The parent.
-        path: ZnodePath,
-        /// Number of children at most.
+        znode: Z,
+        /// The most children.
         limit: u32,
     },
+}
+
+impl<Z, D> Condition<Z, D> {
+    /// Returns the znode.
+    pub fn znode(&self) -> &Z {
+        let (Self::Data { znode, .. } | Self::Children { znode, .. }) = self;
+        znode
+    }
+}
+
+impl Condition {
+    /// Returns the bytes of its path and data.
+    pub(crate) fn bytes(&self) -> usize {
+        let data = match self {
+            Self::Data { data, .. } => data.len(),
+            Self::Children { .. } => 0,
+        };
+        self.znode().as_str().len() + data
+    }
 }
 
 impl Op {
     /// Refuses operations that ZooKeeper does not have.
     #[cfg(feature = "client")]
     pub(crate) fn check_known_to_zookeeper(ops: &[Self]) -> Result<(), Error> {
-        let is_own = |op: &Self| matches!(op, Self::CheckData { .. } | Self::CheckChildren { .. });
-        match ops.iter().any(is_own) {
+        match ops.iter().any(|op| matches!(op, Self::Require(_))) {
             true => Err(Error::Unimplemented {
                 what: "conditions on data or children in a multi",
             }),
@@ -256,6 +282,11 @@ pub struct Enqueue {
     pub acl: Acl,
     /// The entries that block it.
     pub blockers: Blockers,
+    /// What the entry waits for once no entry blocks it: at most two conditions, with 1 KiB of data each. It waits while a
+    /// condition on children fails and those on data hold; the store watches these znodes only then. Where the data
+    /// differ, the limit of the children was computed from something else, so the wait is over. ZooKeeper's backend
+    /// ignores conditions, and so does a server of version 3 of the extension: check them when the turn comes.
+    pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
     /// Data of the queue's own znode, for a store that creates a missing queue with the entry: as a container, with the
@@ -271,6 +302,8 @@ pub struct GetPredecessor {
     pub entry: ZnodePath,
     /// The entries that block it.
     pub blockers: Blockers,
+    /// As [`Enqueue::conditions`].
+    pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
 }
@@ -282,36 +315,13 @@ pub enum Blockers {
     All,
     /// The exclusive ones: shared entries, with [`SHARED_MARKER`] in their names, do not block.
     Exclusive,
-    /// All of them, and a semaphore's permits that are held: the znode [`leases`](SEMAPHORE_CHILDREN) beside the queue,
-    /// while it has more children than `limit`. It blocks only as long as the data of the znode `permits` there were
-    /// last changed by the transaction `number`: a limit from an older number counts for nothing. ZooKeeper's backend
-    /// takes it as [`All`](Self::All).
-    Leases {
-        /// The most leases beside which the entry's permits are free.
-        limit: u32,
-        /// The transaction that wrote the number of permits from which the limit was computed.
-        number: Zxid,
-    },
-}
-
-impl Blockers {
-    /// Returns true if leases may block, too.
-    pub(crate) fn has_leases(self) -> bool {
-        matches!(self, Self::Leases { .. })
-    }
 }
 
 /// Part of the name of a shared entry (a reader's), as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
 /// Names of a semaphore's own children, as in Curator's. A path with one of them is no queue.
-pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", LEASES];
-
-/// The part of a semaphore that has a child for each permit that is held.
-pub(crate) const LEASES: &str = "leases";
-
-/// The part of a semaphore that has the number of its permits as its data.
-pub(crate) const PERMITS: &str = "permits";
+pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
 /// Returns the number at the end of a queue entry's name, if it is one.
 ///

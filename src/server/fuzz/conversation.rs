@@ -25,7 +25,9 @@ use crate::server::connection::serve;
 use crate::server::{ServerOptions, Shared, shared_state};
 use crate::wire::admin::Word;
 use crate::wire::fuzz::{Choice, Known};
-use crate::wire::{ConnectRequest, EXTENSION, Jute, PASSWORD_BYTES, Request, put_frame, xid};
+use crate::wire::{
+    ConnectRequest, EXTENSION, Jute, OLDEST_EXTENSION, PASSWORD_BYTES, Request, put_frame, xid,
+};
 
 /// Bytes of a step.
 const STEP_BYTES: usize = 6;
@@ -299,7 +301,8 @@ impl World {
         };
         let request = ConnectRequest {
             protocol_version: match flags % 8 {
-                0..5 => EXTENSION,
+                0..4 => OLDEST_EXTENSION,
+                4 => EXTENSION,
                 5 | 6 => 0,
                 _ => EXTENSION + 1,
             },
@@ -314,7 +317,12 @@ impl World {
             read_only: [Some(false), None, Some(true), Some(false)][usize::from(flags >> 6)],
         };
         let mut bytes = Vec::new();
-        put_frame(&mut bytes, |to| request.put(to));
+        put_frame(&mut bytes, |to| {
+            request.put(to);
+            if flags % 8 < 3 {
+                EXTENSION.put(to);
+            }
+        });
         self.open(client);
         self.send(client, &bytes);
     }

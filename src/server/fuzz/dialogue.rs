@@ -8,9 +8,9 @@ use crate::server::handshake::MAX_HANDSHAKE_BYTES;
 use crate::wire::admin::Word;
 use crate::wire::fuzz::Known;
 use crate::wire::{
-    Ahead, Code, ConnectRequest, ConnectResponse, Departure, EXTENSION, Frames, Incoming,
-    LARGEST_FRAME_BYTES, MultiResult, Op, Reader, Refusal, Refused, ReplyHeader, Request, Response,
-    UNKNOWN_ZXID, WatcherEvent, xid,
+    Ahead, Code, ConnectResponse, Departure, Frames, Handshake, Incoming, LARGEST_FRAME_BYTES,
+    MultiResult, Op, Reader, Refusal, Refused, ReplyHeader, Request, Response, UNKNOWN_ZXID,
+    WatcherEvent, xid,
 };
 
 /// A connection's two streams.
@@ -18,7 +18,8 @@ pub(super) struct Dialogue {
     sent: Frames,
     told: Frames,
     phase: Phase,
-    is_extended: bool,
+    /// The version that the server is to answer.
+    version: i32,
     /// Replies that are due, oldest first.
     pending: VecDeque<Pending>,
     /// True once the server has to close the connection, and may ignore what follows.
@@ -70,7 +71,7 @@ impl Dialogue {
             sent: Frames::new(MAX_HANDSHAKE_BYTES),
             told: Frames::new(LARGEST_FRAME_BYTES),
             phase: Phase::New,
-            is_extended: false,
+            version: 0,
             pending: VecDeque::new(),
             is_over: false,
             replied: 0,
@@ -112,9 +113,9 @@ impl Dialogue {
     }
 
     fn ask(&mut self, frame: &[u8]) {
-        self.phase = match Reader::new(frame).next::<ConnectRequest<'_>>() {
-            Ok(request) => {
-                self.is_extended = request.protocol_version == EXTENSION;
+        self.phase = match Handshake::read(frame) {
+            Ok(handshake) => {
+                self.version = handshake.version;
                 Phase::Asked
             }
             Err(_) => Phase::Closed,
@@ -123,7 +124,7 @@ impl Dialogue {
 
     fn expect(&mut self, frame: &[u8]) {
         let (xid, due, arms) = match Incoming::read(frame) {
-            Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
+            Ok(Incoming { xid, request }) if self.version == 0 && request.is_extension() => {
                 self.is_over = true;
                 (xid, Err(Code::Unimplemented), Vec::new())
             }
@@ -172,11 +173,7 @@ impl Dialogue {
         let is_open = response.session != 0;
         self.phase = if is_open { Phase::Open } else { Phase::Closed };
         let version = response.protocol_version;
-        let agreed = if self.is_extended && is_open {
-            EXTENSION
-        } else {
-            0
-        };
+        let agreed = if is_open { self.version } else { 0 };
         assert_eq!(version, agreed, "the version that was asked for");
         is_open.then(|| Granted {
             session: response.session,
@@ -216,7 +213,7 @@ impl Dialogue {
 
     fn hear_departure(&mut self, header: &ReplyHeader, body: &mut Reader<'_>) {
         let departure: Departure = body.next().expect("a departure");
-        assert!(self.is_extended && body.is_empty(), "{departure:?}");
+        assert!(self.version != 0 && body.is_empty(), "{departure:?}");
         self.hear_transaction(header);
         let was_armed = self.armed.remove(&departure.watch);
         assert!(was_armed, "no reply has armed {departure:?}");
@@ -266,7 +263,7 @@ impl Dialogue {
         if rest.is_empty() {
             return;
         }
-        assert!(self.is_extended, "a reply has a reason");
+        assert!(self.version != 0, "a reply has a reason");
         let refusal = rest.next::<Refusal<'_>>();
         refusal.expect("the reason of a refusal");
         assert!(rest.is_empty(), "bytes behind a refusal");

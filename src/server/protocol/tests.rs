@@ -236,6 +236,7 @@ fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
         blockers: crate::model::protocol::Blockers::All.into(),
         count: false,
         queue_data: None,
+        conditions: wire::Conditions::default(),
     });
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| enqueue.put_with_header(7, to));

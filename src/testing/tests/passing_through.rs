@@ -13,6 +13,7 @@ fn the_watch_on_the_predecessor_passes_through() {
             data: "".into(),
             acl: session.acl().clone(),
             blockers: Blockers::All,
+            conditions: Vec::new(),
             count: false,
             queue_data: None,
         };

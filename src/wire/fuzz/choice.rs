@@ -192,20 +192,34 @@ impl Choice {
         }
     }
 
-    fn blockers(self, known: &Known) -> BlockersRecord {
-        match self.detail % 8 {
-            0..3 => BlockersRecord::Numbered(0),
-            3 => BlockersRecord::Numbered(1),
-            4 | 5 => BlockersRecord::Leases {
-                limit: i32::from(self.flags >> 6),
-                number: known.mzxid,
-            },
-            6 => BlockersRecord::Leases {
-                limit: i32::from(self.flags >> 4) - 1,
-                number: 0,
-            },
-            _ => BlockersRecord::Numbered(i32::from(self.flags)),
-        }
+    fn blockers(self) -> BlockersRecord {
+        BlockersRecord(match self.detail % 8 {
+            0..3 | 4..7 => 0,
+            3 => 1,
+            _ => i32::from(self.flags),
+        })
+    }
+
+    /// Returns the conditions that an entry waits for, on two neighbours of its path.
+    fn conditions(self, known: &Known) -> Conditions<'static> {
+        let near = |by| {
+            let path = self.path.wrapping_add(by);
+            Self { path, ..self }.path(known).into()
+        };
+        let data = || {
+            let (path, data) = (near(1), self.data());
+            ConditionRecord::Data(CheckData { path, data })
+        };
+        let children = || {
+            let (path, limit) = (near(self.flags >> 7), i32::from(self.flags >> 6) - 1);
+            ConditionRecord::Children(CheckChildren { path, limit })
+        };
+        Conditions(match self.detail % 8 {
+            4 => vec![data(), children()],
+            5 => vec![children(), data()],
+            6 => vec![children()],
+            _ => Vec::new(),
+        })
     }
 
     /// Returns the request. The parts of a multi are further choices.
@@ -254,14 +268,16 @@ impl Choice {
                 name: NAMES[usize::from(self.detail >> 3) % NAMES.len()].into(),
                 data: self.data(),
                 acl: self.acl(),
-                blockers: self.blockers(known),
+                blockers: self.blockers(),
                 count: self.flag(0),
                 queue_data: self.flag(1).then_some(&b"4"[..]),
+                conditions: self.conditions(known),
             }),
             Op::GetPredecessor => Request::GetPredecessor(GetPredecessor {
                 entry: self.path(known).into(),
-                blockers: self.blockers(known),
+                blockers: self.blockers(),
                 count: self.flag(0),
+                conditions: self.conditions(known),
             }),
             Op::GetQueue => Request::GetQueue(GetQueue {
                 parent: self.path(known).into(),

@@ -203,29 +203,34 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
 }
 
 fn blockers() -> impl Strategy<Value = BlockersRecord> {
-    // 2 has more fields.
-    let numbered = any::<i32>().prop_filter_map("2", |number| {
-        (number != 2).then_some(BlockersRecord::Numbered(number))
-    });
-    let leases = (any::<i32>(), any::<i64>());
-    let leases = leases.prop_map(|(limit, number)| BlockersRecord::Leases { limit, number });
-    prop_oneof![numbered, leases]
+    // 2 has more fields, and is read as 0.
+    any::<i32>().prop_filter_map("2", |number| {
+        (number != 2).then_some(BlockersRecord(number))
+    })
+}
+
+fn conditions() -> impl Strategy<Value = Conditions<'static>> {
+    let condition = prop_oneof![
+        check_data().prop_map(ConditionRecord::Data),
+        check_children().prop_map(ConditionRecord::Children),
+    ];
+    prop::collection::vec(condition, 0..3).prop_map(Conditions)
 }
 
 prop_compose! {
     fn enqueue()(
         parent in path(), name in text(), data in data(), acl in acl(), blockers in blockers(),
-        count in any::<bool>(), queue_data in prop::option::of(data())
+        count in any::<bool>(), queue_data in prop::option::of(data()), conditions in conditions()
     ) -> Enqueue<'static> {
-        Enqueue { parent, name, data, acl, blockers, count, queue_data }
+        Enqueue { parent, name, data, acl, blockers, count, queue_data, conditions }
     }
 }
 
 prop_compose! {
     fn get_predecessor()(
-        entry in path(), blockers in blockers(), count in any::<bool>()
+        entry in path(), blockers in blockers(), count in any::<bool>(), conditions in conditions()
     ) -> GetPredecessor<'static> {
-        GetPredecessor { entry, blockers, count }
+        GetPredecessor { entry, blockers, count, conditions }
     }
 }
 

@@ -35,7 +35,14 @@ proptest! {
         request.put_with_header(1, &mut frame);
         prop_assume!(request.op() != Op::Check);
         let read = Incoming::read(&frame[..cut.index(frame.len())]);
-        prop_assert!(read.is_err(), "{:?}", read);
+        // Of version 3, without the conditions at its end.
+        let mut older = request;
+        if let Request::Enqueue(Enqueue { conditions, .. })
+        | Request::GetPredecessor(GetPredecessor { conditions, .. }) = &mut older
+        {
+            *conditions = Conditions::default();
+        }
+        prop_assert!(read.as_ref().map_or(true, |read| read.request == older), "{:?}", read);
     }
 
     #[test]

@@ -234,6 +234,7 @@ async fn hold(session: &Session, lock: usize) -> Result<()> {
         data: "".into(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     };
@@ -246,6 +247,7 @@ async fn hold(session: &Session, lock: usize) -> Result<()> {
             .get_predecessor(GetPredecessor {
                 entry,
                 blockers,
+                conditions: Vec::new(),
                 count,
             })
             .await?;

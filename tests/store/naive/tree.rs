@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Blockers, Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, ReadOp, ReadReply,
-    Result, SHARED_MARKER, SessionId, Stat, ZnodePath, Zxid,
+    Blockers, Condition, Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, ReadOp,
+    ReadReply, Result, SHARED_MARKER, SessionId, Stat, ZnodePath, Zxid,
 };
 
 /// A znode.
@@ -274,20 +274,22 @@ impl Tree {
                 self.check(path.as_str(), *version)?;
                 OpReply::Checked
             }
-            Op::CheckData { path, data } if self.node(path.as_str())?.data != data => {
+            Op::Require(Condition::Data { znode, data })
+                if self.node(znode.as_str())?.data != data =>
+            {
                 return Err(Error::BadVersion {
-                    path: path.to_string(),
+                    path: znode.to_string(),
                     expected: -1,
                 });
             }
-            Op::CheckChildren { path, limit }
-                if self.children(path.as_str()).len() > *limit as usize =>
+            Op::Require(Condition::Children { znode, limit })
+                if self.children(znode.as_str()).len() > *limit as usize =>
             {
                 return Err(Error::NotEmpty {
-                    path: path.to_string(),
+                    path: znode.to_string(),
                 });
             }
-            Op::CheckData { .. } | Op::CheckChildren { .. } => OpReply::Checked,
+            Op::Require(_) => OpReply::Checked,
         })
     }
 

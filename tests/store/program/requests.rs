@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Acl, AclEntry, Blockers, Create, CreateMode, Enqueue, GetPredecessor, Op, ReadOp, Request,
-    SHARED_MARKER, Secret, WatchMode, ZnodePath,
+    Acl, AclEntry, Blockers, Condition, Create, CreateMode, Enqueue, GetPredecessor, Op, ReadOp,
+    Request, SHARED_MARKER, Secret, WatchMode, ZnodePath,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -171,8 +171,8 @@ fn guarded_request() -> impl Strategy<Value = Request> {
 fn conditional_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => op(create()),
-        1 => (path(), data()).prop_map(|(path, data)| Op::CheckData { path, data }),
-        1 => (path(), 0..3u32).prop_map(|(path, limit)| Op::CheckChildren { path, limit }),
+        1 => (path(), data()).prop_map(|(znode, data)| Op::Require(Condition::Data { znode, data })),
+        1 => (path(), 0..3u32).prop_map(|(znode, limit)| Op::Require(Condition::Children { znode, limit })),
     ]
 }
 
@@ -188,13 +188,14 @@ fn own_request() -> impl Strategy<Value = Request> {
     prop_oneof![
         4 => (parent.clone(), name, data(), blockers.clone(), any::<bool>()).prop_map(
             |(parent, name, data, blockers, count)| {
-                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), blockers, count, queue_data: None, })
+                let (acl, conditions) = (Acl::open(), Vec::new());
+                Request::Enqueue(Enqueue { parent, name, data, acl, blockers, conditions, count, queue_data: None })
             },
         ),
         2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, blockers, any::<bool>())
             .prop_map(|(parent, name, number, blockers, count)| {
                 let entry = parent.join(&format!("{name}{number:010}")).unwrap();
-                Request::GetPredecessor(GetPredecessor { entry, blockers, count })
+                Request::GetPredecessor(GetPredecessor { entry, blockers, conditions: Vec::new(), count })
             }),
         1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
         2 => prop::collection::vec(conditional_op(), 1..5).prop_map(Request::Multi),

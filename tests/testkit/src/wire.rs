@@ -63,6 +63,11 @@ impl Out {
         self
     }
 
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.extend_from_slice(&other.0);
+        self
+    }
+
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self = self.int(bytes.len() as i32);
         self.0.extend_from_slice(bytes);

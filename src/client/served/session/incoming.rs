@@ -15,8 +15,9 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::{EventKind, PredecessorGone, WatchedEvent};
 use crate::runtime::clock::BootInstant;
 use crate::wire::{
-    self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Malformed, Op, Reader,
-    ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, foreign_protocol, xid,
+    self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Malformed, OLDEST_EXTENSION,
+    Op, Reader, ReplyHeader, Response, ServerLimits, WatcherEvent, event_kind, foreign_protocol,
+    xid,
 };
 
 impl<T> ClientSession<T> {
@@ -90,6 +91,7 @@ impl<T> ClientSession<T> {
         (self.phase, self.opened) = (Phase::Connected, now);
         self.dialect = match response.protocol_version {
             EXTENSION => Dialect::Extended,
+            OLDEST_EXTENSION => Dialect::Third,
             // Any other answer comes of a server that does not know what it was asked for.
             _ => Dialect::Plain,
         };
@@ -384,7 +386,7 @@ impl<T> ClientSession<T> {
         request: &Request,
         reply: Reply<WatchKey, WatchKey>,
     ) -> Result<Reply<WatchKey, WatchKey>> {
-        if self.dialect == Dialect::Extended {
+        if self.dialect != Dialect::Plain {
             return Ok(reply);
         }
         match (request, &reply) {

@@ -224,6 +224,7 @@ fn enqueue() -> Request {
         data: "".into(),
         acl: Acl::open(),
         blockers: Blockers::All,
+        conditions: Vec::new(),
         count: false,
         queue_data: None,
     })

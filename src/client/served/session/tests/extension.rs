@@ -3,17 +3,17 @@
 use super::*;
 use crate::model::protocol::GetPredecessor;
 use crate::model::watch::{DeleteReason, EventKind, PredecessorGone};
-use crate::wire::{Ahead, Departure, Op, put_departure};
+use crate::wire::{Ahead, Departure, Handshake, OLDEST_EXTENSION, Op, put_departure};
 
 /// Number of a watch at the server.
 const WATCH: i64 = -7;
 
 impl World {
-    /// The version that the client asks for with its next handshake.
-    fn asked_version(&mut self) -> i32 {
-        let handshake = self.connect();
-        let handshake = Reader::new(&handshake).next::<ConnectRequest<'_>>();
-        handshake.unwrap().protocol_version
+    /// Returns the oldest and the newest version that the client asks for with its next handshake.
+    fn asked_versions(&mut self) -> (i32, i32) {
+        let frame = self.connect();
+        let handshake = Handshake::read(&frame).unwrap();
+        (handshake.request.protocol_version, handshake.version)
     }
 
     fn depart(&mut self, watch: i64, clear: bool) {
@@ -133,7 +133,7 @@ fn each_connection_agrees_anew() {
     world.version = EXTENSION;
     world.session.disconnected(world.now);
     world.submit(2, enqueue());
-    assert_eq!(world.asked_version(), EXTENSION);
+    assert_eq!(world.asked_versions(), (OLDEST_EXTENSION, EXTENSION));
     world.welcome(ID, TIMEOUT);
     assert_eq!(world.sent_ops(), [Op::Enqueue.number()]);
     world.version = 0;
@@ -154,11 +154,11 @@ fn an_answer_that_was_not_asked_for_is_a_plain_server() {
 fn each_handshake_asks_for_the_extension_however_often_the_connection_breaks() {
     let mut world = World::new();
     for _ in 0..4 {
-        assert_eq!(world.asked_version(), EXTENSION);
+        assert_eq!(world.asked_versions(), (OLDEST_EXTENSION, EXTENSION));
         world.session.disconnected(world.now);
     }
     for _ in 0..4 {
-        assert_eq!(world.asked_version(), EXTENSION);
+        assert_eq!(world.asked_versions(), (OLDEST_EXTENSION, EXTENSION));
         world.wait_for_timeout();
         assert_eq!(kinds(&world.outputs()), ["disconnect"]);
     }
@@ -173,6 +173,7 @@ fn the_other_requests_of_a_queue_have_operations_of_their_own() {
         Request::GetPredecessor(GetPredecessor {
             entry: entry.clone(),
             blockers: Blockers::Exclusive,
+            conditions: Vec::new(),
             count: true,
         }),
     );

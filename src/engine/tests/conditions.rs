@@ -1,7 +1,9 @@
-//! Turns for which a semaphore's leases are waited for, too.
+//! Entries that wait for conditions, too: of a semaphore, for the permits that are held.
+
+use bytes::Bytes;
 
 use super::*;
-use crate::model::protocol::{GetPredecessor, Op};
+use crate::model::protocol::{Condition, GetPredecessor, Op};
 use crate::model::watch::Watcher;
 
 const LOCKS: &str = "/s/locks";
@@ -12,15 +14,31 @@ const PERMITS: &str = "/s/permits";
 fn semaphore() -> (Store, (Client, Session)) {
     let store = Store::memory();
     let session = session_of(&store, None);
-    for at in ["/s", LOCKS, LEASES, PERMITS] {
-        now(session.1.create(&path(at), "", CreateMode::Persistent)).unwrap();
+    for (at, data) in [("/s", ""), (LOCKS, ""), (LEASES, ""), (PERMITS, "1")] {
+        now(session.1.create(&path(at), data, CreateMode::Persistent)).unwrap();
     }
     (store, session)
 }
 
-fn written(session: &Session) -> Zxid {
-    let stat = now(session.exists(&path(PERMITS))).unwrap();
-    stat.map_or(Zxid(0), |stat| stat.mzxid)
+/// Returns the number of permits, if there is one.
+fn number(session: &Session) -> Option<Bytes> {
+    now(session.get_data(&path(PERMITS)))
+        .ok()
+        .map(|(data, _)| data)
+}
+
+/// Returns the conditions of a number of permits, and of so many leases at most.
+fn conditions(number: &Bytes, limit: u32) -> Vec<Condition> {
+    vec![
+        Condition::Data {
+            znode: path(PERMITS),
+            data: number.clone(),
+        },
+        Condition::Children {
+            znode: path(LEASES),
+            limit,
+        },
+    ]
 }
 
 fn held(session: &Session) -> u32 {
@@ -34,14 +52,19 @@ fn lease(session: &Session, number: u64) -> ZnodePath {
     lease
 }
 
-/// Joins the queue, behind leases above this limit. Returns the entry, and the watcher if it is blocked.
-fn join(session: &Session, limit: u32, number: Zxid) -> (ZnodePath, Option<(ZnodePath, Watcher)>) {
+/// Joins the queue. Returns the entry, and the watcher if it is blocked.
+fn join(
+    session: &Session,
+    limit: u32,
+    number: &Bytes,
+) -> (ZnodePath, Option<(ZnodePath, Watcher)>) {
     let entered = session.enqueue(Enqueue {
         parent: path(LOCKS),
         name: "a-".to_owned(),
         data: "".into(),
         acl: session.acl().clone(),
-        blockers: Blockers::Leases { limit, number },
+        blockers: Blockers::All,
+        conditions: conditions(number, limit),
         count: false,
         queue_data: None,
     });
@@ -63,7 +86,7 @@ fn clear(watcher: &mut Watcher) -> Option<bool> {
 #[test]
 fn the_head_is_told_as_enough_leases_have_gone_and_not_before() {
     let (store, (_client, session)) = semaphore();
-    let number = written(&session);
+    let number = &Bytes::from("1");
     let leases = [0, 1].map(|number| lease(&session, number));
     let (first, turn) = join(&session, 1, number);
     let (by, mut turn) = turn.unwrap();
@@ -97,7 +120,7 @@ fn the_head_is_told_as_enough_leases_have_gone_and_not_before() {
 #[test]
 fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     let (_store, (_client, session)) = semaphore();
-    let number = written(&session);
+    let number = &Bytes::from("1");
     let held = lease(&session, 0);
     let (first, turn) = join(&session, 0, number);
     let (_, mut turn) = turn.unwrap();
@@ -110,7 +133,7 @@ fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     now(session.delete(&first, None)).unwrap();
     assert_eq!(clear(&mut behind), Some(true));
 
-    let (_, third) = join(&session, 0, written(&session));
+    let (_, third) = join(&session, 0, &Bytes::from("2"));
     let (by, mut third) = third.unwrap();
     assert!(by.as_str().starts_with(LOCKS));
     let names = now(session.get_children(&path(LOCKS))).unwrap().0;
@@ -127,7 +150,7 @@ struct Waiting {
     entry: ZnodePath,
     order: u64,
     limit: u32,
-    number: Zxid,
+    number: Bytes,
     watcher: Option<Watcher>,
 }
 
@@ -152,9 +175,10 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
             match draw(16) {
                 0..4 => {
                     let stale = draw(8) == 0;
-                    let number = if stale { Zxid(1) } else { written(&observer) };
+                    let number = number(&observer).filter(|_| !stale);
+                    let number = number.unwrap_or_else(|| "stale".into());
                     let limit = draw(3) as u32;
-                    let (entry, turn) = join(&sessions[at].1, limit, number);
+                    let (entry, turn) = join(&sessions[at].1, limit, &number);
                     waiting.push(Waiting {
                         session: at,
                         entry,
@@ -178,11 +202,13 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 }
                 13 => match draw(3) {
                     0 => drop(now(observer.delete(&path(PERMITS), None))),
+                    // The same number may be stored again.
                     _ => {
-                        let set = now(observer.set_data(&path(PERMITS), "x", None));
+                        let number = draw(3).to_string();
+                        let set = now(observer.set_data(&path(PERMITS), number.clone(), None));
                         if set.is_err() {
                             let mode = CreateMode::Persistent;
-                            now(observer.create(&path(PERMITS), "", mode)).unwrap();
+                            now(observer.create(&path(PERMITS), number, mode)).unwrap();
                         }
                     }
                 },
@@ -199,12 +225,12 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 }
                 _ => {}
             }
-            let (held, number) = (held(&observer), written(&observer));
+            let (held, number) = (held(&observer), number(&observer));
             let orders: Vec<_> = waiting.iter().map(|waiter| waiter.order).collect();
             for waiter in &mut waiting {
                 let is_first = orders.iter().all(|order| *order >= waiter.order);
                 // Without a number nothing is full.
-                let is_current = waiter.number == number && number != Zxid(0);
+                let is_current = number.as_ref() == Some(&waiter.number);
                 let is_full = is_current && held > waiter.limit;
                 let is_blocked = !is_first || is_full;
                 match waiter.watcher.as_mut().map(clear) {
@@ -223,10 +249,8 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 if draw(10) == 0 {
                     let look = GetPredecessor {
                         entry: waiter.entry.clone(),
-                        blockers: Blockers::Leases {
-                            limit: waiter.limit,
-                            number: waiter.number,
-                        },
+                        blockers: Blockers::All,
+                        conditions: conditions(&waiter.number, waiter.limit),
                         count: false,
                     };
                     let session = &sessions[waiter.session].1;
