@@ -106,7 +106,7 @@ impl Admin {
             while let Some(session) = next()? {
                 sessions.push(session);
             }
-            crate::print(&match json {
+            crate::output::print(&match json {
                 true => sessions.iter().map(|it| format!("{it}\n")).collect(),
                 false => table(&sessions).to_string(),
             })?;
@@ -115,11 +115,11 @@ impl Admin {
         let reply = next()?.ok_or_else(|| {
             Failure::Unreachable("the server has closed the connection without a reply".into())
         })?;
-        crate::print(&self.command.told(&reply))?;
+        crate::output::print(&self.command.told(&reply))?;
         if let Command::Drain { wait: true, .. } = self.command {
             // The end of the stream is the end of the server.
             while next()?.is_some() {}
-            crate::print("the server has stopped\n")?;
+            crate::output::print("the server has stopped\n")?;
         }
         Ok(())
     }

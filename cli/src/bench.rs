@@ -101,7 +101,7 @@ impl Bench {
         };
         let runtime = runtime.worker_threads(self.threads as usize).enable_all();
         let done = runtime.build().map_err(Failure::from);
-        crate::ended(done.and_then(|runtime| runtime.block_on(self.bench())))
+        crate::exit::ended(done.and_then(|runtime| runtime.block_on(self.bench())))
     }
 
     async fn bench(self) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ impl Bench {
             (done, Ok(())) => done,
             (Ok(()), Err(why)) => Err(Failure::Other(left(why))),
             (Err(failure), Err(why)) => {
-                crate::print_error(left(why));
+                crate::output::print_error(left(why));
                 Err(failure)
             }
         }

@@ -16,6 +16,6 @@ impl Config {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.target.check()?;
         let text = self.target.shown()? + &self.target.shown_files()?;
-        Ok(crate::print(&text)?)
+        Ok(crate::output::print(&text)?)
     }
 }

@@ -87,7 +87,7 @@ impl Dashboard {
         let feed = Feed::new(Some(self.target.clone()), client, prefix);
         let shared = Arc::new(Shared::new(feed, MAX_BYTES));
         let _http = serve(port, shared, access, store, shown).map_err(Failure::Other)?;
-        crate::announce(&format!("lockkeeper dashboard {url}\n"));
+        crate::output::announce(&format!("lockkeeper dashboard {url}\n"));
         signals.next().await;
         Ok(())
     }

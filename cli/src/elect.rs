@@ -52,7 +52,7 @@ pub(crate) struct Elect {
 impl Elect {
     pub(crate) fn front(self) -> ExitCode {
         if self.observe {
-            return crate::in_a_store(self.observe());
+            return crate::exit::in_a_store(self.observe());
         }
         self.into_run().front_of(GUARDIAN)
     }

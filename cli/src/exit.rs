@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use lockkeeper::{Error, LockError, TargetError};
 
 use crate::locks::names::{escaped, lock_name};
+use crate::output::print_error;
 
 /// The reason for which a command ends without having done what was asked.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Failure {
 
     /// Prints the reason to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        crate::print_error(self);
+        print_error(self);
         ExitCode::from(self.status())
     }
 }
@@ -111,5 +112,29 @@ impl From<LockError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Other(error.to_string())
+    }
+}
+
+pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
+    print_error(error);
+    ExitCode::FAILURE
+}
+
+/// Runs a command that uses a store, to its exit status.
+pub(crate) fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    // One thread: it starts soonest, and a command of its own has little to do at the same time.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = runtime
+        .map_err(Failure::from)
+        .and_then(|it| it.block_on(command));
+    ended(done)
+}
+
+pub(crate) fn ended(done: Result<(), Failure>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
     }
 }

@@ -41,7 +41,7 @@ impl Health {
             return Err(Failure::Other(text));
         }
         match head.split(' ').nth(1) {
-            Some("200") => Ok(crate::print(body)?),
+            Some("200") => Ok(crate::output::print(body)?),
             _ if body.trim().is_empty() => Err(Failure::Other(head.to_owned())),
             _ => Err(Failure::Other(body.trim_end().to_owned())),
         }

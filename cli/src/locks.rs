@@ -51,7 +51,7 @@ impl Locks {
         } else {
             shown(&list.locks, now_ms).to_string()
         };
-        crate::print(&text)?;
+        crate::output::print(&text)?;
         Ok(())
     }
 }
@@ -66,7 +66,7 @@ async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failur
 /// Warns of locks that are missing in a list.
 fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     if let Some((path, why)) = unreadable.first() {
-        crate::print_error(format_args!(
+        crate::output::print_error(format_args!(
             "locks may be missing: {} znodes cannot be read, such as {}: {}",
             unreadable.len(),
             fitted(path.as_str(), MAX_LINE),

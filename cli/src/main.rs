@@ -19,6 +19,7 @@ mod live;
 mod local;
 mod locks;
 mod man;
+mod output;
 mod permits;
 mod revoke;
 mod run;
@@ -38,8 +39,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lockkeeper::disk;
 
-use exit::Failure;
+use exit::{ended, failed, in_a_store};
 use locks::names::escaped_lines;
+use output::{print, print_to};
 
 /// The command line of `lockkeeper`.
 #[derive(Parser)]
@@ -275,24 +277,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn failed(error: &dyn Error) -> ExitCode {
-    print_error(error);
-    ExitCode::FAILURE
-}
-
-/// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
-fn print_error(error: impl std::fmt::Display) {
-    use std::io::Write;
-    // A name that others have chosen may be a part of it.
-    let error = escaped_lines(&error.to_string());
-    let _ = writeln!(std::io::stderr(), "lockkeeper: {error}");
-}
-
-/// Returns true on a terminal that only takes lines, without controls of the cursor.
-fn has_dumb_terminal() -> bool {
-    std::env::var_os("TERM").is_some_and(|it| it == "dumb")
-}
-
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Serve(_) => {
@@ -359,47 +343,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command that uses a store, to its exit status.
-fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
-    // One thread: it starts soonest, and a command of its own has little to do at the same time.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let done = runtime
-        .map_err(Failure::from)
-        .and_then(|it| it.block_on(command));
-    ended(done)
-}
-
-fn ended(done: Result<(), Failure>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
 fn content(of: &disk::Summary) -> String {
     format!(
         "store {} up to zxid {}: {} znodes, {} sessions, {} bytes",
         of.store_id, of.zxid, of.znodes, of.sessions, of.bytes
     )
-}
-
-/// Prints to stdout, and ignores a reader that has gone, as `head`; `println!` panics then.
-fn print(text: &str) -> std::io::Result<()> {
-    print_to(std::io::stdout().lock(), text)
-}
-
-/// Prints the line of a command that serves others, and notes where it could not: a full disk must not end it.
-fn announce(line: &str) {
-    if let Err(error) = print(line) {
-        tracing::warn!(%error, "stdout takes no more");
-    }
-}
-
-fn print_to(mut out: impl std::io::Write, text: &str) -> std::io::Result<()> {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
 }

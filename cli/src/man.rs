@@ -27,7 +27,7 @@ impl Arguments {
             return Ok(write_all(command, dir)?);
         }
         let page = page(self.chosen(command)?)?;
-        Ok(crate::print(&String::from_utf8_lossy(&page))?)
+        Ok(crate::output::print(&String::from_utf8_lossy(&page))?)
     }
 
     /// Returns the subcommand, under the name that its page has.

@@ -38,7 +38,7 @@ impl Permits {
             semaphore.set_permits(number).await.map_err(failed)?;
         }
         let number = semaphore.permits().await.map_err(failed)?;
-        crate::print(&shown(&client, &path, &name, number).await?)?;
+        crate::output::print(&shown(&client, &path, &name, number).await?)?;
         Ok(())
     }
 }

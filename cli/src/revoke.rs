@@ -71,7 +71,7 @@ impl Revoke {
         for path in &reached {
             let entry = queue.holders.iter().find(|entry| entry.path == *path);
             let who = entry.map_or_else(|| escaped(path.name()), described);
-            crate::print(&format!("{name}: {said} {who}\n"))?;
+            crate::output::print(&format!("{name}: {said} {who}\n"))?;
         }
         match self.wait {
             Some(limit) => wait(&client, &name, &reached, limit).await,

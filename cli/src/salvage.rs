@@ -42,7 +42,7 @@ impl Arguments {
                  it is opened\n"
             )),
         };
-        Ok(crate::print(&text)?)
+        Ok(crate::output::print(&text)?)
     }
 
     fn as_json(&self, of: &Salvage) -> Value {

@@ -63,20 +63,20 @@ pub(crate) fn run(given: &ArgMatches) -> ExitCode {
     let (config, plan, files) = match planned(given) {
         Ok(planned) => planned,
         Err(why) => {
-            crate::print_error(why);
+            crate::output::print_error(why);
             return ExitCode::from(USAGE);
         }
     };
     if config.flags.check_config {
-        return match crate::print(&plan::describe(&config, &plan)) {
+        return match crate::output::print(&plan::describe(&config, &plan)) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => crate::failed(&error),
+            Err(error) => crate::exit::failed(&error),
         };
     }
     logs::start(config.flags.log_format, &config.flags.log_level);
     match serve(given, &config, &plan, files) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::failed(&*error),
+        Err(error) => crate::exit::failed(&*error),
     }
 }
 
@@ -491,7 +491,7 @@ fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Opt
     );
     line.push('\n');
     // After the server listens: a script or systemd that sees this may connect at once.
-    crate::announce(&line);
+    crate::output::announce(&line);
     notify::ready();
     // The server reads nothing: a starter's lock, which it has had as its stdin, is free from here on.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {

@@ -209,7 +209,7 @@ impl Target {
         };
         ONCE.call_once(|| {
             for line in text.lines() {
-                crate::print_error(Failure::Other(line.into()));
+                crate::output::print_error(Failure::Other(line.into()));
             }
         });
         Ok(())

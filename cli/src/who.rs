@@ -39,7 +39,7 @@ impl Who {
             true => objects(&queue, now_ms),
             false => shown(&queue, now_ms),
         };
-        crate::print(&text)?;
+        crate::output::print(&text)?;
         Ok(())
     }
 }

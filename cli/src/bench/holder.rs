@@ -24,7 +24,7 @@ impl Holder {
         let path = lock_path(&self.name)?;
         let client = self.target.connect().await?;
         let guard = Mutex::new(&client, path)?.lock().await?;
-        crate::print(&format!("{}\n", guard.fencing_token()))?;
+        crate::output::print(&format!("{}\n", guard.fencing_token()))?;
         let (tell, told) = tokio::sync::oneshot::channel();
         // No blocking task: a runtime that shuts down would wait for it.
         std::thread::spawn(move || {

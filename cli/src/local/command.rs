@@ -32,7 +32,7 @@ impl Local {
             true => format!("{}\n", shown_as_json(&store, peer.as_ref())),
             false => shown(&store, peer.as_ref()),
         };
-        Ok(crate::print(&text)?)
+        Ok(crate::output::print(&text)?)
     }
 }
 
@@ -66,11 +66,11 @@ fn shown_as_json(store: &LocalStore, peer: Option<&Peer>) -> serde_json::Value {
 
 fn stop(store: &LocalStore, peer: Option<Peer>) -> Result<(), Failure> {
     let Some(peer) = peer else {
-        crate::print("not running\n")?;
+        crate::output::print("not running\n")?;
         return Ok(());
     };
     let pid = end(store, &peer)?;
-    crate::print(&format!("stopped the server, pid {pid}\n"))?;
+    crate::output::print(&format!("stopped the server, pid {pid}\n"))?;
     Ok(())
 }
 

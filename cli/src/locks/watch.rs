@@ -24,7 +24,7 @@ const HOME: &str = "\u{1b}[H\u{1b}[J";
 /// Shows the locks until the command is interrupted, or nobody reads it any more.
 pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Result<(), Failure> {
     let mut changes = observe_locks(client, prefix)?;
-    let on_screen = !json && io::stdout().is_terminal() && !crate::has_dumb_terminal();
+    let on_screen = !json && io::stdout().is_terminal() && !crate::output::has_dumb_terminal();
     let mut known = BTreeMap::<ZnodePath, LockInfo>::new();
     let (mut grants, mut all) = (SeenGrants::default(), true);
     loop {

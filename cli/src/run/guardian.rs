@@ -47,7 +47,7 @@ pub(super) fn run(run: Run) -> ExitCode {
     match start(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::print_error(&error);
+            crate::output::print_error(&error);
             ExitCode::FAILURE
         }
     }

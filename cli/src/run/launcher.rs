@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use super::channel::{inherited, receive_files};
-use crate::print_error;
+use crate::output::print_error;
 
 /// Exit statuses as a shell has them.
 const NOT_EXECUTABLE: u8 = 126;

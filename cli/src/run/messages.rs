@@ -51,7 +51,7 @@ impl Messages {
             let holder = holder.map_or(String::new(), |holder| format!(", held by {holder}"));
             format!("lockkeeper: waiting, {} ahead{holder}", waiting.ahead)
         });
-        let text = match (crate::has_dumb_terminal(), waiting) {
+        let text = match (crate::output::has_dumb_terminal(), waiting) {
             (true, None) => return,
             (true, Some(_)) => format!("{text}\n"),
             // A line that reaches the last column wraps on some terminals, and could not be written over.

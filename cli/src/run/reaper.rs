@@ -33,7 +33,7 @@ pub(crate) fn reaper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::print_error(&error);
+            crate::output::print_error(&error);
             ExitCode::FAILURE
         }
     }

@@ -25,7 +25,10 @@ pub(super) struct Screen {
 impl Screen {
     /// Checks that there is a terminal.
     pub(super) fn check() -> Result<(), Failure> {
-        if crate::has_dumb_terminal() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        if crate::output::has_dumb_terminal()
+            || !io::stdin().is_terminal()
+            || !io::stdout().is_terminal()
+        {
             return Err(Failure::Usage(
                 "top needs a terminal: elsewhere use `lockkeeper locks --watch`".into(),
             ));
