@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
 """Runs the version before beside today's: servers, clients, data folders, backups, and a rolling upgrade.
 
-    tests/versions/run.py [--target FOLDER] [--seconds N] [--slice] [--keep-folder]
+    tests/versions/run.py [--target FOLDER] [--seconds N] [--keep-folder]
     tests/versions/run.py --commit
 
-The version before is the commit COMMIT of this repository, whose clients and servers agree on version 2 of the extension
+The version before is the commit COMMIT of this repository, whose clients and servers speak version 3 of the extension
 (docs/protocol.md). It is built in FOLDER/versions/COMMIT, with the dependencies of FOLDER. Every scenario has real
 processes; contenders check exclusion at files that the system locks, and tokens. Prints its figures, and ends with 1 at
 the first difference.
-
-With --slice no contender of the version before lives through a change of the server: on a busy machine one may wait for
-ever, by a fault of that version (docs/proof.md). Its holders do.
 """
 
 import argparse
@@ -30,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/clients"))
 from servers import Failed, Lockkeeper, ZooKeeper
 
-COMMIT = "1b846e5"
+COMMIT = "4841b63f"
 # What the contender consists of, and where: the same files are built in both versions. In the one before they are all of
 # the package `testkit`.
 CONTENDER = {
@@ -99,6 +96,9 @@ def unpack(code):
         shutil.copy2(ROOT / name, code / place)
     (code / "tests/testkit/src/lib.rs").write_text(LIBRARY)
     (code / "tests/testkit/Cargo.toml").write_text(MANIFEST)
+    # In the version before it was an example of the recipes.
+    recipes = code / "recipes/Cargo.toml"
+    recipes.write_text(recipes.read_text().replace(MANIFEST[MANIFEST.index("[[example]]"):].replace("../versions", "../tests/versions"), ""))
     for name in ("Cargo.toml", "Cargo.lock"):
         text = (code / name).read_text().replace('members = [', 'members = ["tests/testkit", ')
         numbered = re.sub(r'(^version = |path = "[^"]*", version = )"0\.1\.0"', r'\1"0.0.9"', text, flags=re.MULTILINE)
@@ -344,13 +344,12 @@ def assert_recorded(programs, url):
 
 def folders(versions, folder, options):
     """A data folder passes from version to version, each time with holders and contenders of both that live on."""
-    contending = {NEW: versions[NEW]} if options.slice else versions
     server = Server(folder, versions[OLD])
     server.start()
     record(versions[OLD], server.url)
     holders = {version: Process(version, programs, "hold", server.url, f"/held-{version}") for version, programs in versions.items()}
     tokens = {version: int(holder.says().removeprefix("held ")) for version, holder in holders.items()}
-    contenders = Contenders(contending, server.url, folder / "gates")
+    contenders = Contenders(versions, server.url, folder / "gates")
     contenders.progress(options.seconds)
     highest = token_of(versions[OLD], server.url)
     steps = [(NEW, True), (OLD, False), (NEW, False), (OLD, True), (NEW, True)]
@@ -415,7 +414,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default=os.environ.get("CARGO_TARGET_DIR", "target"))
     parser.add_argument("--seconds", type=float, default=3, help="of contention in each phase")
-    parser.add_argument("--slice", action="store_true", help="no old contenders beside a change of the server")
     parser.add_argument("--keep-folder", action="store_true")
     parser.add_argument("--commit", action="version", version=COMMIT, help="print the version before, and end")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 //! Lockkeeper's own operations: agreed on at each connection, and the watches on predecessors.
 
 use super::*;
-use crate::model::protocol::GetPredecessor;
+use crate::model::protocol::{Condition, GetPredecessor};
 use crate::model::watch::{DeleteReason, EventKind, PredecessorGone};
 use crate::wire::{Ahead, Departure, Handshake, OLDEST_EXTENSION, Op, put_departure};
 
@@ -140,6 +140,39 @@ fn each_connection_agrees_anew() {
     world.reconnect(TIMEOUT);
     world.submit(3, enqueue());
     assert_eq!(world.sent_ops(), [15, 8]);
+}
+
+#[test]
+fn a_server_of_version_3_is_sent_neither_conditions_nor_get_entry() {
+    for (version, conditions, read) in [
+        (OLDEST_EXTENSION, 0, Op::GetData),
+        (EXTENSION, 1, Op::GetEntry),
+    ] {
+        let mut world = World::open_with(version);
+        let Request::Enqueue(mut enqueue) = enqueue() else {
+            panic!("an enqueue")
+        };
+        let (znode, limit) = (path("/s/leases"), 1);
+        enqueue.conditions = vec![Condition::Children { znode, limit }];
+        world.submit(1, Request::Enqueue(enqueue));
+        world.submit(2, Request::MultiRead(vec![ReadOp::GetEntry(path("/q"))]));
+        let sent = world.sent();
+        let requests = sent
+            .iter()
+            .map(|it| Incoming::read(&it.frame).unwrap().request);
+        let requests: Vec<_> = requests.collect();
+        let [
+            wire::Request::Enqueue(enqueue),
+            wire::Request::MultiRead(reads),
+        ] = &requests[..]
+        else {
+            panic!("{requests:?}");
+        };
+        assert_eq!(
+            (enqueue.conditions.0.len(), reads[0].op()),
+            (conditions, read)
+        );
+    }
 }
 
 #[test]
