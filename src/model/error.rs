@@ -51,7 +51,7 @@ pub enum Error {
     BadVersion {
         /// The znode.
         path: String,
-        /// The version that the request named; -1 where it named data ([`Op::CheckData`](crate::Op::CheckData)).
+        /// The version that the request named; -1 where it named data ([`Condition::Data`](crate::Condition::Data)).
         expected: i32,
     },
     /// Ephemeral znodes have no children.
