@@ -4,6 +4,7 @@
 //! Everything runs on one paused runtime of tokio, which moves its time when no task can run. So the same seed gives the
 //! same run.
 
+mod dialer;
 mod ensemble;
 mod server;
 mod stranger;
@@ -18,7 +19,7 @@ pub use self::stranger::intrude;
 pub use self::time::Time;
 use crate::backend::{ConnectOptions, Connector};
 use crate::client::connect::Client;
-use crate::client::served::{Endpoint, Served, SimEndpoint};
+use crate::client::served::Served;
 use crate::model::error::Result;
 use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
@@ -51,12 +52,7 @@ pub async fn connect(
     clock: &Clock,
     options: ConnectOptions,
 ) -> Result<Client> {
-    let endpoint = Endpoint::Simulated(SimEndpoint {
-        network: network.clone(),
-        client: client.to_owned(),
-        servers: servers.hosts.clone(),
-        is_plain: servers.is_plain,
-    });
+    let endpoint = dialer::endpoint(network, client, servers);
     let url = format!("lockkeeper://{}", servers.hosts.join(","));
     let root = ZnodePath::root();
     let options = match servers.ensemble_tick {

@@ -8,7 +8,9 @@ use tokio::task::coop;
 
 use crate::backend::{Backend, ConnectOptions, Connector, Flushed, LAST_DROP_LIMIT};
 #[cfg(feature = "client")]
-use crate::client::served::{Endpoint, Served};
+use crate::client::served::Served;
+#[cfg(feature = "client")]
+use crate::client::served::socket::Endpoint;
 use crate::client::session::Session;
 #[cfg(feature = "client")]
 use crate::client::target::ServerKind;
@@ -72,11 +74,7 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             chroot,
             tls,
         } => {
-            let endpoint = Endpoint::Tcp {
-                hosts: hosts.clone(),
-                requires_tls: *tls,
-                is_zookeeper: *kind == ServerKind::ZooKeeper,
-            };
+            let endpoint = Endpoint::tcp(hosts.clone(), *tls, *kind == ServerKind::ZooKeeper);
             Ok(Arc::new(Served::new(endpoint, chroot, target.to_string())))
         }
         #[cfg(all(feature = "client", unix))]
@@ -85,10 +83,7 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
             chroot,
             ends_with_process,
         } => {
-            let endpoint = Endpoint::Unix {
-                path: path.clone(),
-                ends_with_process: *ends_with_process,
-            };
+            let endpoint = Endpoint::unix(path.clone(), *ends_with_process);
             Ok(Arc::new(Served::new(endpoint, chroot, target.to_string())))
         }
         #[cfg(all(feature = "client", not(unix)))]

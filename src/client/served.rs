@@ -8,7 +8,7 @@ mod codec;
 mod driver;
 mod link;
 mod session;
-mod socket;
+pub(crate) mod socket;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "served/no_tls.rs")]
 mod tls;
@@ -25,9 +25,7 @@ use self::link::{Failure, Link};
 use self::session::SessionOptions;
 #[cfg(feature = "simulation")]
 pub(crate) use self::session::fuzz;
-pub(crate) use self::socket::Endpoint;
-#[cfg(feature = "simulation")]
-pub(crate) use self::socket::SimEndpoint;
+use self::socket::Endpoint;
 use self::tls::Tls;
 use super::protocol_probe::{WrongProtocol, refusal};
 use crate::backend::{
@@ -323,13 +321,13 @@ impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
         // Without an authority, the check of the options says so.
-        let required = server.endpoint.requires_tls().then(ClientTls::new);
+        let required = server.endpoint.requires_tls.then(ClientTls::new);
         let tls = options.tls.as_ref().or(required.as_ref());
-        if tls.is_some() && !server.endpoint.is_network() {
+        if tls.is_some() && !server.endpoint.is_network {
             let why = "TLS over a Unix socket: leave the option out, the connection is within this machine";
             return Err(Error::BadArguments(why.into()));
         }
-        let names = server.endpoint.names();
+        let names = server.endpoint.names.clone();
         let tls = tls.map(|tls| Tls::new(tls, &names, &server.url));
         let auth = options.auth.iter();
         let auth = auth.map(|(scheme, secret)| (scheme.clone(), Secret::new(secret.clone())));
@@ -337,14 +335,14 @@ impl ServedSession {
             timeout: options.session_timeout.unwrap_or(DEFAULT_SESSION_TIMEOUT),
             close_timeout: options.connect_timeout,
             auth: auth.collect(),
-            process: (options.end_with_process && server.endpoint.states_process())
+            process: (options.end_with_process && server.endpoint.ends_with_process)
                 .then(ProcessIdentity::own)
                 .flatten(),
-            longest_pause: server.endpoint.longest_pause(),
-            is_plain: server.endpoint.is_plain(),
+            longest_pause: server.endpoint.longest_pause,
+            is_plain: server.endpoint.is_plain,
             tick: options.ensemble_tick,
             servers: names.len(),
-            seed: server.endpoint.seed(),
+            seed: server.endpoint.dialer.seed(),
         };
         let clock = server.clock.clone();
         let link = Link::new(server.endpoint.clone(), tls.transpose()?, terms, clock);

@@ -510,17 +510,19 @@ impl SimSocket {
         Poll::Pending
     }
 
-    /// Waits until the socket is ready for one of the two.
-    pub(crate) async fn ready(&self, for_reading: bool, for_writing: bool) {
-        poll_fn(|context| {
-            let is_readable = for_reading && self.poll_readable(context).is_ready();
-            let is_writable = for_writing && self.poll_writable(context).is_ready();
-            match is_readable || is_writable {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
+    /// Completes when the socket is ready for one of the two.
+    pub(crate) fn poll_ready(
+        &self,
+        for_reading: bool,
+        for_writing: bool,
+        context: &Context<'_>,
+    ) -> Poll<()> {
+        let is_readable = for_reading && self.poll_readable(context).is_ready();
+        let is_writable = for_writing && self.poll_writable(context).is_ready();
+        match is_readable || is_writable {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 }
 

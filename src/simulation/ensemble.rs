@@ -16,6 +16,7 @@ mod election;
 mod leader;
 mod member;
 
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -332,7 +333,7 @@ async fn serve(
         };
         let mut is_over = false;
         select(attention.notified(), async {
-            socket.ready(true, is_blocked).await;
+            poll_fn(|context| socket.poll_ready(true, is_blocked, context)).await;
             let read = socket.read(&mut []);
             is_over = read.is_err_and(|error| error.kind() != ErrorKind::WouldBlock);
         })

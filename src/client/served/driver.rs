@@ -1,6 +1,7 @@
 //! The tasks of a session: a supervisor, which keeps time and connects, on a thread of this module; and a reader for
 //! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::runtime::{Builder, Handle};
 
 use super::link::{Failure, Link};
 use super::session::Dial;
-use super::socket::{RegisteredSocket, Socket};
+use super::socket::{RegisteredSocket, Socket, registered};
 use crate::client::protocol_probe::{self, WrongProtocol};
 use crate::model::error::{Error, Result};
 use crate::runtime::future::select;
@@ -41,7 +42,7 @@ struct Runtimes {
 /// Returns the runtime of this module's thread; in a simulation the one that all of it runs on.
 fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     match user {
-        Some(user) if link.endpoint.is_simulated() => Ok(user.clone()),
+        Some(user) if link.endpoint.dialer.is_simulated() => Ok(user.clone()),
         _ => started().cloned(),
     }
 }
@@ -103,7 +104,7 @@ async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) 
     {
         return link.failed(Failure::Tls(error), attempt);
     }
-    let connecting = link.endpoint.connect(dial);
+    let connecting = link.endpoint.dialer.connect(dial);
     let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
         Ok(connected) => connected,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -118,7 +119,7 @@ async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) 
         Err(error) => {
             let failure = Failure::Down {
                 reason: format!("{}: {error}", link.names[dial.server]),
-                is_absent: link.endpoint.is_absent(&error),
+                is_absent: link.endpoint.dialer.is_absent(error.kind()),
             };
             link.failed(failure, attempt);
         }
@@ -127,7 +128,7 @@ async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) 
 
 /// Asks the server that gave no session which other protocol it speaks.
 pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
-    if !link.endpoint.is_network() || link.endpoint.is_simulated() {
+    if !link.endpoint.is_network || link.endpoint.dialer.is_simulated() {
         return None;
     }
     let (host, is_tls) = (link.failed_host().to_owned(), link.tls.is_some());
@@ -138,14 +139,14 @@ pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
 fn start_reader(
     link: &Arc<Link>,
-    socket: Socket,
+    socket: Arc<dyn Socket>,
     attempt: u64,
     own: &Handle,
     user: Option<&Handle>,
 ) {
     let user = user.map(|user| (user, true));
     for (runtime, is_users) in user.into_iter().chain([(own, false)]) {
-        let Some(stream) = RegisteredSocket::new(&socket, runtime) else {
+        let Some(stream) = registered(&*socket, runtime) else {
             continue;
         };
         let reader = Reader {
@@ -181,7 +182,7 @@ impl Drop for Reader {
     }
 }
 
-async fn read(reader: Reader, stream: RegisteredSocket) {
+async fn read(reader: Reader, stream: Box<dyn RegisteredSocket>) {
     let (link, attempt) = (&reader.link, reader.attempt);
     let mut batch = Vec::new();
     loop {
@@ -193,20 +194,22 @@ async fn read(reader: Reader, stream: RegisteredSocket) {
             true => &link.outgoing,
             false => &link.own_outgoing,
         };
-        select(stream.ready(interest), outgoing.notified()).await;
+        let ready = poll_fn(|context| stream.poll_ready(interest, context));
+        select(ready, outgoing.notified()).await;
         if reader.is_users {
             link.hand_back();
         } else if !link.is_taken_over() {
             return;
         }
-        let read = stream.try_io(Interest::READABLE, || link.read(attempt));
+        let read = stream.try_io(Interest::READABLE, &mut || link.read(attempt));
         if is_lost(read) {
             return;
         }
         if link.has_unsent() {
             // Woken by the first of many tasks that submit: the others have their turn before all of it is written.
             tokio::task::yield_now().await;
-            let written = stream.try_io(Interest::WRITABLE, || link.write(attempt, &mut batch));
+            let written =
+                stream.try_io(Interest::WRITABLE, &mut || link.write(attempt, &mut batch));
             if is_lost(written) {
                 return;
             }

@@ -105,7 +105,7 @@ pub(super) struct Duties {
     /// Begin this attempt to connect.
     pub(super) connect: Option<(Dial, u64)>,
     /// Have the connection of this attempt read by our own thread.
-    pub(super) reader: Option<(Socket, u64)>,
+    pub(super) reader: Option<(Arc<dyn Socket>, u64)>,
     /// Come back at this time; `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
@@ -138,7 +138,7 @@ impl Link {
     ) -> Arc<Self> {
         let now = clock.now();
         Arc::new(Self {
-            names: endpoint.names(),
+            names: endpoint.names.clone(),
             endpoint,
             inner: Mutex::new(Inner {
                 session: ClientSession::new(options, now),
@@ -369,10 +369,10 @@ impl Link {
     /// Takes over a new connection. Returns a handle for its reader; `None` if the attempt was given up meanwhile.
     pub(super) fn attach(
         self: &Arc<Self>,
-        socket: Socket,
+        socket: Arc<dyn Socket>,
         dial: Dial,
         attempt: u64,
-    ) -> Option<Socket> {
+    ) -> Option<Arc<dyn Socket>> {
         let tls = self.tls.as_ref().map(|tls| tls.start(dial.server));
         let tls = match tls.transpose() {
             Ok(tls) => tls,
@@ -382,7 +382,7 @@ impl Link {
             }
         };
         let stream = Stream::new(socket, tls);
-        let handle = stream.try_clone().ok()?;
+        let handle = stream.socket();
         self.drive(|inner, now| {
             if inner.attempt != attempt {
                 return None;
@@ -484,12 +484,11 @@ impl Inner {
         self.read_at.after(self.session.timeout() / UNREAD)
     }
 
-    fn reader_due(&mut self) -> Option<(Socket, u64)> {
+    fn reader_due(&mut self) -> Option<(Arc<dyn Socket>, u64)> {
         if !std::mem::take(&mut self.lacks_reader) {
             return None;
         }
-        let handle = self.stream.as_ref()?.try_clone().ok()?;
-        Some((handle, self.attempt))
+        Some((self.stream.as_ref()?.socket(), self.attempt))
     }
 
     fn read(&mut self, now: BootInstant, names: &[String]) -> io::Result<()> {
@@ -594,11 +593,7 @@ mod tests {
 
     /// Returns a link to one server, whose first attempt to connect is due.
     pub(super) fn new_link(clock: Clock) -> Arc<Link> {
-        let endpoint = Endpoint::Tcp {
-            hosts: vec!["localhost:1".into()],
-            requires_tls: false,
-            is_zookeeper: false,
-        };
+        let endpoint = Endpoint::tcp(vec!["localhost:1".into()], false, false);
         Link::new(endpoint, None, options(), clock)
     }
 
@@ -609,7 +604,7 @@ mod tests {
         let (dial, attempt) = link.supervise().connect.unwrap();
         let (client, mut server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
-        link.attach(Socket::Unix(client), dial, attempt).unwrap();
+        link.attach(Arc::new(client), dial, attempt).unwrap();
         let mut send = |message: &dyn Fn(&mut Vec<u8>)| {
             let mut frame = Vec::new();
             put_frame(&mut frame, |to| message(to));

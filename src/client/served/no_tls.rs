@@ -30,15 +30,15 @@ impl TlsStream {
         match *self {}
     }
 
-    pub(super) fn read(&mut self, _: &Socket, _: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, _: &dyn Socket, _: &mut [u8]) -> io::Result<usize> {
         match *self {}
     }
 
-    pub(super) fn write(&mut self, _: &Socket, _: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, _: &dyn Socket, _: &[u8]) -> io::Result<usize> {
         match *self {}
     }
 
-    pub(super) fn flush(&mut self, _: &Socket) -> io::Result<()> {
+    pub(super) fn flush(&mut self, _: &dyn Socket) -> io::Result<()> {
         match *self {}
     }
 }

@@ -59,11 +59,11 @@ pub(super) struct SessionOptions {
 
 /// An attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dial {
+pub(crate) struct Dial {
     /// Number of the server: the first is 0.
-    pub(super) server: usize,
+    pub(crate) server: usize,
     /// Number of attempts that the session has made at this server before.
-    pub(super) round: usize,
+    pub(crate) round: usize,
 }
 
 /// A change that the caller carries out.

@@ -9,19 +9,18 @@ use super::tls::TlsStream;
 /// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: Arc<Socket>,
+    socket: Arc<dyn Socket>,
     tls: Option<TlsStream>,
 }
 
 impl Stream {
-    pub(super) fn new(socket: Socket, tls: Option<TlsStream>) -> Self {
-        let socket = Arc::new(socket);
+    pub(super) fn new(socket: Arc<dyn Socket>, tls: Option<TlsStream>) -> Self {
         Self { socket, tls }
     }
 
-    /// Returns another handle to the socket, to wait for it.
-    pub(super) fn try_clone(&self) -> io::Result<Socket> {
-        self.socket.try_clone()
+    /// Returns the socket, to wait for it.
+    pub(super) fn socket(&self) -> Arc<dyn Socket> {
+        self.socket.clone()
     }
 
     /// Returns true for a connection without TLS.
@@ -29,13 +28,8 @@ impl Stream {
         self.tls.is_none()
     }
 
-    /// Writes as much as the system takes now, without TLS.
-    pub(super) fn write_plain(mut socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        io::Write::write(&mut socket, bytes)
-    }
-
     /// Returns the socket of a connection without TLS: any thread may write to it.
-    pub(super) fn plain_socket(&self) -> Option<Arc<Socket>> {
+    pub(super) fn plain_socket(&self) -> Option<Arc<dyn Socket>> {
         self.is_plain().then(|| self.socket.clone())
     }
 
@@ -47,8 +41,8 @@ impl Stream {
     /// Reads what has arrived; 0 at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => io::Read::read(&mut &*self.socket, buffer),
-            Some(tls) => tls.read(&self.socket, buffer),
+            None => self.socket.read(buffer),
+            Some(tls) => tls.read(&*self.socket, buffer),
         }
     }
 
@@ -56,8 +50,8 @@ impl Stream {
     /// [flushed](Self::flush).
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
-            None => Self::write_plain(&self.socket, bytes),
-            Some(tls) => tls.write(&self.socket, bytes),
+            None => self.socket.write(bytes),
+            Some(tls) => tls.write(&*self.socket, bytes),
         }
     }
 
@@ -65,7 +59,7 @@ impl Stream {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
-            Some(tls) => tls.flush(&self.socket),
+            Some(tls) => tls.flush(&*self.socket),
         }
     }
 }

@@ -56,7 +56,7 @@ impl TlsStream {
         self.0.is_handshaking()
     }
 
-    pub(super) fn read(&mut self, mut socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, mut socket: &dyn Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -80,7 +80,7 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, socket: &dyn Socket, bytes: &[u8]) -> io::Result<usize> {
         // Before it takes more: rustls holds a limited number of bytes back, and takes none beyond them.
         match self.flush(socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
@@ -95,7 +95,7 @@ impl TlsStream {
         }
     }
 
-    pub(super) fn flush(&mut self, mut socket: &Socket) -> io::Result<()> {
+    pub(super) fn flush(&mut self, mut socket: &dyn Socket) -> io::Result<()> {
         while self.0.wants_write() {
             self.0.write_tls(&mut socket)?;
         }

@@ -9,7 +9,6 @@ use super::{Inner, Link};
 use crate::backend::Flushed;
 use crate::client::served::session::KEPT_BYTES;
 use crate::client::served::socket::Socket;
-use crate::client::served::stream::Stream;
 use crate::model::types::HumanDuration;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
@@ -20,7 +19,7 @@ enum Unwritten {
     /// Another thread is writing them just now.
     Elsewhere,
     /// There are some, and a wait for this socket may help.
-    Waits(Socket),
+    Waits(Arc<dyn Socket>),
     /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
     Stuck,
 }
@@ -46,7 +45,7 @@ impl Link {
                 Unwritten::Waits(socket) => socket,
             };
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() || !is_writable(&socket, left) {
+            if left.is_zero() || !socket.wait_writable(left) {
                 self.inner.lock().is_stuck = true;
                 tracing::warn!(limit = %HumanDuration(limit), "requests not written in time");
                 return Flushed::TimedOut;
@@ -65,7 +64,7 @@ impl Link {
         batch: &mut Vec<u8>,
     ) -> io::Result<()> {
         while let Some(socket) = self.take_batch(attempt, batch) {
-            let (sent, failed) = write_all(&socket, batch);
+            let (sent, failed) = write_all(&*socket, batch);
             self.batch_written(attempt, &batch[sent..], failed);
             batch.clear();
             // One burst must not leave a large buffer to an idle connection.
@@ -79,7 +78,7 @@ impl Link {
     }
 
     /// Takes over what waits to be written, if the socket may take it.
-    fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<Socket>> {
+    fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<dyn Socket>> {
         let mut inner = self.inner.lock();
         let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
         let has_some = !inner.session.outgoing().is_empty();
@@ -131,9 +130,7 @@ impl Inner {
             Some(_) if self.is_writing => Unwritten::Elsewhere,
             Some(_) if !self.is_blocked => Unwritten::Nothing,
             Some(_) if self.is_stuck => Unwritten::Stuck,
-            Some(stream) => stream
-                .try_clone()
-                .map_or(Unwritten::Stuck, Unwritten::Waits),
+            Some(stream) => Unwritten::Waits(stream.socket()),
         }
     }
 
@@ -191,10 +188,10 @@ impl Inner {
 }
 
 /// Writes as much as a socket takes. Returns the number of bytes that it has taken, and the error that ended it.
-fn write_all(socket: &Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
+fn write_all(socket: &dyn Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut sent = 0;
     while sent < bytes.len() {
-        match Stream::write_plain(socket, &bytes[sent..]) {
+        match socket.write(&bytes[sent..]) {
             Ok(0) => return (sent, Some(ErrorKind::WriteZero.into())),
             Ok(count) => sent += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -202,21 +199,4 @@ fn write_all(socket: &Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
         }
     }
     (sent, None)
-}
-
-/// Waits until a socket takes more bytes. Returns false on timeout.
-fn is_writable(socket: &Socket, limit: Duration) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let Ok(limit) = limit.try_into() else {
-        return false;
-    };
-    let mut sockets = [match socket {
-        Socket::Tcp(socket) => PollFd::new(socket, PollFlags::OUT),
-        #[cfg(unix)]
-        Socket::Unix(socket) => PollFd::new(socket, PollFlags::OUT),
-        // Nothing moves while its one thread waits.
-        #[cfg(feature = "simulation")]
-        Socket::Simulated(_) => return false,
-    }];
-    poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
 }

@@ -2,7 +2,7 @@
 //! the client's user on each connection.
 
 use super::*;
-use crate::client::served::Endpoint;
+use crate::client::served::socket::Endpoint;
 
 /// Time from one kill to the next.
 const LIFE: Duration = Duration::from_millis(300);
@@ -23,7 +23,7 @@ fn age(now: BootInstant) -> Duration {
 fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
     let mut world = World::of(SessionOptions {
         timeout: SESSION,
-        longest_pause: endpoint.longest_pause(),
+        longest_pause: endpoint.longest_pause,
         seed,
         ..options()
     });
@@ -66,10 +66,7 @@ fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
 #[cfg(unix)]
 #[test]
 fn a_server_of_this_machine_that_is_killed_again_and_again_costs_no_session() {
-    let endpoint = Endpoint::Unix {
-        path: "/run/server.sock".into(),
-        ends_with_process: true,
-    };
+    let endpoint = Endpoint::unix("/run/server.sock".into(), true);
     for seed in 1..=200 {
         let outage = longest_outage(&endpoint, seed << 32 | seed);
         // Nor a lock: the lease, nine tenths of the timeout, is renewed in time.
