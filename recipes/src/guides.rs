@@ -32,7 +32,7 @@ macro_rules! repository {
 /// [interop]: crate::guides::interop
 /// [migrating]: crate::guides::migrating
 /// [operating]: crate::guides::operating
-#[doc = repository!("others", "docs/guarantees.md#beside-other-locks")]
+#[doc = repository!("others", "docs/guarantees.md#comparison-with-other-locks")]
 #[doc = repository!("run", "docs/commands/run.md")]
 ///
 #[doc = include_str!("../guides/which-lock.md")]
