@@ -27,7 +27,7 @@ use crate::runtime::histogram::Distribution;
 
 impl Server {
     /// Adds the server's metrics to a registry: of its connections, requests, sessions and znodes, of its memory, log and
-    /// stalls. docs/operating.md has the table. They end with the server, which they do not keep alive.
+    /// stalls. docs/server-reference.md has the table. They end with the server, which they do not keep alive.
     ///
     /// Values are read when the registry is gathered, which reads some files and takes the server's locks for a moment:
     /// call that on a thread of its own, not in a task that serves requests.

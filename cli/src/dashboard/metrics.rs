@@ -1,5 +1,5 @@
-//! [`LockMetrics`]: figures of all locks that a server follows, without a label for each. docs/operating.md has their
-//! table.
+//! [`LockMetrics`]: figures of all locks that a server follows, without a label for each. docs/server-reference.md has
+//! their table.
 //!
 //! A reading takes the kept figures of the board, whose memory has a limit. It does not touch the store.
 
@@ -93,9 +93,12 @@ mod tests {
             let (name, help) = (family.name(), family.help());
             writeln!(table, "| `{name}` | {kind} |  | {help} |").unwrap();
         }
-        let guide = include_str!("../../../docs/operating.md");
+        let guide = include_str!("../../../docs/server-reference.md");
         let guide = guide.split("<!-- lock metrics -->").nth(1);
         let guide = guide.expect("the mark of the locks' metrics");
-        assert!(guide == table, "docs/operating.md should have:\n{table}");
+        assert!(
+            guide == table,
+            "docs/server-reference.md should have:\n{table}"
+        );
     }
 }

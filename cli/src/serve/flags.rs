@@ -1,5 +1,5 @@
 //! The options of `lockkeeper serve`. Each can be set in the configuration file under the same name. The help texts
-//! are mirrored in docs/operating.md.
+//! are mirrored in docs/server-reference.md.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -263,7 +263,7 @@ mod tests {
 
     use super::super::config::command;
 
-    /// The options as docs/operating.md has them: a table for each heading.
+    /// The options as docs/server-reference.md has them: a table for each heading.
     fn tables() -> String {
         let mut text = String::new();
         let mut heading = None;
@@ -305,14 +305,14 @@ mod tests {
 
     #[test]
     fn the_guide_has_every_option() {
-        let guide = include_str!("../../../docs/operating.md");
+        let guide = include_str!("../../../docs/server-reference.md");
         let guide = guide
             .split("<!-- options -->")
             .nth(1)
             .expect("the mark of the options");
         assert!(
             guide == tables(),
-            "docs/operating.md should have:\n{}",
+            "docs/server-reference.md should have:\n{}",
             tables()
         );
     }

@@ -157,7 +157,7 @@ fn the_figures_of_the_guide_are_those_of_mntr() {
         .lines()
         .filter_map(|line| line.split('\t').next())
         .collect();
-    let guide = include_str!("../../../docs/operating.md");
+    let guide = include_str!("../../../docs/server-reference.md");
     let figures = guide.split('`').filter(|word| word.starts_with("zk_"));
     let figures: Vec<_> = figures.collect();
     assert!(figures.len() > 10, "{figures:?}");

@@ -1,4 +1,4 @@
-//! The table of a server's metrics. docs/operating.md has the same, and a test compares the two.
+//! The table of a server's metrics. docs/server-reference.md has the same, and a test compares the two.
 
 use std::time::UNIX_EPOCH;
 

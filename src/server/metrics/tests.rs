@@ -1,4 +1,4 @@
-//! The table of docs/operating.md, and a server whose store has failed.
+//! The table of docs/server-reference.md, and a server whose store has failed.
 
 use std::fmt::Write;
 
@@ -54,10 +54,13 @@ async fn the_guide_has_every_metric() {
     rows(process::METRICS, &(), &mut table);
     let version = format!("`{}`", env!("CARGO_PKG_VERSION"));
     let table = table.replace(&version, "…");
-    let guide = include_str!("../../../docs/operating.md");
+    let guide = include_str!("../../../docs/server-reference.md");
     let guide = guide.split("<!-- metrics -->").nth(1);
     let guide = guide.expect("the mark of the metrics");
-    assert!(guide == table, "docs/operating.md should have:\n{table}");
+    assert!(
+        guide == table,
+        "docs/server-reference.md should have:\n{table}"
+    );
 }
 
 #[tokio::test]

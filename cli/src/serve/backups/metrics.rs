@@ -1,4 +1,4 @@
-//! [`BackupMetrics`]: the metrics of the scheduled backups. docs/operating.md has their table.
+//! [`BackupMetrics`]: the metrics of the scheduled backups. docs/server-reference.md has their table.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -100,9 +100,12 @@ mod tests {
             let (name, help) = (family.name(), family.help());
             writeln!(table, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
         }
-        let guide = include_str!("../../../../docs/operating.md");
+        let guide = include_str!("../../../../docs/server-reference.md");
         let guide = guide.split("<!-- backup metrics -->").nth(1);
         let guide = guide.expect("the mark of the backups' metrics");
-        assert!(guide == table, "docs/operating.md should have:\n{table}");
+        assert!(
+            guide == table,
+            "docs/server-reference.md should have:\n{table}"
+        );
     }
 }
