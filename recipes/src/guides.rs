@@ -59,6 +59,7 @@ pub mod fencing {}
 pub mod testing {}
 
 /// [cutover]: crate::guides::migrating#the-cutover-in-two-phases
+/// [differences]: crate::guides::interop#differences-from-zookeeper
 /// [directory]: crate::guides::operations#looking-after-a-data-directory
 /// [operations]: crate::guides::operations
 /// [operations-metrics]: crate::guides::operations#metrics
@@ -66,13 +67,15 @@ pub mod testing {}
 #[doc = repository!("durability", "docs/durability.md")]
 #[doc = repository!("fairness", "docs/performance.md#fairness")]
 #[doc = repository!("grafana", "contrib/grafana/lockkeeper.json")]
+#[doc = repository!("limits", "docs/server-reference.md#when-a-limit-is-reached")]
+#[doc = repository!("metrics", "docs/server-reference.md#metrics")]
 #[doc = repository!("packaging", "docs/packaging.md")]
 #[doc = repository!("pause", "docs/durability.md#the-pause")]
 #[doc = repository!("polling", "docs/performance.md#busy-polling-of-the-server")]
 #[doc = repository!("profiles", "docs/commands/local.md#profiles")]
+#[doc = repository!("reference", "docs/server-reference.md")]
 #[doc = repository!("unit", "contrib/systemd/lockkeeper.service")]
 #[doc = repository!("warden", "docs/commands/locks.md#lockkeeper-warden-prefix")]
-#[doc = repository!("threads", "docs/performance.md#threads-of-the-server")]
 #[doc = repository!("words", "docs/four-letter-words.md")]
 ///
 #[doc = include_str!("../guides/operating.md")]

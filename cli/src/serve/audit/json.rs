@@ -1,4 +1,4 @@
-//! An audit record as one line of JSON. docs/operating.md documents each field. Session ids and zxids are texts, as in
+//! An audit record as one line of JSON. docs/operating.md explains the records. Session ids and zxids are texts, as in
 //! `lockkeeper locks --json`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
