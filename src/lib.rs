@@ -81,7 +81,7 @@ pub use tls::{ClientTls, TlsError};
 /// Data directories of [`Store::file`], from outside: backup, restore, inspection and salvage. The command
 /// `lockkeeper` (package `lockkeeper-cli`) offers the same.
 ///
-/// In the repository, `docs/durability.md` has the formats by byte and the guarantees for each kind of stop, and
+/// In the repository, `docs/durability.md` has the file formats and the guarantees for each kind of stop, and
 /// `docs/operations.md` the procedures.
 pub mod disk {
     pub use crate::log::backup::{Summary, backup, backup_to, restore};
