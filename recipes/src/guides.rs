@@ -84,6 +84,7 @@ pub mod operating {}
 /// [operating]: crate::guides::operating
 #[doc = repository!("durability", "docs/durability.md")]
 #[doc = repository!("pause", "docs/durability.md#the-pause")]
+#[doc = repository!("salvage", "docs/commands/salvage.md")]
 ///
 #[doc = include_str!("../guides/operations.md")]
 pub mod operations {}
