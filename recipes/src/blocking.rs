@@ -1,27 +1,26 @@
-//! The recipes for threads without async: each call blocks its thread until it is done.
+//! The recipes for threads without async. Each call blocks its thread until it is done.
 //!
-//! They are the locks of the async types, in the same queues: both can contend for one path, in one program, too.
-//! Fairness, tokens, options and errors are theirs, and each type has the same methods under the same names, except for
-//! `protect`, which stops a future. [`Election::run`] takes a closure, which has to notice a loss itself. No runtime is
-//! needed: the store's own threads do the work, and a call parks its thread.
+//! Blocking and async callers can contend for the same path, also within one program. Fairness, tokens, options and
+//! errors are the same, and each type has the same methods, except for `protect`, because a blocking call cannot be
+//! stopped. [`Election::run`] takes a closure, which has to check for a loss itself. No async runtime is needed.
 //!
 //! # In a program with a tokio runtime
 //!
-//! A call may block on any thread that is not driving async tasks: a thread of `std`, and within
+//! You can call these functions on any thread that is not driving async tasks: a `std` thread, or within
 //! [`spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html) and
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
-//! Inside an async task it would stop everything else that its thread has to run, the task that releases the lock
-//! among them. So it **panics** there, as tokio's own `blocking_recv` and `blocking_lock` do, before anything is sent;
-//! but a [`release`](BlockingGuard::release), and a conversion of a read-write lock, has been sent by then. Use the
-//! async types there. Other executors give no way to tell: there a call blocks wherever it is made.
+//! Inside an async task, a call would block everything else on its thread, possibly including the task that releases
+//! the lock. So it **panics**, as tokio's `blocking_recv` and `blocking_lock` do. Nothing has been sent at that point,
+//! except for a [`release`](BlockingGuard::release) and the conversions of a read-write lock, which send first. Use the
+//! async types there. Other executors cannot be detected, so on them a call always blocks.
 //!
-//! Dropping a guard is allowed everywhere; see [`Guard`](crate::Guard).
+//! You can drop a guard anywhere. See [`Guard`](crate::Guard).
 //!
 //! # Streams
 //!
-//! The streams of the async recipes, such as the events of a lock or a warden's reports, are read by [`iter`]; types
-//! that never wait, such as [`Warden`](crate::Warden), are used as they are, with [`Client::as_async`].
+//! Use [`iter`] to read the streams of the async recipes, such as lock events or a warden's reports. Types that never
+//! wait, such as [`Warden`](crate::Warden), are used directly, with [`Client::as_async`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -72,7 +71,6 @@ pub use semaphore::Semaphore;
 
 use crate::error::{LockError, Result};
 
-/// Parks this thread until a fallible future is done.
 #[track_caller]
 fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Result<T> {
     block_on(future).map_err(Into::into)
@@ -85,8 +83,8 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // Only tokio knows whether this thread drives tasks at the moment, or runs `spawn_blocking` or
-        // `block_in_place`. It panics in calls that block; this one takes a free lock, so it has no other effect.
+        // Only tokio knows whether this thread is driving tasks or is inside `spawn_blocking` or `block_in_place`. Its
+        // blocking calls panic in the former case. This lock is free, so the call has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

@@ -1,4 +1,4 @@
-//! [`CallDeadline`]: the one deadline of a call, everything included, and the error of a call that it ends.
+//! [`CallDeadline`]: the deadline that covers all of a call, and the timeout error.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use crate::error::{LockError, Result};
 use crate::select::{Either, select};
 
-/// Deadline of a call with a timeout, from the moment on at which it is created.
+/// Deadline of a call, measured from the moment this is created.
 pub(crate) struct CallDeadline {
     client: Client,
-    /// `None` for a call without one.
+    /// `None` if the call has no timeout.
     timeout: Option<Timeout>,
 }
 
@@ -37,7 +37,7 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work` until the deadline. `lock` is that of the call, and `queue` the one in which it waits.
+    /// Runs `work` until the deadline. `queue` is where the call for `lock` waits.
     pub(crate) async fn run<T>(
         &self,
         lock: &ZnodePath,
@@ -50,29 +50,29 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work` until the deadline; `None` if that comes first.
+    /// Runs `work` until the deadline. Returns `None` if the deadline passes first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let Some(timeout) = &self.timeout else {
             return Some(work.await);
         };
-        // The work is polled first: a lock that is granted at the deadline is granted.
+        // `select` polls the work first, so a lock that is granted exactly at the deadline counts as granted.
         let passed = async {
             match timeout.after.is_zero() {
                 true => self.one_attempt(&timeout.progress).await,
                 false => self.client.clock().sleep_by_ticks_until(timeout.end).await,
             }
-            // Before the work is dropped: what it waits with counts a timeout.
+            // Before the work is dropped, because its drop checks `is_over` to count a timeout.
             timeout.progress.end();
         };
-        // Boxed: a wait without a deadline stays small.
+        // Boxed so that waits without a deadline stay small.
         match Box::pin(select(work, passed)).await {
             Either::Left(output) => Some(output),
             Either::Right(()) => None,
         }
     }
 
-    /// Waits until the one attempt that a timeout of zero allows has failed: until the call waits for another contender, or
-    /// its connection is lost. If the call first has to open a session, that is part of the attempt.
+    /// Waits until the single attempt of a zero timeout has failed, because the call waits for another contender or the
+    /// connection is lost. Opening a session counts as part of the attempt.
     async fn one_attempt(&self, progress: &Progress) {
         let session = self.client.current_session();
         let mut states = session.states();
@@ -88,9 +88,8 @@ impl CallDeadline {
         select(progress.blocked(), disconnected).await;
     }
 
-    /// Returns the error of a call that the deadline has ended while it waited for `lock`, in the queue at `queue`.
     pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
-        // A number that was read before the connection was lost tells nothing of the queue as it is now.
+        // A count that was read before the connection was lost says nothing about the current queue.
         let is_connected = self.client.current_session().state().is_connected();
         let timeout = self.timeout.as_ref();
         LockError::Timeout {
@@ -103,13 +102,13 @@ impl CallDeadline {
     }
 }
 
-/// Progress of a call with a deadline. A clone is the same.
+/// Progress of a call with a deadline, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Contenders ahead in each queue in which the call waits, as they were last seen.
+    /// Contenders ahead, as last seen, in each queue in which the call waits.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
     /// Notified when the call is first seen to wait.
@@ -131,17 +130,14 @@ impl Progress {
         self.0.blocked.notify_one();
     }
 
-    /// Waits until the call waits for another contender.
     async fn blocked(&self) {
         self.0.blocked.notified().await;
     }
 
-    /// Notes that the deadline has passed.
     fn end(&self) {
         self.0.is_over.store(true, Ordering::Release);
     }
 
-    /// Returns true once the deadline has passed.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_over.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! [`Election`]: one leader among all candidates.
 //!
-//! Candidates stand in the common queue, and its head leads. [`role`] has the state of an election's own campaigns,
-//! [`leader`] and [`observe`] the view of others, [`run`] the loop of a service that leads whenever it can.
+//! The head of the queue leads. [`role`] has the state of our own campaigns, [`leader`] and [`observe`] the view from
+//! outside, and [`run`] the loop of a service that leads whenever it can.
 
 mod leader;
 mod leadership;
@@ -29,18 +29,17 @@ pub(crate) use run::{Campaigns, Term};
 
 use role::RoleState;
 
-/// Field of an entry's metadata that holds the data with which its candidate campaigned.
+/// Field of an entry's metadata with the data of its candidate.
 const DATA: &str = "data";
 
-/// An election among all programs that name the same path of the same store: one of them leads, the
-/// others stand by.
+/// An election among all programs that name the same path of the same store.
 ///
-/// It is fair: candidates lead in the order in which their znodes were created, whatever happens to connections. Each
-/// watches only the one before it. The number of a term is its [`epoch`](Leadership::epoch), the fencing token of the
-/// leader: it only grows, and a resource that checks it is safe from a leader that does not know yet that it has lost
-/// (see [`FencingGate`](crate::FencingGate)).
+/// It is fair. Candidates lead in the order in which their znodes were created, even across reconnections, and each
+/// watches only its predecessor. The number of a term is its [`epoch`](Leadership::epoch), which is the fencing token
+/// of the leader. It only grows. A resource that checks it is safe from a leader that has not noticed its loss yet (see
+/// [`FencingGate`](crate::FencingGate)).
 ///
-/// The names of the znodes are those of Curator's `LeaderLatch`, which may stand at the same path.
+/// The znode names are compatible with Curator's `LeaderLatch`, which can use the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -57,8 +56,8 @@ const DATA: &str = "data";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// [`run`](Self::run) campaigns for a service that is to lead whenever it can. A clone is the same election, and shares
-/// its [`state`](Self::state).
+/// Use [`run`](Self::run) for a service that should lead whenever it can. Clones are the same election and share its
+/// [`state`](Self::state).
 #[derive(Clone)]
 pub struct Election {
     client: Client,
@@ -79,37 +78,37 @@ impl Election {
         })
     }
 
-    /// Returns the znode under which the candidates stand.
+    /// Returns the znode that contains the candidates.
     pub fn path(&self) -> &ZnodePath {
         self.queue.path()
     }
 
-    /// Returns the client that the election speaks through.
+    /// Returns the client that the election uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Stands for election, and waits until it leads. `data` identifies the candidate (an address, a name) to all
+    /// Campaigns, and waits until this candidate leads. `data` (an address or a name) identifies the candidate to all
     /// observers of the election.
     ///
     /// Fair: candidates lead in the order of their arrival.
     ///
-    /// Cancel safe: a dropped campaign leaves nothing behind, at whichever moment it is dropped. It loses its place.
+    /// Cancel safe: you can drop a campaign at any time. It loses its place and leaves nothing behind.
     ///
     /// # Errors
-    /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
+    /// [`LockError::Store`](crate::LockError::Store) if the session ended or the store refused,
     /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the candidate's entry was removed,
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
     pub async fn campaign(&self, data: impl Into<String>) -> Result<Leadership> {
         self.campaign_with(data, LockOptions::new()).await
     }
 
-    /// Stands for election, and leads within `timeout`: one deadline for everything, the joining of the queue included.
+    /// Campaigns for at most `timeout`, which covers the whole call, including joining the queue.
     ///
-    /// Fair and cancel safe, as [`campaign`](Self::campaign).
+    /// Fair and cancel safe, like [`campaign`](Self::campaign).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`campaign`](Self::campaign).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and the errors of [`campaign`](Self::campaign).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -132,14 +131,14 @@ impl Election {
             .await
     }
 
-    /// Stands for election with the given options, and waits until it leads. A field `data` of the options is replaced
-    /// by `data`. A queue limit counts the candidates ahead, the leader included.
+    /// Campaigns with the given options, and waits until this candidate leads. `data` replaces a field `data` in the
+    /// options. A queue limit counts the candidates ahead, including the leader.
     ///
-    /// Fair and cancel safe, as [`campaign`](Self::campaign).
+    /// Fair and cancel safe, like [`campaign`](Self::campaign).
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`campaign`](Self::campaign).
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`campaign`](Self::campaign).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -158,21 +157,21 @@ impl Election {
         options: LockOptions,
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
-        // Before the wait, and dropped with it: the state says candidate for exactly as long as one exists.
+        // Created before the wait and dropped with it, so the state says candidate exactly while we are one.
         let candidacy = self.role_state.candidacy();
         let guard = self.queue_lock().acquire(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
 
-    /// Leads if the election has no candidate now; `None` otherwise.
+    /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// A taken election costs one read and no write. "Taken" may be as stale as the server that answers, unless the
-    /// options say [`synced`](LockOptions::synced); "free" is confirmed by the queue itself.
+    /// A taken election costs one read and no write. The answer "taken" can be as stale as the server that gave it,
+    /// unless the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
     ///
-    /// Cancel safe, as [`campaign`](Self::campaign).
+    /// Cancel safe, like [`campaign`](Self::campaign).
     ///
     /// # Errors
-    /// Those of [`campaign`](Self::campaign).
+    /// Same as [`campaign`](Self::campaign).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -189,14 +188,14 @@ impl Election {
         self.try_campaign_with(data, LockOptions::new()).await
     }
 
-    /// Leads if the election has no candidate now, with the given options; `None` otherwise. A field `data` of the
-    /// options is replaced by `data`; a queue limit has no effect.
+    /// Leads if the election has no candidate now, with the given options. Otherwise returns `None`. `data` replaces a
+    /// field `data` in the options. A queue limit has no effect.
     ///
-    /// Cancel safe, as [`campaign`](Self::campaign).
+    /// Cancel safe, like [`campaign`](Self::campaign).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`campaign`](Self::campaign).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) if the store does not answer in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`campaign`](Self::campaign).
     pub async fn try_campaign_with(
         &self,
         data: impl Into<String>,
@@ -208,7 +207,7 @@ impl Election {
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
-    /// Returns the role of this election object and its clones, as a state to read and to wait on. Nothing is sent.
+    /// Returns the role of this election object and its clones, which you can read or wait on. Sends nothing.
     pub fn state(&self) -> ElectionState {
         self.role_state.state()
     }

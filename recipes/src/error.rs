@@ -1,4 +1,4 @@
-//! [`LockError`] and [`LostReason`]: failures of a call, and losses of a lock that was held.
+//! [`LockError`] and [`LostReason`].
 
 use std::time::Duration;
 
@@ -7,12 +7,11 @@ use lockkeeper_store::{Error, HumanDuration, ZnodePath};
 /// The result of an operation on a lock.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// Failure of a call on a lock. Nothing of the call is held or queued after it, if its own documentation does not say
-/// otherwise.
+/// Error of a call on a lock. Unless the call's documentation says otherwise, it left nothing held or queued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not granted in time, or the store did not answer a try. Nothing of it is left in the queue.
+    /// The lock was not granted in time, or the store did not answer a try. Nothing is left in the queue.
     #[error(
         "{path} was not granted within {after}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead")),
@@ -23,8 +22,8 @@ pub enum LockError {
         path: ZnodePath,
         /// The timeout of the call.
         after: Duration,
-        /// Number of contenders ahead, including the holder, when the queue was last read; of a semaphore the number of
-        /// waiters, without the holders. `None` if the store did not answer.
+        /// Number of contenders ahead, including the holder, when the queue was last read. For a semaphore the number
+        /// of waiters, without the holders. `None` if the store did not answer.
         ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.
@@ -32,7 +31,7 @@ pub enum LockError {
     QueueFull {
         /// The lock.
         path: ZnodePath,
-        /// Number of contenders ahead, the holder included.
+        /// Number of contenders ahead, including the holder.
         ahead: usize,
         /// The limit that the caller set.
         limit: usize,
@@ -46,7 +45,7 @@ pub enum LockError {
     WrongKind {
         /// The path.
         path: ZnodePath,
-        /// The recipe that was asked for.
+        /// The requested recipe.
         expected: &'static str,
         /// The child that does not belong there.
         found: String,
@@ -59,7 +58,7 @@ pub enum LockError {
         /// The entry.
         entry: ZnodePath,
     },
-    /// A semaphore has another number of permits than this program expects.
+    /// A semaphore has a different number of permits than this program expects.
     #[error(
         "{path} has {stored} permits, not {stated}: state that number, or change it with set_permits"
     )]
@@ -68,10 +67,10 @@ pub enum LockError {
         path: ZnodePath,
         /// Number that this program expects.
         stated: u32,
-        /// Number that is stored.
+        /// Number in the store.
         stored: u32,
     },
-    /// A semaphore was opened that has no number of permits.
+    /// A semaphore was opened that has no stored number of permits.
     #[error(
         "{path} has no number of permits: nobody has made this semaphore, or its znode is gone"
     )]
@@ -79,7 +78,7 @@ pub enum LockError {
         /// The semaphore.
         path: ZnodePath,
     },
-    /// The znode of a semaphore's number of permits holds something else.
+    /// The znode with a semaphore's number of permits contains something else.
     #[error(
         "{path} holds \"{found}\", which is not a number of permits",
         found = .found.escape_debug()
@@ -90,40 +89,40 @@ pub enum LockError {
         /// Data of the znode.
         found: String,
     },
-    /// More permits were asked for than there are, held or not: that would never be granted.
+    /// More permits were requested than exist, held or not, so the request could never be granted.
     #[error("{wanted} permits of {path} were asked for, which has {total} in all")]
     TooManyPermits {
         /// The semaphore.
         path: ZnodePath,
-        /// Number that was asked for.
+        /// Number requested.
         wanted: u32,
-        /// Number of all permits, held or not.
+        /// Total number of permits, held or not.
         total: u32,
     },
-    /// Several locks were asked for, and none named.
+    /// A batch of locks was empty.
     #[error("no lock is named: name at least one")]
     EmptyKeys,
-    /// Several locks were asked for, and one of them named twice: it would wait for itself.
+    /// A batch of locks contained the same lock twice. It would wait for itself.
     #[error("{path} is named twice in one batch of locks")]
     DuplicateKey {
         /// The lock.
         path: ZnodePath,
     },
-    /// More locks were asked for at once than one request can carry. Nothing was sent.
+    /// A batch of locks does not fit into one request. Nothing was sent.
     #[error(
         "a batch of {keys} locks takes {bytes} bytes, over the limit of {limit} bytes for one request \
          (ZooKeeper's jute.maxbuffer)"
     )]
     BatchTooLarge {
-        /// Number of locks that were asked for.
+        /// Number of locks.
         keys: usize,
         /// Size of the request, in bytes.
         bytes: usize,
         /// Largest size of a request, in bytes.
         limit: usize,
     },
-    /// A field of the metadata that no reader would understand ([`LockOptions::field`](crate::LockOptions::field)). Nothing
-    /// was sent.
+    /// A metadata field that could not be read back ([`LockOptions::field`](crate::LockOptions::field)). Nothing was
+    /// sent.
     #[error(
         "the field \"{name}\" of the metadata could not be read back: its name is one of Lockkeeper's own fields, or its value \
          is nested too deeply",
@@ -133,7 +132,7 @@ pub enum LockError {
         /// The field's name.
         name: String,
     },
-    /// The guard had been lost before: another client may have held the lock since.
+    /// The guard had been lost before. Another client may have held the lock since.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
     /// The store refused a request, or could not be reached.
@@ -142,13 +141,13 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Returns true if the session ended under the call. The recipe opens a new one at the next attempt.
+    /// Returns `true` if the session ended during the call. The recipe's next attempt opens a new one.
     pub fn is_session_end(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_session_end())
     }
 }
 
-/// Reason of a loss: the guard holds no longer.
+/// Reason why a guard lost its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
@@ -158,13 +157,13 @@ pub enum LostReason {
     /// This program closed the session.
     #[error("the session was closed")]
     SessionClosed,
-    /// No sign of life from the store came in time, so that another may hold the lock by now.
+    /// The store was not heard from in time, so another client may hold the lock by now.
     #[error("the store was not heard from for too long")]
     LeaseExpired,
     /// Another client deleted the holder's znode.
     #[error("the lock was taken away by another client")]
     Revoked,
-    /// The holder itself has released it.
+    /// The holder released it.
     #[error("it was released")]
     Released,
 }

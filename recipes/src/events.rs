@@ -1,4 +1,5 @@
-//! [`LockEvent`]s of one contender, as a stream. The sender never waits: events cannot slow a lock (invariant 10).
+//! [`LockEvent`]s of one contender as a stream. The sender never waits, so events cannot slow down a lock (invariant
+//! 10).
 
 use std::fmt;
 use std::time::Duration;
@@ -9,51 +10,51 @@ use crate::error::LostReason;
 use crate::stream::{Lossy, LossySender, lossy, named_stream};
 use crate::token::FencingToken;
 
-/// An event of one contender: its wait, its grant, its loss.
+/// An event of one contender.
 ///
-/// Events report the past. Ask the guard ([`is_held`](crate::Guard::is_held)) for the present, and fence by its token.
+/// Events report the past. Use [`is_held`](crate::Guard::is_held) for the present, and the token for fencing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// It joined the queue and has to wait.
+    /// The contender joined the queue and has to wait.
     Queued {
-        /// Number of entries ahead of it, the holder included.
+        /// Number of entries ahead, including the holder.
         position: usize,
         /// The entry that it waits for.
         ahead: ZnodePath,
     },
-    /// An entry ahead of it has left, and it still has to wait.
+    /// An entry ahead left, and the contender still has to wait.
     Advanced {
-        /// Number of entries ahead of it now.
+        /// Number of entries still ahead.
         position: usize,
     },
-    /// It holds the lock.
+    /// The contender holds the lock.
     Acquired {
         /// Its fencing token.
         fencing_token: FencingToken,
-        /// Duration of the wait; zero when the lock was free.
+        /// Duration of the wait. Zero if the lock was free.
         waited: Duration,
-        /// The way in which the holder before it left: after a death, work may be half done.
+        /// How the previous holder left. After a death, its work may be half done.
         previous: PreviousHolder,
     },
-    /// A reader has become the writer.
+    /// A reader became the writer.
     Upgraded {
         /// Its fencing token from now on.
         fencing_token: FencingToken,
     },
-    /// The writer has become a reader, and keeps its token.
+    /// The writer became a reader and keeps its token.
     Downgraded,
-    /// The connection is lost; the lock can be believed to be held until the deadline, or as long as the session lives.
+    /// The connection is lost. The lock remains held until the deadline at most.
     Suspended {
-        /// Deadline up to which the lock can be believed to be held; `None` for a session without a timeout.
+        /// Deadline until which the lock remains held. `None` for a session without a timeout.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
     Resumed,
-    /// A revoker requests the release of the lock (see [`Revoker`](crate::Revoker)). Each request is reported once; of
-    /// several before the holder read them, the last.
+    /// A [`Revoker`](crate::Revoker) requests the release of the lock. Each request is reported once. If several arrive
+    /// before the holder reads them, only the last is reported.
     RevocationRequested {
-        /// Name of the revoker, if it has given one.
+        /// Name of the revoker, if it has one.
         by: Option<String>,
     },
     /// The lock is lost.
@@ -63,32 +64,32 @@ pub enum LockEvent {
     },
     /// The lock was released.
     Released,
-    /// The wait has ended without a grant: it timed out, was cancelled or failed.
+    /// The wait ended without a grant because it timed out, was cancelled or failed.
     Abandoned,
-    /// The reader was slow, and this many events were dropped.
+    /// The reader was too slow, and events were dropped.
     Missed {
-        /// Number of events that were dropped.
+        /// Number of dropped events.
         count: u64,
     },
 }
 
-/// The way in which the previous holder left.
+/// How the previous holder left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
-    /// No entry was ahead: the lock was free. The end of its last holder is no longer known.
+    /// The lock was free when the contender arrived. How its last holder left is no longer known.
     Free,
     /// It released the lock.
     Released,
-    /// It left without a release: its session ended, or another client removed it.
+    /// It left without a release, because its session ended or another client removed it.
     Died,
-    /// Not known. It gave up just as its turn came, and may not have read how the holder before it had left. On
-    /// ZooKeeper also after a death, after a holder that did not have to wait itself, and after one of another library.
+    /// Not known. A waiter ahead gave up just as it was granted the lock, and may not have read how the holder before
+    /// it left. On ZooKeeper this is also the result after a death, after a holder that did not have to wait, and after
+    /// a holder of another library.
     Unknown,
 }
 
 impl PreviousHolder {
-    /// Translates the reason that the store gives for the deletion of a blocker.
     pub(crate) fn of(cause: DeleteReason) -> Self {
         match cause {
             DeleteReason::Released => Self::Released,
@@ -157,12 +158,11 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of the events that are sent
-/// to it.
+/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events) and the stream of its events.
 ///
-/// A slow reader never slows the lock: from 1,024 unread events on, new ones are dropped, and
-/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones and all waits and
-/// guards with it are gone.
+/// A slow reader never slows down the lock. If 1,024 events are unread, new ones are dropped, and
+/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones, and all waits and
+/// guards that use them are gone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -183,13 +183,13 @@ pub fn lock_events() -> (EventSink, LockEvents) {
     (EventSink(sender), LockEvents(events))
 }
 
-/// Sender of a contender's events, for [`LockOptions::events`](crate::LockOptions::events). See [`lock_events`].
-/// A clone is the same sink.
+/// Sender of a contender's events, for [`LockOptions::events`](crate::LockOptions::events). See [`lock_events`]. Clones
+/// are the same sink.
 #[derive(Clone, Debug)]
 pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
-    /// Sends an event, or drops and counts it if the backlog is full.
+    /// Never waits. If the backlog is full, the event is dropped and counted.
     pub(crate) fn put(&self, event: LockEvent) {
         self.0.send(event);
     }
@@ -202,9 +202,9 @@ impl Lossy for LockEvent {
 }
 
 named_stream! {
-    /// The stream of [`lock_events`].
+    /// Stream returned by [`lock_events`].
     LockEvents of LockEvent;
-    /// Waits for the next event; `None` when none can follow.
+    /// Waits for the next event. Returns `None` when there can be no more.
     ///
     /// Cancel safe: no event is lost.
 }

@@ -1,8 +1,8 @@
 //! [`Guard`]: a held lock, the core of all guards.
 //!
-//! A guard owns one znode of one session. It is believed to hold while the lease of its grant is valid and the znode is
-//! not known to be gone; once lost, it stays lost (invariant 6). [`GuardSet`] is several guards held as one,
-//! [`LockGuard`](crate::LockGuard) the interface of all guards.
+//! A guard owns one znode of one session. It counts as held while the lease of its grant is valid and the znode is not
+//! known to be gone. A lost guard stays lost (invariant 6). [`GuardSet`] holds several guards as one, and
+//! [`LockGuard`](crate::LockGuard) is the interface of all guards.
 
 mod monitor;
 mod parts;
@@ -38,23 +38,22 @@ use release::{all_confirmed, drop_all, send_all};
 use monitor::{Monitor, WatchScope, loss, reason_of};
 use self_node::SelfNode;
 
-/// The guard of a lock: proof that it is held, until it is released, dropped or lost.
+/// The guard of a lock. The lock is held until the guard is released, dropped or lost.
 ///
-/// Dropping it releases the lock; [`release`](Self::release) waits until the store has confirmed that.
+/// Dropping it releases the lock. [`release`](Self::release) also waits until the store has confirmed that.
 ///
-/// With a store in another process the drop sends the release, and returns when that has been written to the
-/// connection, so that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
-/// connection is lost. A guard that is never dropped (`std::process::exit`, a static variable, SIGKILL) is released
-/// when its session's timeout has passed.
+/// If the store is in another process, the drop sends the release and returns once it has been written to the
+/// connection, so that the process cannot exit first. It waits for at most 5 ms, and not at all while the connection is
+/// lost. If a guard is never dropped (`std::process::exit`, a static variable, SIGKILL), the lock is released after the
+/// session timeout.
 ///
-/// A guard belongs to the session that took it, and is lost with it. [`is_held`](Self::is_held) is
-/// advice, good against everything but frozen clocks, trouble of an ensemble's leader and forced
-/// removal; what makes a lock safe is the [`fencing_token`](Self::fencing_token), checked by the
-/// resource itself.
+/// A guard is lost together with its session. [`is_held`](Self::is_held) is only advice, because frozen clocks, trouble
+/// of an ensemble's leader and forced removal can make it wrong. For safety the resource must check the
+/// [`fencing_token`](Self::fencing_token).
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard(Box<GuardState>);
 
-/// State of a guard. Boxed: a guard is moved several times on its way to its holder.
+/// Boxed because a guard is moved several times on its way to the caller.
 struct GuardState {
     session: Session,
     held: Grant,
@@ -88,30 +87,35 @@ impl Guard {
         })
     }
 
-    /// Returns the token that the resource must check. It is greater than that of every earlier holder.
+    /// Returns the token that the resource must check. It is greater than the token of every earlier holder.
     pub fn fencing_token(&self) -> FencingToken {
         self.0.held.token
     }
 
-    /// Returns the deadline until which no other client can hold the lock, as far as clocks and the server allow. It moves
-    /// on while the session lives. `None` if it is held until it is released, closed or removed.
+    /// Returns the deadline until which no other client can hold the lock, assuming that clocks and the server work
+    /// correctly. It moves forward while the session lives. `None` if the lock is held until it is released, closed or
+    /// removed.
     ///
-    /// This is the session's deadline, and tells nothing of a forced removal: see [`is_held`](Self::is_held).
+    /// This is the session's deadline, which does not reflect a forced removal. See [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.session.held_until()
     }
 
-    /// Returns true while the lock can be believed to be held; false from the first doubt on.
+    /// Returns `true` if the lock is still held, as far as this process can know.
     ///
-    /// A forced removal (by a [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator) is noticed even if
-    /// [`lost`](Self::lost) is not awaited:
+    /// Never blocks. Once it has returned `false`, it never returns `true` again.
     ///
-    /// - With a store in this process immediately, by a read, unless the session was opened with a timeout.
-    /// - Elsewhere as soon as the store's event arrives. The guard watches its own znode from the first call of this method
-    ///   on, and in any case once it has held for a third of the session's timeout, or a quarter of a second longer; so a
-    ///   removal before that is noticed a round trip later. A shorter hold without such a call costs no request.
+    /// # Forced removal
     ///
-    /// It never waits. While disconnected it depends on [`held_until`](Self::held_until) alone.
+    /// A [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator can take the lock away. How soon this
+    /// method notices depends on the store:
+    ///
+    /// - Embedded store: immediately, unless the session was opened with a timeout.
+    /// - Any other store: when the event arrives. The guard starts to watch its znode at the first call of this method,
+    ///   or about a third of the session timeout after the grant, whichever comes first. It notices an earlier removal
+    ///   one round trip after that. A short hold without such a call costs no request.
+    ///
+    /// While the client is disconnected, the result depends only on [`held_until`](Self::held_until).
     pub fn is_held(&self) -> bool {
         if self.reason().is_some() {
             return false;
@@ -125,7 +129,7 @@ impl Guard {
         }
     }
 
-    /// Returns true if the znode exists, in a store that answers at once.
+    /// Checks that the znode exists, if the store answers immediately.
     fn stands(&self) -> bool {
         if let Some(entry) = self.0.held.node.key()
             && self.0.session.has_entry(entry)
@@ -144,7 +148,7 @@ impl Guard {
                 }
                 false
             }
-            // No right to read it, the session has ended meanwhile, or no answer yet.
+            // No permission to read it, the session has ended, or there is no answer yet.
             _ => self.reason().is_none(),
         }
     }
@@ -153,8 +157,7 @@ impl Guard {
         stat.is_some_and(|stat| stat.ephemeral_owner == self.0.session.id())
     }
 
-    /// Returns the reason of the loss, if the lock is known to be lost. The first reason noted stays, so that all callers
-    /// see the same.
+    /// Returns the reason if the lock is known to be lost. The first reason is kept, so that all callers see the same.
     pub(crate) fn reason(&self) -> Option<LostReason> {
         if let Some(reason) = self.0.lost.get() {
             return Some(*reason);
@@ -168,7 +171,7 @@ impl Guard {
         Some(self.note(reason))
     }
 
-    /// Waits until the lock is lost, and returns the reason. While it waits, a forced removal is noticed too.
+    /// Waits until the lock is lost, and returns the reason. Also notices a forced removal.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> LostReason {
@@ -186,11 +189,11 @@ impl Guard {
         self.note(reason)
     }
 
-    /// Waits until another client requests the lock (see [`Revoker`](crate::Revoker)), and returns the request; at once if
-    /// one has come already. Each request is returned once, to one caller; of several that came before this was called,
-    /// the last.
+    /// Waits until another client requests the lock (see [`Revoker`](crate::Revoker)), and returns the request. Returns
+    /// immediately if a request has already arrived. Each request is returned once, to one caller. If several arrived
+    /// before this call, only the last is returned.
     ///
-    /// The holder decides whether it finishes and releases, or goes on.
+    /// The holder decides whether to release the lock or to continue.
     ///
     /// Cancel safe.
     ///
@@ -209,7 +212,7 @@ impl Guard {
             look,
             None,
         );
-        // Needs no waker of its own: the future polled before it fills the listener.
+        // Needs no waker, because `loss` is polled first and fills the listener.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -220,11 +223,11 @@ impl Guard {
         }
     }
 
-    /// Runs a future for as long as the lock is held.
+    /// Runs a future while the lock is held.
     ///
     /// # Errors
-    /// [`LostReason`], if the lock is lost first. The future is dropped then; but tasks that it spawned and requests that
-    /// it sent go on, and only the token stops those.
+    /// [`LostReason`], if the lock is lost first. The future is then dropped, but tasks that it spawned and requests
+    /// that it sent continue. Only the fencing token stops those.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
@@ -242,30 +245,30 @@ impl Guard {
         self.0.held.node.path()
     }
 
-    /// Returns the session that holds.
+    /// Returns the session that holds the lock.
     pub fn session(&self) -> &Session {
         &self.0.session
     }
 
     /// Releases the lock and waits until the store has confirmed it.
     ///
-    /// The release is sent by the call itself; dropping the future does not stop it. A release that the
-    /// store refuses for a passing reason (a limit, a full disk) is repeated until it succeeds or the
-    /// session has ended: while the future is awaited, and in the background once it is dropped.
+    /// The release is sent by the call itself, so dropping the future does not stop it. If the store refuses it for a
+    /// temporary reason (a limit, a full disk), it is retried until it succeeds or the session has ended, in the
+    /// background if the future was dropped.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the lock had been lost before: another client may have held it while work under this guard
-    /// went on.
+    /// [`LockError::Lost`] if the lock had been lost before. Another client may have held it while this guard's work
+    /// continued.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release_owned()
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
-        // The monitor's cell is shared with views of this guard: the first reason in it counts for all.
+        // The monitor's cell is shared with views of this guard, so its first reason counts.
         let reason = match &self.0.monitor {
             Some(monitor) => {
                 if reason != LostReason::Released {
-                    // It reports the loss, and would look for a removal much later.
+                    // Wake the monitor to report the loss. It would look for a removal much later otherwise.
                     monitor.watch_removal();
                 }
                 *monitor.lost().get_or_init(|| reason)
@@ -286,7 +289,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !*self.0.released.get_mut() && self.send_release().is_under_way() {
-            // The process may end with the next instruction: the delete must be on the connection before (invariant 7).
+            // The process may exit right after this, so the delete must be written to the connection first (invariant
+            // 7).
             self.0.session.flush();
         }
     }
@@ -302,7 +306,6 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Returns the loss that the end of a session causes.
 fn lost_with(error: &Error) -> Option<LostReason> {
     match error {
         Error::SessionExpired { .. } => Some(LostReason::SessionExpired),

@@ -8,7 +8,7 @@ use crate::error::Result;
 /// Connects to the store at a URL, with the default options. See [`connect`](fn@crate::connect).
 ///
 /// # Errors
-/// Those of [`connect`](fn@crate::connect).
+/// Same as [`connect`](fn@crate::connect).
 #[track_caller]
 pub fn connect<T>(target: T) -> Result<Client>
 where
@@ -21,7 +21,7 @@ where
 /// Connects to the store at a URL. See [`connect_with`](crate::connect_with).
 ///
 /// # Errors
-/// As [`connect`].
+/// Same as [`connect`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,17 +49,17 @@ where
 pub struct Client(crate::Client);
 
 impl Client {
-    /// Closes the session and opens no other. All its locks are released at once, and calls that wait in other threads
+    /// Closes the session for good. This releases all its locks immediately, and calls that wait in other threads
     /// return [`SessionClosed`](Error::SessionClosed).
     ///
     /// # Errors
-    /// Those of [`Client::close`](crate::Client::close).
+    /// Same as [`Client::close`](crate::Client::close).
     #[track_caller]
     pub fn close(&self) -> Result<()> {
         wait(self.0.close())
     }
 
-    /// Returns the client for async code, and for types that never wait, such as a [`Warden`](crate::Warden).
+    /// Returns the async client, which types that never wait, such as a [`Warden`](crate::Warden), also take.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

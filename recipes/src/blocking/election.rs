@@ -38,25 +38,24 @@ impl Election {
         crate::Election::new(client.as_async(), path).map(Self)
     }
 
-    /// Returns the znode under which the candidates stand.
+    /// Returns the znode that contains the candidates.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
 
-    /// Leads whenever it can, until the work is done: campaigns, calls `work` with the leadership, and campaigns again
-    /// when that was lost meanwhile, in a new session where the old one has ended. When `work` returns and the
-    /// leadership is still held, `run` resigns, blocks until the store has confirmed that, and returns the output.
+    /// Leads whenever it can until the work is done. Campaigns, calls `work` with the leadership, and campaigns again
+    /// if the leadership was lost before `work` returned, in a new session if necessary. When `work` returns and the
+    /// leadership is still held, resigns, waits for the store to confirm, and returns the output.
     ///
-    /// **A loss does not stop `work`**, which runs in this thread: it has to look at
-    /// [`is_held`](BlockingGuard::is_held) between its steps, and to return after a loss. Where one step takes long, a
-    /// second thread with a share of the leadership can wait in [`lost`](BlockingGuard::lost) and interrupt it. Until
-    /// `work` has returned, another candidate may lead beside it; only a resource that checks the
-    /// [`epoch`](BlockingGuard::epoch) keeps its writes out. The output of a call that ends after a loss is dropped, be
-    /// it an error or a result: `work` is called again, with the next term.
+    /// **A loss does not stop `work`**, because it runs in this thread. It must check
+    /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. If a step takes long, a second
+    /// thread that shares the leadership can wait in [`lost`](BlockingGuard::lost) and interrupt it. Until `work`
+    /// returns, another candidate may lead at the same time. Only a resource that checks the
+    /// [`epoch`](BlockingGuard::epoch) rejects the former leader's writes. If `work` returns after a loss, its output
+    /// is dropped, even if it is an error, and `work` is called again in the next term.
     ///
-    /// Once `run` has returned or has gone on to the next campaign, all shares of the leadership are lost. Campaigns
-    /// that fail are repeated, and the candidates take turns, as with the async
-    /// [`Election::run`](crate::Election::run).
+    /// When `run` returns or starts the next campaign, all shares of the leadership are lost. Failed campaigns are
+    /// retried and candidates alternate as in the async [`Election::run`](crate::Election::run).
     ///
     /// ```
     /// use lockkeeper::blocking::{self, Election};
@@ -76,9 +75,9 @@ impl Election {
     ///
     /// # Cancellation
     ///
-    /// A thread that blocks in a campaign is freed from another one, by [`Client::close`]: `run` leaves the queue or
-    /// loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has returned. A
-    /// panic of `work` resigns and goes on.
+    /// To stop a thread that blocks in a campaign, call [`Client::close`] from another thread. `run` then leaves the
+    /// queue or loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has
+    /// returned. If `work` panics, `run` resigns and the panic propagates.
     ///
     /// ```
     /// use std::{thread, time::Duration};
@@ -97,10 +96,10 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Election::run`](crate::Election::run).
+    /// Same as [`Election::run`](crate::Election::run).
     ///
     /// # Panics
-    /// Inside an async task, as all that blocks: see the [module](crate::blocking). Nothing has been sent then.
+    /// Inside an async task, before anything is sent. See the [module](crate::blocking).
     #[track_caller]
     pub fn run<W, T>(&self, data: impl Into<String>, work: W) -> Result<T>
     where
@@ -109,10 +108,10 @@ impl Election {
         self.run_with(data, LockOptions::new(), work)
     }
 
-    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
+    /// Like [`run`](Self::run), with the given options for each campaign.
     ///
     /// # Errors
-    /// Those of [`Election::run_with`](crate::Election::run_with).
+    /// Same as [`Election::run_with`](crate::Election::run_with).
     #[track_caller]
     pub fn run_with<W, T>(
         &self,
@@ -126,7 +125,7 @@ impl Election {
         let mut campaigns = Campaigns::new(&self.0, data, options);
         loop {
             let leadership = wait(campaigns.win())?;
-            // Its drop resigns, also while a panic of the work unwinds.
+            // Dropping the term resigns, also when a panic in the work unwinds.
             let term = Term::new(BlockingGuard(leadership));
             let output = work(term.share());
             if block_on(term.finish()) {
@@ -135,13 +134,13 @@ impl Election {
         }
     }
 
-    /// Yields the leader now, and each change from then on; the iterator blocks for the next. See
+    /// Yields the current leader and then each change. The iterator blocks until the next change. See
     /// [`Election::observe`](crate::Election::observe).
     pub fn observe(&self) -> LeaderChanges {
         iter(self.0.observe())
     }
 
-    /// Returns the role of this election object and its clones, as a state to read and to wait on.
+    /// Returns the role of this election object and its clones, which you can read or wait on.
     pub fn state(&self) -> ElectionState {
         ElectionState(self.0.state())
     }
@@ -167,7 +166,7 @@ forward_methods! { Election {
     fn leader() -> Option<Leader>;
 }}
 
-/// The iterator of [`Election::observe`]: blocks until the next change.
+/// Iterator of [`Election::observe`].
 pub type LeaderChanges = Iter<crate::LeaderChanges>;
 
 /// The role of one election object. See [`ElectionState`](crate::ElectionState).
@@ -175,18 +174,18 @@ pub type LeaderChanges = Iter<crate::LeaderChanges>;
 pub struct ElectionState(crate::ElectionState);
 
 impl ElectionState {
-    /// Returns the role now.
+    /// Returns the current role.
     pub fn current(&self) -> Role {
         self.0.current()
     }
 
-    /// Blocks until the role differs from the one that this handle has seen last; `None` when no change can follow.
+    /// Blocks until the role differs from the one that this handle saw last. Returns `None` if it can no longer change.
     #[track_caller]
     pub fn changed(&mut self) -> Option<Role> {
         block_on(self.0.changed())
     }
 
-    /// Blocks until `wanted` accepts the role; `None` when no change can follow.
+    /// Blocks until `wanted` accepts the role. Returns `None` if the role can no longer change.
     #[track_caller]
     pub fn wait_for(&mut self, wanted: impl FnMut(Role) -> bool) -> Option<Role> {
         block_on(self.0.wait_for(wanted))

@@ -1,4 +1,4 @@
-//! [`forward_methods`] and [`forward_functions`]: block the thread until the call of the async recipe returns.
+//! [`forward_methods`] and [`forward_functions`] generate blocking versions of async calls.
 
 use lockkeeper_store::ZnodePath;
 
@@ -8,7 +8,7 @@ use crate::lock_guard::LockGuard;
 use crate::observe::QueueEntry;
 use crate::path::LockPath;
 
-/// Converts the output of an async call for blocking code: guards become [`BlockingGuard`]s.
+/// Converts the output of an async call. Guards become [`BlockingGuard`]s.
 pub(super) trait Blocking {
     type Output;
 
@@ -31,7 +31,6 @@ impl<T: Blocking> Blocking for Option<T> {
     }
 }
 
-/// A lock's guard with its path.
 impl<G: LockGuard> Blocking for (LockPath, G) {
     type Output = (LockPath, BlockingGuard<G>);
 
@@ -62,7 +61,7 @@ macro_rules! same {
 
 same!((), u32, Vec<QueueEntry>, Vec<ZnodePath>, Leader);
 
-/// Implements blocking methods. The async type has methods with the same names, arguments and errors.
+/// Implements blocking methods. The async type must have methods with the same names, arguments and errors.
 macro_rules! forward_methods {
     ($type:ident {$(
         $(#[$doc:meta])+
@@ -81,7 +80,7 @@ macro_rules! forward_methods {
     };
 }
 
-/// As [`forward_methods`], for functions whose first argument is the client.
+/// Like [`forward_methods`], for functions whose first argument is the client.
 macro_rules! forward_functions {
     ($(
         $(#[$doc:meta])+

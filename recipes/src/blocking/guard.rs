@@ -17,20 +17,20 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// The guard of a blocking recipe: one of the async guards, with methods that block. Dropping it releases the lock, as
-/// the drop of a [`Guard`](crate::Guard) does.
+/// The guard of a blocking recipe. It wraps an async guard. Dropping it releases the lock, like dropping a
+/// [`Guard`](crate::Guard).
 ///
-/// Its methods are those of [`LockGuard`]; only `protect` is missing, since a call that blocks cannot be stopped: check
-/// [`is_held`](Self::is_held) between the steps of the work.
+/// It has the methods of [`LockGuard`] except `protect`, because a blocking call cannot be stopped. Check
+/// [`is_held`](Self::is_held) between the steps of the work instead.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct BlockingGuard<G: LockGuard>(pub(super) G);
 
 /// The guard of a mutex. See [`Guard`](crate::Guard).
 pub type Guard = BlockingGuard<crate::Guard>;
-/// The guard of a read-write lock that is held with other readers. See [`ReadGuard`](crate::ReadGuard).
+/// The guard of a reader. See [`ReadGuard`](crate::ReadGuard).
 pub type ReadGuard = BlockingGuard<crate::ReadGuard>;
-/// The guard of a read-write lock that is held alone. See [`WriteGuard`](crate::WriteGuard).
+/// The guard of a writer. See [`WriteGuard`](crate::WriteGuard).
 pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
 /// The guard of one entry of an owner. See [`ReentrantGuard`](crate::ReentrantGuard).
 pub type ReentrantGuard = BlockingGuard<crate::ReentrantGuard>;
@@ -38,7 +38,7 @@ pub type ReentrantGuard = BlockingGuard<crate::ReentrantGuard>;
 pub type Permit = BlockingGuard<crate::Permit>;
 /// The guard of an election. See [`Leadership`](crate::Leadership).
 pub type Leadership = BlockingGuard<crate::Leadership>;
-/// The guard of several locks that are held as one. See [`MultiGuard`](crate::MultiGuard).
+/// The guard of several locks held as one. See [`MultiGuard`](crate::MultiGuard).
 pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 
 impl<G: LockGuard> BlockingGuard<G> {
@@ -47,13 +47,13 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.0.fencing_token()
     }
 
-    /// Returns true while the lock can be believed to be held; false from the first doubt on. See
+    /// Returns `true` if the lock is still held, as far as this process can know. See
     /// [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Returns the deadline up to which no other client can hold the lock. See
+    /// Returns the deadline until which no other client can hold the lock. See
     /// [`Guard::held_until`](crate::Guard::held_until).
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.held_until()
@@ -62,16 +62,16 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// Blocks until the lock is lost, and returns the reason.
     ///
     /// # Panics
-    /// Inside an async task, as all that blocks: see the [module](crate::blocking).
+    /// Inside an async task. See the [module](crate::blocking).
     #[track_caller]
     pub fn lost(&self) -> LostReason {
         block_on(self.0.lost())
     }
 
-    /// Blocks until the lock is lost, for no longer than `timeout`: `None` if it is still held then.
+    /// Blocks until the lock is lost, for at most `timeout`. Returns `None` if it is still held then.
     ///
     /// # Panics
-    /// As [`lost`](Self::lost).
+    /// Same as [`lost`](Self::lost).
     ///
     /// ```
     /// # let client = lockkeeper::blocking::connect("memory:example-blocking-guard-lost-timeout")?;
@@ -86,7 +86,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
-        // On the session's clock: a test in virtual time controls it.
+        // The session's clock lets a test control this in virtual time.
         let timeout = self.0.session().clock().sleep(timeout);
         match block_on(select(self.0.lost(), timeout)) {
             Either::Left(reason) => Some(reason),
@@ -104,8 +104,8 @@ impl<G: LockGuard> BlockingGuard<G> {
         block_on(self.0.revocation_requested())
     }
 
-    /// Blocks until a [`Revoker`](super::Revoker) requests the release, for no longer than `timeout`: `None` if none
-    /// has by then.
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release, for at most `timeout`. Returns `None` if no
+    /// request arrived in time.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.
@@ -121,11 +121,10 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Gives a sign of life: the durations that the holder stated start anew. See
-    /// [`Guard::keep_alive`](crate::Guard::keep_alive).
+    /// Restarts the durations that the holder declared. See [`Guard::keep_alive`](crate::Guard::keep_alive).
     ///
     /// # Errors
-    /// [`LockError::Lost`] when the lock is lost, and those of the store.
+    /// [`LockError::Lost`] if the lock is lost, and store errors.
     #[track_caller]
     pub fn keep_alive(&self) -> Result<()> {
         wait(self.0.keep_alive())
@@ -148,24 +147,22 @@ impl<G: LockGuard> BlockingGuard<G> {
 
     /// Releases the lock, and blocks until the store has confirmed that.
     ///
-    /// The release is sent before the call blocks, and so also if it panics inside an async task.
-    ///
     /// # Errors
-    /// [`LockError::Lost`] when the lock had been lost before, and those of the store.
+    /// [`LockError::Lost`] if the lock had been lost before, and store errors.
     ///
     /// # Panics
-    /// Inside an async task: see the [module](crate::blocking). The release is sent then, without a confirmation.
+    /// Inside an async task. The release has then been sent but not confirmed. See the [module](crate::blocking).
     #[track_caller]
     pub fn release(self) -> Result<()> {
         wait(self.0.release())
     }
 
-    /// Returns the guard for async code.
+    /// Returns the async guard.
     pub fn as_async(&self) -> &G {
         &self.0
     }
 
-    /// Converts it into the guard for async code.
+    /// Converts this into the async guard.
     pub fn into_async(self) -> G {
         self.0
     }
@@ -191,7 +188,7 @@ impl ReadGuard {
     /// [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade).
     ///
     /// # Errors
-    /// Those of [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade). Nothing is held then.
+    /// Same as [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade). After an error nothing is held.
     #[track_caller]
     pub fn try_upgrade(self) -> Result<Upgrade> {
         Ok(match wait(self.0.try_upgrade())? {
@@ -202,11 +199,11 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Becomes a reader, in the same position of the queue. See
+    /// Becomes a reader, at the same position in the queue. See
     /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
-    /// Those of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). Nothing is held then.
+    /// Same as [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). After an error nothing is held.
     #[track_caller]
     pub fn downgrade(self) -> Result<ReadGuard> {
         wait(self.0.downgrade()).map(BlockingGuard)
@@ -214,19 +211,19 @@ impl WriteGuard {
 }
 
 impl ReentrantGuard {
-    /// Returns the number of entries that the owner has now, this one included.
+    /// Returns the owner's current number of entries, including this one.
     pub fn entries(&self) -> usize {
         self.0.entries()
     }
 }
 
 impl Permit {
-    /// Returns the number of permits that this holds, at least one.
+    /// Returns the number of permits held, at least one.
     pub fn count(&self) -> u32 {
         self.0.count()
     }
 
-    /// Takes `count` permits out of this. See [`Permit::split`](crate::Permit::split).
+    /// Splits off `count` permits. See [`Permit::split`](crate::Permit::split).
     pub fn split(&mut self, count: u32) -> Option<Self> {
         self.0.split(count).map(Self)
     }
@@ -238,7 +235,7 @@ impl MultiGuard {
         self.0.keys()
     }
 
-    /// Takes the locks apart, to be released one by one.
+    /// Splits the guard so that the locks can be released one by one.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.0.into_guards().blocking()
     }
@@ -251,15 +248,15 @@ impl Leadership {
         self.0.epoch()
     }
 
-    /// Returns the leader's data: the data of its campaign, or those that it has set since.
+    /// Returns the leader's data, as set by its campaign or by `set_data`.
     pub fn data(&self) -> String {
         self.0.data()
     }
 
-    /// Resigns, and blocks until the store has confirmed that: the term of elections for [`release`](Self::release).
+    /// Resigns, and blocks until the store has confirmed that. Same as [`release`](Self::release).
     ///
     /// # Errors
-    /// Those of [`release`](Self::release).
+    /// Same as [`release`](Self::release).
     #[track_caller]
     pub fn resign(self) -> Result<()> {
         self.release()

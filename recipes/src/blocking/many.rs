@@ -1,4 +1,4 @@
-//! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
+//! Locks of several mutexes: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ forward_functions! {
     /// [`try_lock_all_with`](crate::try_lock_all_with()).
     fn try_lock_all_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> Option<MultiGuard>;
 
-    /// Acquires those of several mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
+    /// Acquires the mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
     ///
     /// ```
     /// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-try-lock-many")?;
@@ -49,7 +49,7 @@ forward_functions! {
     /// ```
     fn try_lock_many(keys: impl IntoIterator<Item: IntoLockPath>) -> TryLockMany;
 
-    /// Acquires those of several mutexes that are free now, with the given options. See
+    /// Acquires the mutexes that are free now, with the given options. See
     /// [`try_lock_many_with`](crate::try_lock_many_with()).
     fn try_lock_many_with(keys: impl IntoIterator<Item: IntoLockPath>, options: LockOptions) -> TryLockMany;
 }
@@ -71,7 +71,7 @@ impl Blocking for crate::TryLockMany {
 /// Acquires several mutexes, and yields each as it is granted. See [`lock_each`](crate::lock_each()).
 ///
 /// # Errors
-/// Those of [`lock_each`](crate::lock_each()).
+/// Same as [`lock_each`](crate::lock_each()).
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-lock-each")?;
@@ -86,11 +86,11 @@ pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -
     crate::lock_each(client.as_async(), keys).map(LockEach::new)
 }
 
-/// Acquires several mutexes within `timeout` from this call on, and yields each as it is granted. See
+/// Acquires several mutexes within `timeout` of this call, and yields each as it is granted. See
 /// [`lock_each_timeout`](crate::lock_each_timeout()).
 ///
 /// # Errors
-/// Those of [`lock_each_timeout`](crate::lock_each_timeout()).
+/// Same as [`lock_each_timeout`](crate::lock_each_timeout()).
 pub fn lock_each_timeout(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -103,7 +103,7 @@ pub fn lock_each_timeout(
 /// [`lock_each_with`](crate::lock_each_with()).
 ///
 /// # Errors
-/// Those of [`lock_each_with`](crate::lock_each_with()).
+/// Same as [`lock_each_with`](crate::lock_each_with()).
 pub fn lock_each_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -112,7 +112,7 @@ pub fn lock_each_with(
     crate::lock_each_with(client.as_async(), keys, options).map(LockEach::new)
 }
 
-/// The iterator of [`lock_each`]: blocks until the next lock is granted.
+/// Iterator of [`lock_each`], which blocks until the next lock is granted.
 #[derive(Debug)]
 #[must_use = "nothing is locked until it is iterated"]
 pub struct LockEach(Iter<crate::LockEach>);

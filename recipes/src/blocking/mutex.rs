@@ -34,7 +34,7 @@ impl Mutex {
         crate::Mutex::new(client.as_async(), path).map(Self)
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
@@ -44,13 +44,13 @@ forward_methods! { Mutex {
     /// Acquires the lock, in the order of arrival.
     fn lock() -> Guard;
 
-    /// Acquires the lock within `timeout`, everything included.
+    /// Acquires the lock within `timeout`, which covers the whole call.
     fn lock_timeout(timeout: Duration) -> Guard;
 
     /// Acquires the lock with the given options.
     fn lock_with(options: LockOptions) -> Guard;
 
-    /// Acquires the lock if it is free now; else `None`.
+    /// Acquires the lock if it is free now, otherwise returns `None`.
     fn try_lock() -> Option<Guard>;
 
     /// Acquires the lock if it is free now, with the given options.

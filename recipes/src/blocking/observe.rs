@@ -13,7 +13,7 @@ use crate::list_locks::{LockList, LockPrefix, LockQueue, LockQueuePart};
 use crate::observe::QueueEntry;
 use crate::path::IntoLockPath;
 
-/// Reads a stream of the async recipes from a thread: the iterator blocks for each item.
+/// Turns a stream of the async recipes into an iterator that blocks for each item.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, Mutex, iter};
@@ -31,7 +31,7 @@ pub fn iter<S: Stream + Unpin>(stream: S) -> Iter<S> {
     Iter(stream)
 }
 
-/// The iterator of [`iter`].
+/// Iterator over a stream, returned by [`iter`].
 #[derive(Debug)]
 pub struct Iter<S>(S);
 
@@ -44,23 +44,23 @@ impl<S: Stream + Unpin> Iterator for Iter<S> {
     }
 }
 
-/// The iterator of [`observe`].
+/// Iterator of [`observe`].
 pub type Snapshots = Iter<crate::Snapshots>;
 
-/// Reads the queue of a lock: the holder first, then the waiters, in order. See [`queue`](crate::queue()).
+/// Reads the queue of a lock, the holder first, then the waiters in order. See [`queue`](crate::queue()).
 ///
 /// # Errors
-/// Those of the store.
+/// Store errors.
 #[track_caller]
 pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>> {
     wait(crate::queue(client.as_async(), path))
 }
 
-/// Reads the queue of a lock again each time it changes; the iterator blocks for the next change. See
+/// Reads the queue of a lock again each time it changes. The iterator blocks until the next change. See
 /// [`observe`](crate::observe()).
 ///
 /// # Errors
-/// [`Error::InvalidPath`] at once; those of the store from the iterator.
+/// [`Error::InvalidPath`] from the call, and store errors from the iterator.
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-observe-observe")?;
@@ -77,13 +77,13 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     crate::observe(client.as_async(), path).map(Iter)
 }
 
-/// The iterator of [`observe_locks`].
+/// Iterator of [`observe_locks`].
 pub type LockChanges = Iter<crate::LockChanges>;
 
 /// Lists all locks at and below a prefix. See [`list_locks`](crate::list_locks()).
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 ///
 /// ```
 /// # let client = lockkeeper::blocking::connect("memory:example-blocking-list-locks")?;
@@ -105,7 +105,7 @@ where
 /// Reads the whole queue of a lock of any recipe. See [`lock_queue`](crate::lock_queue()).
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 #[track_caller]
 pub fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<LockQueue, Error> {
     block_on(crate::lock_queue(client.as_async(), path))
@@ -114,7 +114,7 @@ pub fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<LockQueue,
 /// Reads a part of the queue of a lock of any recipe. See [`lock_queue_part`](crate::lock_queue_part()).
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 #[track_caller]
 pub fn lock_queue_part(
     client: &Client,
@@ -126,11 +126,11 @@ pub fn lock_queue_part(
     block_on(part)
 }
 
-/// Reads the locks at and below a prefix again as they change; the iterator blocks for the next change. See
+/// Reads the locks at and below a prefix again as they change. The iterator blocks until the next change. See
 /// [`observe_locks`](crate::observe_locks()).
 ///
 /// # Errors
-/// [`Error::InvalidPath`] at once; those of the store from the iterator.
+/// [`Error::InvalidPath`] from the call, and store errors from the iterator.
 pub fn observe_locks<P>(client: &Client, prefix: P) -> Result<LockChanges, Error>
 where
     P: TryInto<LockPrefix>,

@@ -1,4 +1,4 @@
-//! [`OncePer`]: a job that runs once a period.
+//! [`OncePer`]: a job that runs once per period.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::token::FencingToken;
 
-/// A job that runs once a period among all programs that name the same path of the same store. See
+/// A job that runs once per period among all programs that name the same path of the same store. See
 /// [`OncePer`](crate::OncePer).
 ///
 /// ```
@@ -54,16 +54,16 @@ impl OncePer {
 }
 
 forward_methods! { OncePer {
-    /// Begins a run if the job is due and no other process has the lock. Does not wait for the lock.
+    /// Starts a run if the job is due and no other process has the lock. Does not wait for the lock.
     fn try_begin() -> Turn;
 
-    /// Begins a run as [`try_begin`](Self::try_begin) does, with the given options of the lock.
+    /// Like [`try_begin`](Self::try_begin), with the given options for the lock.
     fn try_begin_with(options: LockOptions) -> Turn;
 
-    /// Begins a run if the job is due, and waits until no other process has the lock.
+    /// Starts a run if the job is due. Waits while another process has the lock.
     fn begin() -> Turn;
 
-    /// Begins a run as [`begin`](Self::begin) does, with the given options of the lock.
+    /// Like [`begin`](Self::begin), with the given options for the lock.
     fn begin_with(options: LockOptions) -> Turn;
 }}
 
@@ -79,16 +79,16 @@ impl Run {
     /// Records that the job has run, and releases the lock.
     ///
     /// # Errors
-    /// Those of [`Run::finish`](crate::Run::finish).
+    /// Same as [`Run::finish`](crate::Run::finish).
     #[track_caller]
     pub fn finish(self) -> Result<()> {
         wait(self.0.finish())
     }
 
-    /// Releases the lock and records nothing: the next process that asks has the turn.
+    /// Releases the lock without recording a run, so the job is still due.
     ///
     /// # Errors
-    /// Those of [`Run::release`](crate::Run::release).
+    /// Same as [`Run::release`](crate::Run::release).
     #[track_caller]
     pub fn release(self) -> Result<()> {
         wait(self.0.release())
@@ -99,7 +99,7 @@ impl Run {
         self.0.fencing_token()
     }
 
-    /// Returns true while the lock can be believed to be held; false from the first doubt on.
+    /// Returns `true` if the lock is still held, as far as this process can know.
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }

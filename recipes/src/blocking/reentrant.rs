@@ -11,7 +11,7 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it. See [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is not a thread: all clones of one [`Owner`] are the same owner, on any thread.
+/// The owner is not a thread. All clones of one [`Owner`] are the same owner, on any thread.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, ReentrantMutex};
@@ -35,12 +35,12 @@ impl ReentrantMutex {
         crate::ReentrantMutex::new(client.as_async(), path).map(Self)
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
 
-    /// Creates an owner, which excludes every other.
+    /// Creates a new owner, which excludes all others.
     pub fn owner(&self) -> Owner {
         Owner(self.0.owner())
     }
@@ -51,14 +51,14 @@ impl ReentrantMutex {
 pub struct Owner(crate::Owner);
 
 impl Owner {
-    /// Returns true while this owner can be believed to hold the lock.
+    /// Returns `true` if this owner still holds the lock, as far as this process can know.
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 }
 
 forward_methods! { Owner {
-    /// Enters: at once if this owner holds the lock, else in the order of arrival.
+    /// Enters immediately if this owner holds the lock, otherwise in the order of arrival.
     fn lock() -> ReentrantGuard;
 
     /// Enters within `timeout`.

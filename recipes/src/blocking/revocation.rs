@@ -1,4 +1,4 @@
-//! [`Revoker`]: requests to release a lock, and its forced removal.
+//! [`Revoker`]: asks a holder to release a lock, or removes it by force.
 
 use lockkeeper_store::ZnodePath;
 
@@ -6,8 +6,7 @@ use super::Client;
 use super::forward::forward_methods;
 use crate::revocation::{FencingEnforced, RevokeTarget};
 
-/// Revokes locks of any recipe: requests a release, or removes the holder by force. See
-/// [`Revoker`](crate::Revoker).
+/// Revokes locks of any recipe. See [`Revoker`](crate::Revoker).
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +30,7 @@ impl Revoker {
         Self(crate::Revoker::new(client.as_async()))
     }
 
-    /// Sets the name under which it requests.
+    /// Sets the name that requests carry.
     #[must_use]
     pub fn by(self, name: impl Into<String>) -> Self {
         Self(self.0.by(name))

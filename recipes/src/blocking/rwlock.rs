@@ -36,7 +36,7 @@ impl RwLock {
         crate::RwLock::new(client.as_async(), path).map(Self)
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
@@ -52,7 +52,7 @@ forward_methods! { RwLock {
     /// Acquires the lock as a reader with the given options.
     fn read_with(options: LockOptions) -> ReadGuard;
 
-    /// Acquires the lock as a reader if that is possible now; else `None`.
+    /// Acquires the lock as a reader if that is possible now, otherwise returns `None`.
     fn try_read() -> Option<ReadGuard>;
 
     /// Acquires the lock as a reader if that is possible now, with the given options.
@@ -67,7 +67,7 @@ forward_methods! { RwLock {
     /// Acquires the lock as the writer with the given options.
     fn write_with(options: LockOptions) -> WriteGuard;
 
-    /// Acquires the lock as the writer if that is possible now; else `None`.
+    /// Acquires the lock as the writer if that is possible now, otherwise returns `None`.
     fn try_write() -> Option<WriteGuard>;
 
     /// Acquires the lock as the writer if that is possible now, with the given options.

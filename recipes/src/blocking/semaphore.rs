@@ -1,4 +1,4 @@
-//! [`Semaphore`]: a number of permits.
+//! [`Semaphore`]: a counting semaphore with fair permits.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Semaphore {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
-    /// Opens the semaphore at a path, with the number of permits that is stored there. Nothing is sent.
+    /// Opens the semaphore at a path with the number of permits stored there. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -51,7 +51,7 @@ impl Semaphore {
 }
 
 forward_methods! { Semaphore {
-    /// Returns the number of all permits, held or not.
+    /// Returns the total number of permits, held or not.
     fn permits() -> u32;
 
     /// Returns the number of permits that are free now.
@@ -63,7 +63,7 @@ forward_methods! { Semaphore {
     /// Acquires a permit, in the order of arrival.
     fn acquire() -> Permit;
 
-    /// Acquires `count` permits at once, in the order of arrival.
+    /// Acquires `count` permits together, in the order of arrival.
     fn acquire_many(count: u32) -> Permit;
 
     /// Acquires a permit within `timeout`.
@@ -72,18 +72,18 @@ forward_methods! { Semaphore {
     /// Acquires `count` permits with the given options.
     fn acquire_with(count: u32, options: LockOptions) -> Permit;
 
-    /// Acquires a permit if one is free now; else `None`.
+    /// Acquires a permit if one is free now, otherwise returns `None`.
     fn try_acquire() -> Option<Permit>;
 
-    /// Acquires `count` permits if so many are free now; else `None`.
+    /// Acquires `count` permits if that many are free now, otherwise returns `None`.
     fn try_acquire_many(count: u32) -> Option<Permit>;
 
-    /// Acquires `count` permits if so many are free now, with the given options.
+    /// Acquires `count` permits if that many are free now, with the given options.
     fn try_acquire_with(count: u32, options: LockOptions) -> Option<Permit>;
 
-    /// Lists the requests that wait for permits, in order.
+    /// Lists the requests that are waiting for permits, in order.
     fn waiters() -> Vec<QueueEntry>;
 
-    /// Lists the permits that are held, in the order of their grants.
+    /// Lists the held permits, in the order of their grants.
     fn holders() -> Vec<QueueEntry>;
 }}

@@ -1,4 +1,4 @@
-//! [`Leader`]: the leader of an election, as others see it, and the search for it.
+//! [`Leader`]: the leader of an election as seen from outside, and how it is found.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -11,19 +11,19 @@ use crate::names::Kind;
 use crate::queue::{check_kind, contenders, first_ephemeral};
 use crate::token::FencingToken;
 
-/// The leader of an election, as others see it.
+/// The leader of an election as seen from outside.
 ///
-/// A leader may not know yet that it leads, or that it has lost. Its rights at a resource depend on the
-/// [`epoch`](Self::epoch) alone, which the resource checks.
+/// It may not know yet that it leads, or that it has lost. Its rights at a resource depend only on the
+/// [`epoch`](Self::epoch), which the resource checks.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term, which is its fencing token, greater than that of every earlier leader.
+    /// The number of its term, which is its fencing token. Greater than the epoch of every earlier leader.
     pub epoch: FencingToken,
-    /// Data with which it campaigned, or that it has set since. `None` if another library wrote its znode; see
-    /// [`raw`](Self::raw).
+    /// Data of its campaign, or data that it has set since. `None` if another library wrote its znode (see
+    /// [`raw`](Self::raw)).
     pub data: Option<String>,
-    /// All metadata of its entry; `None` if another library wrote it.
+    /// All metadata of its entry. `None` if another library wrote it.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode, unparsed. Curator's `LeaderLatch` writes the participant's id there.
     pub raw: Bytes,
@@ -49,7 +49,7 @@ impl Leader {
         }
     }
 
-    /// Returns true if its data is the same. Other metadata does not count: a `keep_alive` is no change of the leader.
+    /// Compares only the data. Other metadata does not count, so a `keep_alive` is not a change of the leader.
     pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
@@ -59,13 +59,14 @@ impl Leader {
 }
 
 impl Election {
-    /// Returns the leader; `None` if no candidate stands.
+    /// Returns the leader, or `None` if there is no candidate.
     ///
-    /// The answer is as stale as the server that answers, and old when it arrives: follow the election by
-    /// [`observe`](Self::observe), and have resources check the [`epoch`](Leader::epoch). Cancel safe.
+    /// The answer is as stale as the server that gave it, and can be outdated when it arrives. Use
+    /// [`observe`](Self::observe) to follow the election, and let resources check the [`epoch`](Leader::epoch). Cancel
+    /// safe.
     ///
     /// # Errors
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and those of the store.
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and store errors.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -84,39 +85,38 @@ impl Election {
             match candidates.head(&session, self.path(), false).await? {
                 Head::Leader(leader, _) => return Ok(Some(*leader)),
                 Head::Vacant => return Ok(None),
-                // A request waits for the next connection by itself, so this is no busy loop.
+                // Requests wait for the next connection, so this is not a busy loop.
                 Head::Unknown => {}
             }
         }
     }
 }
 
-/// The candidates, in order, as they were last listed. Later ones stand behind them all. So while one of these exists,
-/// the first that does leads, and a change of leaders needs no new list.
+/// The candidates as last listed, in order. New candidates queue behind them, so while one of these exists, the first
+/// that exists leads, and a change of leader needs no new list.
 #[derive(Default)]
 pub(super) struct Candidates {
-    /// In reverse order: the head is the last, to be popped.
+    /// In reverse order, so that the head can be popped.
     names: Vec<String>,
-    /// Number of candidates that have turned out to be gone, one after the other, since the last one that existed.
+    /// Number of candidates found missing in a row.
     gone: usize,
 }
 
-/// Head of the candidates.
 pub(super) enum Head {
     /// The leader, and the watcher of its znode if one was requested.
     Leader(Box<Leader>, Option<Watcher>),
     /// The list was empty.
     Vacant,
-    /// The candidates or the connection have changed: look again.
+    /// The candidates or the connection changed, so look again.
     Unknown,
 }
 
-/// Number of missing candidates in a row after which the candidates are listed anew: after a mass departure, one list
-/// costs less than a read for each.
+/// Number of missing candidates in a row after which we list again. After a mass departure, a list costs less than one
+/// read for each.
 const MAX_GONE: usize = 8;
 
 impl Candidates {
-    /// Reads the first candidate that exists. One missing candidate is skipped in each call.
+    /// Reads the first candidate that exists. Skips one missing candidate per call.
     pub(super) async fn head(
         &mut self,
         session: &Session,
@@ -130,7 +130,7 @@ impl Candidates {
         while let Some(name) = self.names.last() {
             let path = path.join(name)?;
             match read_candidate(session, &path, watch).await {
-                // A persistent znode with the name of a candidate does not stand for election.
+                // A persistent znode with the name of a candidate is not a candidate.
                 Ok((_, stat, _)) if !stat.is_ephemeral() => _ = self.names.pop(),
                 Ok((data, stat, watcher)) => {
                     self.gone = 0;
@@ -146,7 +146,7 @@ impl Candidates {
                 Err(error) => return Err(error.into()),
             }
         }
-        // An older list lacks the candidates that joined after it: only a fresh one proves that none stands.
+        // Only a fresh list proves that there is no candidate, because an older one lacks those who joined later.
         Ok(if is_fresh {
             Head::Vacant
         } else {
@@ -154,15 +154,15 @@ impl Candidates {
         })
     }
 
-    /// Lists the candidates; of a store with an index only the head. Returns false if the connection was lost.
+    /// Lists the candidates, or only the head if the store has an index. Returns false if the connection was lost.
     async fn fetch(&mut self, session: &Session, path: &ZnodePath) -> Result<bool> {
         for limit in [1, 0] {
             match session.get_queue(path, limit).await {
                 Ok((names, _)) => {
                     let are_all = names.len() != limit;
                     self.set_names(session, path, names).await?;
-                    // The index also holds numbered znodes that are no candidates, and the first may be one of these:
-                    // then all are listed.
+                    // The index also contains numbered znodes that are not candidates. If the first is one of them,
+                    // list all.
                     if are_all || !self.is_empty() {
                         break;
                     }
@@ -175,7 +175,7 @@ impl Candidates {
         Ok(true)
     }
 
-    /// Replaces the candidates by those among these children.
+    /// Replaces the list by the candidates among these children.
     pub(super) async fn set_names(
         &mut self,
         session: &Session,
@@ -193,13 +193,12 @@ impl Candidates {
         self.names.is_empty()
     }
 
-    /// Returns true if no listed candidate exists: each has left, or is a persistent znode with a candidate's name.
+    /// Returns true if every listed candidate has left or is a persistent znode.
     pub(super) async fn is_vacant(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())
     }
 
-    /// Discards the list.
     pub(super) fn clear(&mut self) {
         self.names.clear();
     }

@@ -14,9 +14,9 @@ use crate::token::FencingToken;
 
 /// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
-/// It is a [`Guard`], and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its own znode from
-/// the grant on, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
+/// It is a [`Guard`] and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
+/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its znode from the
+/// start, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -34,8 +34,8 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// Declared, and so dropped, before the guard: once the guard's delete is sent the next candidate may lead, and no
-    /// state of this election may still say leader then.
+    /// Declared before the guard because it must be dropped first. Once the guard's delete is sent, the next candidate
+    /// may lead, and no state of this election may still say leader.
     slot: LeaderSlot,
     guard: Guard,
 }
@@ -43,7 +43,7 @@ pub struct Leadership {
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
-        // Elected in the closure, which runs before the monitor: a loss that is noticed at once finds the slot.
+        // Elected in the closure, which runs before the monitor starts, so that even an immediate loss finds the slot.
         let mut slot = None;
         let guard =
             guard.monitored(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
@@ -53,13 +53,13 @@ impl Leadership {
         }
     }
 
-    /// Returns the number of this term: the [`fencing_token`](Guard::fencing_token), by the name that elections give
-    /// it. It is greater than that of every earlier leader.
+    /// Returns the number of this term. It is the [`fencing_token`](Guard::fencing_token), greater than the epoch of
+    /// every earlier leader.
     pub fn epoch(&self) -> FencingToken {
         self.guard.fencing_token()
     }
 
-    /// Returns the leader's data: the data of its campaign, or those that it has set since. Nothing is sent.
+    /// Returns the leader's data, as set by its campaign or by [`set_data`](Self::set_data). Sends nothing.
     pub fn data(&self) -> String {
         let mut metadata = self.guard.metadata();
         match metadata.other.remove(DATA) {
@@ -68,17 +68,17 @@ impl Leadership {
         }
     }
 
-    /// Changes the leader's data, and waits until the store has confirmed that. Observers see it; of changes in quick
-    /// succession they may see only the last. Concurrent changes are written in the order of the calls.
+    /// Changes the leader's data, and waits until the store has confirmed that. Observers see the change, but may see
+    /// only the last of several quick changes. Concurrent changes are written in the order of the calls.
     ///
-    /// Not for a path that is shared with Curator: a `LeaderLatch` that waits behind this leader watches its data,
-    /// ignores the change, does not watch again, and so misses the leader's end.
+    /// Do not use this on a path that is shared with Curator. A `LeaderLatch` that waits behind this leader watches its
+    /// data, ignores the change and does not watch again, so it misses the leader's end.
     ///
-    /// Not cancel safe: dropped midway, the change may be written or not. It can be repeated.
+    /// Not cancel safe: if dropped midway, the change may or may not be written. It can be repeated.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the leadership is lost, and those of the
-    /// store, [`Error::TooLarge`](crate::Error::TooLarge) among them.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership is lost, and store errors such as
+    /// [`Error::TooLarge`](crate::Error::TooLarge).
     pub async fn set_data(&self, data: impl Into<String>) -> Result<()> {
         let data = Value::String(data.into());
         self.guard
@@ -86,41 +86,41 @@ impl Leadership {
             .await
     }
 
-    /// Resigns, and waits until the store has confirmed it: the next candidate leads then. The term of elections for
+    /// Resigns, and waits until the store has confirmed it. The next candidate then leads. Same as
     /// [`release`](Self::release).
     ///
-    /// The resignation is sent by the call itself; dropping the future does not stop it.
+    /// The resignation is sent by the call itself, so dropping the future does not stop it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the leadership had been lost before: another leader may have
-    /// worked at the same time since.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the leadership had been lost before. Another leader may have
+    /// worked at the same time.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release()
     }
 
-    /// Releases the leadership, as [`resign`](Self::resign): the name that all guards share.
+    /// Resigns, like [`resign`](Self::resign). This is the name that all guards share.
     ///
     /// # Errors
-    /// Those of [`resign`](Self::resign).
+    /// Same as [`resign`](Self::resign).
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         let Self { slot, guard } = self;
-        // First, for the reason given at the field: `release` sends the delete.
+        // Before `release` sends the delete. See the field.
         drop(slot);
         guard.release()
     }
 
-    /// Resigns a leadership that is shared: the other owners see it lost from now on. A second call has no effect.
+    /// Resigns a shared leadership, so that the other owners see it as lost. A second call has no effect.
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let resigned = self.guard.release_in_place();
-        // After the loss has been noted: a state that is woken reads the role at once.
+        // After the loss has been noted, because a state that is woken reads the role immediately.
         self.slot.notify();
         resigned
     }
 
-    /// Converts it into the plain guard. The [`state`](super::Election::state) of the election no longer counts it.
-    /// Nothing is sent.
+    /// Converts this into a plain guard, which the [`state`](super::Election::state) of the election no longer counts.
+    /// Sends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

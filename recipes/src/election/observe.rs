@@ -1,7 +1,7 @@
-//! [`LeaderChanges`]: the leader of an election, again each time that it changes.
+//! [`LeaderChanges`]: the leader of an election, reported again at each change.
 //!
-//! One watch at a time: on the leader's znode, or, while no candidate stands, on the list of candidates. It is armed
-//! by the read whose result is reported, so no change falls between the two.
+//! One watch is armed at a time, on the leader's znode or, without candidates, on the list of candidates. The read that
+//! is reported also arms the watch, so no change is missed in between.
 
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
@@ -16,11 +16,11 @@ use crate::stream::named_stream;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LeaderChange {
-    /// A new leader, or the first one that is reported.
+    /// A new leader, or the first leader reported.
     Elected(Leader),
     /// The same leader, with other data.
     DataChanged(Leader),
-    /// No candidate stands.
+    /// There is no candidate.
     Vacant,
 }
 
@@ -33,7 +33,7 @@ impl LeaderChange {
         }
     }
 
-    /// Converts it into the leader after the change.
+    /// Converts this into the leader after the change.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -41,7 +41,7 @@ impl LeaderChange {
         }
     }
 
-    /// Compares two reads of the leader; `None` if there is no change to report.
+    /// Returns the change between two reads of the leader, if any.
     fn between(last: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
         match (last, now) {
             (Some(None), None) => None,
@@ -55,18 +55,18 @@ impl LeaderChange {
 }
 
 impl Election {
-    /// Follows the election: yields the leader now, and each change from then on: a new leader, none, or other data of
-    /// the same one.
+    /// Follows the election. Yields the current leader immediately, and then each change: a new leader, no leader, or
+    /// new data of the same leader.
     ///
-    /// The first item comes at once. Changes in quick succession may be seen as one (a term that is over by then is
-    /// left out), but the latest is never missed: after every reconnection, and in a new session after an expiry, the
-    /// leader is read again. A store that cannot be reached is tried again after pauses that grow from 0.1 s to 30 s.
+    /// Quick changes may be merged, which can skip a short term, but the latest change is never missed. The leader is
+    /// read again after every reconnection, and in a new session after an expiry. If the store cannot be reached, the
+    /// read is retried after pauses that grow from 0.1 s to 30 s.
     ///
-    /// While a candidate leads, only its znode is watched: candidates that join or leave behind it cost nothing.
+    /// While there is a leader, only its znode is watched, so other candidates that join or leave cost nothing.
     ///
     /// # Errors
-    /// In the stream, and as its last item: [`SessionClosed`](Error::SessionClosed) when the client is closed,
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and the refusals of the store.
+    /// As the last item of the stream: [`SessionClosed`](Error::SessionClosed) if the client is closed,
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and refusals by the store.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -106,7 +106,6 @@ impl Election {
     }
 }
 
-/// Reads the leader of an election, and waits until it may have changed.
 struct LeaderWatch<'a> {
     election: &'a Election,
     candidates: Candidates,
@@ -125,7 +124,7 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Reads the leader, and watches it from now on.
+    /// Reads the leader and arms a watch.
     async fn look(&mut self) -> Result<Option<Leader>> {
         loop {
             match self.try_look().await {
@@ -134,7 +133,7 @@ impl<'a> LeaderWatch<'a> {
                     return Ok(leader);
                 }
                 Err(error) => {
-                    // The next answer may come from another server, with a view that the list does not match.
+                    // The next answer may come from another server with a different view.
                     self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
@@ -146,7 +145,7 @@ impl<'a> LeaderWatch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
-            // Before the read: a reconnection after it must end the wait, since the watch may not have survived.
+            // Before the read, because the watch may not survive a later reconnection, which must then end the wait.
             let connection = session.status().connection();
             let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
@@ -161,7 +160,7 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Watches for a candidate, unless one stands already; `None` if so.
+    /// Watches for the first candidate. Returns `None` if there already is one.
     async fn watch_vacant(
         &mut self,
         session: &Session,
@@ -172,13 +171,12 @@ impl<'a> LeaderWatch<'a> {
             Err(Error::ConnectionLoss) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // The list that came with the watch decides: a candidate may have joined since the one before.
+        // A candidate may have joined since the previous list, so the list that was read with the watch decides.
         self.candidates.set_names(session, path, names).await?;
         let is_vacant = self.candidates.is_vacant(session, path).await?;
         Ok(is_vacant.then_some(watcher))
     }
 
-    /// Waits until the watch fires, or the connection is replaced.
     async fn changed(&mut self) {
         if let Some(change) = self.armed.take() {
             change.wait().await;
@@ -187,9 +185,9 @@ impl<'a> LeaderWatch<'a> {
 }
 
 named_stream! {
-    /// The stream of [`Election::observe`].
+    /// Stream returned by [`Election::observe`].
     LeaderChanges of Result<LeaderChange>;
-    /// Waits for the next change; `None` after an error.
+    /// Waits for the next change. Returns `None` after an error.
     ///
     /// Cancel safe: no change is lost.
 }

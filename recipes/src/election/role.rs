@@ -1,7 +1,7 @@
-//! [`ElectionState`]: the role of an election object itself, to read and to wait on.
+//! [`ElectionState`]: the role of this election object.
 //!
-//! The role is computed whenever it is read, from the leases of the leaderships: it never depends on a message that
-//! arrives late (invariant 6). A message only wakes the tasks that wait for a change.
+//! The role is computed from the leases of the leaderships whenever it is read, so it never depends on a message that
+//! may arrive late (invariant 6). Messages only wake waiting tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::token::FencingToken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
-    /// It does not stand for election, or no longer.
+    /// It is not a candidate.
     Bystander,
-    /// It stands for election, and waits for its turn.
+    /// It is waiting to lead.
     Candidate,
     /// It leads.
     Leader {
@@ -29,7 +29,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns true for the leader.
+    /// Returns `true` for the leader.
     pub fn is_leader(self) -> bool {
         matches!(self, Self::Leader { .. })
     }
@@ -45,23 +45,21 @@ impl fmt::Display for Role {
     }
 }
 
-/// The campaigns and leaderships of one election object, shared by its clones and read by its states.
+/// Campaigns and leaderships of one election object, shared by its clones and states.
 #[derive(Default)]
 pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
 struct Participation {
-    /// Campaigns under way.
     campaigns: usize,
-    /// Leaderships that have not been dropped, by id. They may be lost.
+    /// Leaderships that have not been dropped, by id. They may have been lost.
     leaderships: BTreeMap<u64, (FencingToken, GuardView)>,
-    /// Id of the newest leadership.
     next_id: u64,
 }
 
 impl Participation {
     fn role(&self) -> Role {
-        // Only those that hold now: a leadership that is lost stays in the table until its guard is dropped.
+        // A lost leadership stays in the table until its guard is dropped.
         let held = self
             .leaderships
             .values()
@@ -75,7 +73,7 @@ impl Participation {
 }
 
 impl RoleState {
-    /// Begins a campaign, which ends when the candidacy is dropped or elected.
+    /// Starts a campaign, which ends when the candidacy is dropped or elected.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
         self.0.modify(|participation| participation.campaigns += 1);
         Candidacy {
@@ -84,7 +82,7 @@ impl RoleState {
     }
 
     pub(super) fn state(&self) -> ElectionState {
-        // Subscribed before the role is read: a change in between is seen by `changed`.
+        // Subscribe before the role is read, so that `changed` sees a change in between.
         let receiver = self.0.subscribe();
         ElectionState {
             seen: receiver.read(Participation::role),
@@ -93,14 +91,13 @@ impl RoleState {
     }
 }
 
-/// A campaign under way.
 pub(super) struct Candidacy {
     /// `None` once elected.
     role_state: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
-    /// Makes the candidate the leader, in one change: between two, a state would say bystander.
+    /// Makes the candidate the leader in one modification, so that no state sees a bystander in between.
     pub(super) fn elect(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
@@ -125,22 +122,21 @@ impl Drop for Candidacy {
     }
 }
 
-/// Entry of a leadership in the table of its election, until it is dropped.
+/// Entry of a leadership in the table of its election.
 pub(super) struct LeaderSlot {
     role_state: Arc<RoleState>,
     id: u64,
 }
 
 impl LeaderSlot {
-    /// Returns the function to call when the leadership is lost. It only wakes: the role is read from the leases. It
-    /// does not keep the channel open, since it lives as long as the guard, which may outlive the leadership
+    /// Returns the function to call when the leadership is lost, which wakes the states. It does not keep the channel
+    /// open, because it lives as long as the guard, which may outlive the leadership
     /// ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
     }
 
-    /// Wakes all states to read the role again.
     pub(super) fn notify(&self) {
         self.role_state.0.modify(|_| ());
     }
@@ -152,16 +148,16 @@ impl Drop for LeaderSlot {
             .role_state
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
-        // Outside the channel's lock: the witness may own the last share of a session's status.
+        // Outside the channel's lock, because the witness may be the last owner of a session's status.
         drop(removed);
     }
 }
 
-/// The role of one election object and its clones, in the manner of a watch channel: read it at any time, or wait until
-/// it changes.
+/// The role of one election object and its clones. Read it at any time, or wait until it changes, as with a watch
+/// channel.
 ///
-/// It is a state and not a callback, because the news of a callback may be outdated when it runs:
-/// [`current`](Self::current) checks at that moment that the leadership is held.
+/// It is not a callback, because a callback's value may be outdated when it runs. [`current`](Self::current) checks
+/// that the leadership is still held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -185,18 +181,18 @@ pub struct ElectionState {
 }
 
 impl ElectionState {
-    /// Returns the role now. It is the leader's only while the leadership can be believed to be held (see
-    /// [`Guard::held_until`](crate::Guard::held_until)). Of several leaderships, from successive campaigns of one
-    /// object, the newest counts. It never waits, and sends nothing.
+    /// Returns the current role. It is the leader's only while the leadership is held (see
+    /// [`Guard::held_until`](crate::Guard::held_until)). If successive campaigns of this object left several
+    /// leaderships, the newest counts. Never waits, and sends nothing.
     pub fn current(&self) -> Role {
         self.receiver.read(Participation::role)
     }
 
-    /// Waits until the role differs from the one that this handle has seen last, when it was created or here. Changes
-    /// in quick succession are seen as one. `None` once no change can follow: the election, its clones, and their
-    /// campaigns and leaderships are gone.
+    /// Waits until the role differs from the one that this handle saw last, here or when it was created. Quick changes
+    /// may be merged. Returns `None` if the role can no longer change because the election, its clones, campaigns and
+    /// leaderships are gone.
     ///
-    /// Cancel safe: a change that was not returned is returned by the next call.
+    /// Cancel safe: the next call returns a change that this call did not.
     pub async fn changed(&mut self) -> Option<Role> {
         let seen = self.seen;
         let news =
@@ -205,8 +201,8 @@ impl ElectionState {
         Some(self.seen)
     }
 
-    /// Waits until `wanted` accepts the role, beginning with the current one. `None` if no change can follow, see
-    /// [`changed`](Self::changed).
+    /// Waits until `wanted` accepts the role, starting with the current one. Returns `None` if the role can no longer
+    /// change (see [`changed`](Self::changed)).
     ///
     /// Cancel safe.
     ///

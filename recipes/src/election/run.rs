@@ -1,7 +1,7 @@
 //! [`Election::run`]: the loop of a service that leads whenever it can.
 //!
-//! [`Campaigns`] are its attempts, [`Term`] its leaderships; the blocking form is another loop over both. A loss is no
-//! failure: only attempts that fail are followed by a pause.
+//! The async and the blocking loop share [`Campaigns`] and [`Term`]. A loss is not a failure, so only failed attempts
+//! are followed by a pause.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -16,25 +16,24 @@ use crate::error::{LockError, Result};
 use crate::options::LockOptions;
 
 impl Election {
-    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` returns under
-    /// [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in a new session where the
-    /// old one has ended. When a future completes, `run` resigns, waits until the store has confirmed that, and returns
-    /// the future's output.
+    /// Leads whenever it can until the work is done. Campaigns, runs the future returned by `work` under
+    /// [`protect`](crate::Guard::protect), and campaigns again if the leadership is lost, in a new session if
+    /// necessary. When a future completes, resigns, waits for the store to confirm, and returns the future's output.
     ///
-    /// Fair: each campaign joins the end of the queue. A loss drops the future and is followed by the next campaign at
-    /// once. Tasks that the future spawned and requests that it sent continue; only a resource that checks the
-    /// [`epoch`](Leadership::epoch) stops them. An output counts only if the leadership was held when it came: a future
-    /// that returns because its own requests failed after a loss is run again. Attempts that fail are repeated after
-    /// pauses that grow from 0.1 s to 30 s and vary by up to a half, so that many candidates do not return in step.
+    /// Fair: each campaign joins the end of the queue. A loss drops the future, and the next campaign follows
+    /// immediately. Tasks that it spawned and requests that it sent continue. Only a resource that checks the
+    /// [`epoch`](Leadership::epoch) stops them. An output counts only if the leadership was held at that moment, so a
+    /// future that returns because its requests failed after a loss is run again. Failed attempts are retried after
+    /// pauses that grow from 0.1 s to 30 s, randomized by up to a half so that many candidates do not retry in step.
     ///
-    /// The leadership is shared with the work and its tasks. Once `run` has ended, or has gone on to another campaign,
-    /// all shares of it are lost.
+    /// The leadership is shared with the work and its tasks. When `run` ends or starts the next campaign, all shares of
+    /// it are lost.
     ///
     /// # Cancel safety and shutdown
     ///
-    /// Dropping `run` leaves the queue, or resigns as the drop of a guard does. For a confirmed resignation let the
-    /// work complete at the shutdown. A candidate that waits has no work, so await the signal beside `run`, too, and
-    /// [`Client::close`](crate::Client::close) after it:
+    /// Dropping `run` leaves the queue, or resigns like dropping a guard. For a confirmed resignation, let the work
+    /// complete at shutdown. A waiting candidate runs no work, so also await the signal next to `run` and then call
+    /// [`Client::close`](crate::Client::close):
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -55,8 +54,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// Those that no repetition mends: [`Error::SessionClosed`] after the client was closed, [`LockError::WrongKind`],
-    /// refused credentials, another store in place of the first, and the like.
+    /// Errors that a retry cannot fix: [`Error::SessionClosed`] after the client was closed, [`LockError::WrongKind`],
+    /// refused credentials, a different store than the first, and the like.
     pub async fn run<W, F>(&self, data: impl Into<String>, work: W) -> Result<F::Output>
     where
         W: FnMut(Arc<Leadership>) -> F,
@@ -65,14 +64,14 @@ impl Election {
         self.run_with(data, LockOptions::new(), work).await
     }
 
-    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign. The timeout is that of
-    /// one campaign, not of the work.
+    /// Like [`run`](Self::run), with the given options for each campaign. The timeout limits one campaign, not the
+    /// work.
     ///
-    /// Cancel safe, as [`run`](Self::run).
+    /// Cancel safe, like [`run`](Self::run).
     ///
     /// # Errors
-    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], if the
-    /// options have such limits. Neither is repeated.
+    /// The errors of [`run`](Self::run), and [`LockError::Timeout`] and [`LockError::QueueFull`] if the options set
+    /// these limits. Neither is retried.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -100,7 +99,7 @@ impl Election {
     {
         let mut campaigns = Campaigns::new(self, data, options);
         loop {
-            // Dropped at the end of each round: a share that the work has kept must not hold up the next campaign.
+            // Dropped at the end of each round, so that a share kept by the work cannot delay the next campaign.
             let term = Term::new(campaigns.win().await?);
             let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
@@ -112,7 +111,7 @@ impl Election {
     }
 }
 
-/// The campaigns of one run, one after the other, with a pause after each that failed.
+/// The successive campaigns of one run.
 pub(crate) struct Campaigns<'a> {
     election: &'a Election,
     data: String,
@@ -134,10 +133,7 @@ impl<'a> Campaigns<'a> {
         }
     }
 
-    /// Campaigns until it leads.
-    ///
-    /// # Errors
-    /// Those that no repetition mends.
+    /// Campaigns until it leads, or until an error that a retry cannot fix.
     pub(crate) async fn win(&mut self) -> Result<Leadership> {
         loop {
             let (data, options) = (self.data.as_str(), self.options.clone());
@@ -152,8 +148,8 @@ impl<'a> Campaigns<'a> {
     }
 }
 
-/// A term of a run: a leadership that is shared with the work, as async or blocking code sees it. It ends when this is
-/// dropped, although the work may have kept a share of it.
+/// A leadership that is shared with the work, async or blocking. The term ends when this is dropped, even if the work
+/// kept a share.
 pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
 
 impl<G: Borrow<Leadership>> Term<G> {
@@ -161,7 +157,6 @@ impl<G: Borrow<Leadership>> Term<G> {
         Self(Arc::new(guard))
     }
 
-    /// Returns a share of the leadership, for the work.
     pub(crate) fn share(&self) -> Arc<G> {
         self.0.clone()
     }
@@ -170,17 +165,16 @@ impl<G: Borrow<Leadership>> Term<G> {
         (*self.0).borrow()
     }
 
-    /// Ends the term after its work. Returns true if the leadership was held until now, and so counts the work's
-    /// output; the resignation has been confirmed then.
+    /// Ends the term after its work and waits for the resignation. Returns true if the leadership was still held, so
+    /// that the output counts.
     pub(crate) async fn finish(self) -> bool {
         let leadership = self.leadership();
-        // Before the resignation, after which no leadership is held. Work whose own request failed after a loss has
-        // returned that error, which is no output of a leader.
+        // Checked before we resign. If it was lost, the work may have returned because its requests failed.
         if !leadership.is_held() {
             return false;
         }
         if let Err(error) = leadership.resign_shared().await {
-            // The output counts nevertheless: it came while the leadership was held.
+            // The output still counts because the leadership was held when the work returned.
             tracing::debug!(path = %leadership.path(), %error, "a leadership ended before it was resigned");
         }
         true
@@ -190,18 +184,18 @@ impl<G: Borrow<Leadership>> Term<G> {
 impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
         let leadership = self.leadership();
-        // Sent by the call, and flushed before this returns, as when a guard is dropped. Explicit, because a share that
-        // the work has kept would keep the guard alive, and the next candidate waiting.
+        // Explicit, because a share kept by the work would keep the guard alive. As when a guard is dropped, the
+        // resignation is flushed before we return.
         drop(leadership.resign_shared());
         leadership.session().flush();
     }
 }
 
-/// The pauses between attempts that fail one after the other.
+/// Pauses between successive failed attempts.
 pub(super) struct Backoff {
     client: Client,
     failures: u32,
-    /// Beginning of the current attempt.
+    /// Start of the current attempt.
     began: BootInstant,
 }
 
@@ -217,26 +211,21 @@ impl Backoff {
         }
     }
 
-    /// Resets the pauses.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// Waits before the next attempt.
-    ///
-    /// # Errors
-    /// The error itself, if no repetition mends it.
+    /// Waits before the next attempt, or returns the error if a retry cannot fix it.
     pub(super) async fn failed_with(&mut self, error: LockError) -> Result<()> {
         if !is_transient(&error) || self.is_closed(&error).await {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // A failure after a long wait in the queue begins a new series.
+        // A failure after a long wait in the queue starts a new series.
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
-        // The first end of a session is no failure of the store. Only the first: sessions that end in a row would make
-        // a busy loop.
+        // The first end of a session is retried without a pause. A second one in a row is not, to avoid a busy loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -248,7 +237,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if the session was closed with its client, which opens no other.
+    /// Returns true if the session was closed together with its client, which opens no new one.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -259,8 +248,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Returns the pause after so many failures. It doubles up to the maximum and is shortened by up to a half, by the
-    /// time instead of by chance: a run under a virtual clock replays from its seed.
+    /// Doubles up to the maximum, minus up to a half. Derived from the time instead of a random number, so that a
+    /// simulated run replays from its seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);
@@ -271,7 +260,6 @@ impl Backoff {
     }
 }
 
-/// Returns true if another attempt may succeed.
 fn is_transient(error: &LockError) -> bool {
     match error {
         LockError::EntryDeleted { .. } | LockError::Lost(_) => true,

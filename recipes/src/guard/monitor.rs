@@ -1,4 +1,4 @@
-//! [`Monitor`]: notices the loss of a guard by itself, and reports it as an event and in the log.
+//! [`Monitor`]: notices the loss of a guard in the background, and reports it as an event and in the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,43 +22,39 @@ use crate::revocation::Listener;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Watch over a guard with a session that can lapse, or with events.
+/// Watches a guard whose session can lapse, or that has events.
 ///
-/// Its work starts once the lock has outlasted a tick of the clock, or `is_held` is called: most locks are released
-/// before, and are spared its task, timers and subscriptions. What it would have reported is late by a tick, and `is_held`
-/// knows it by itself.
+/// The work starts when the lock has been held for a clock tick, or when `is_held` is called. Most locks are released
+/// earlier and need no task, timers and subscriptions. The cost is that reports are a tick late. `is_held` does not
+/// depend on them.
 pub(super) struct Monitor(Arc<Watched>);
 
-/// State that a guard, its monitor's work and its views share.
+/// State shared by a guard, its monitor's task and its views.
 #[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
-    /// True once the loss has been reported: by the monitor, or by a holder that noticed it first, and released.
+    /// True once the loss has been reported, by the monitor or by a holder that noticed it first and released.
     is_reported: AtomicBool,
-    /// Notified when `is_held` is called, once the work has started.
+    /// Notified by `is_held` once the work has started.
     asked: Notify,
-    /// True once the guard is gone, or its monitor is not needed any more.
+    /// True once the guard is gone or needs no monitor.
     is_ended: AtomicBool,
     ended: Notify,
-    /// `None` once the monitor has ended.
     hold: Mutex<Option<Hold>>,
 }
 
-/// Resources of a monitor while the guard holds.
 struct Hold {
     _heartbeat: Heartbeat,
-    /// `None` once the work has started.
     postponed: Option<(Subject, TickPlace)>,
 }
 
-/// The lock that is watched.
 struct Subject {
     session: Session,
     lease: Lease,
     holder: Holder,
 }
 
-/// Description of a holder, for the report of its loss.
+/// Describes a holder in the report of its loss.
 pub(super) struct Holder {
     path: ZnodePath,
     kind: Kind,
@@ -68,7 +64,6 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Logs the loss, and reports it as an event.
     pub(super) fn report_lost(&self, reason: LostReason) {
         tracing::warn!(
             path = %self.path,
@@ -93,16 +88,16 @@ impl Watched {
         }
     }
 
-    /// Takes the lock to be watched, unless the work has started, or the monitor has ended.
+    /// Returns the lock to watch, unless the work has started or the monitor has ended.
     fn take_postponed(&self) -> Option<Subject> {
         let postponed = self.hold.lock().as_mut()?.postponed.take();
-        // The place is given up outside of the lock.
+        // The tick place is dropped outside the lock.
         postponed.map(|(subject, _)| subject)
     }
 }
 
 impl Wake for Watched {
-    /// Starts the work, at the first tick of the clock that the lock has outlasted.
+    /// Starts the work at the first clock tick.
     fn wake(self: Arc<Self>) {
         if let Some(subject) = self.take_postponed() {
             watch(self, subject, Start::Tick, None);
@@ -110,10 +105,10 @@ impl Wake for Watched {
     }
 }
 
-/// Function to call at a loss.
+/// Called at a loss.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// View of a guard that outlives it, to tell whether it is held.
+/// Shows whether a guard is held, and may outlive it.
 #[derive(Clone)]
 pub(crate) struct GuardView {
     lease: Lease,
@@ -121,15 +116,15 @@ pub(crate) struct GuardView {
 }
 
 impl GuardView {
-    /// As [`Guard::is_held`].
+    /// Like [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
         self.watched.lost.get().is_none() && self.lease.is_valid()
     }
 }
 
 impl Guard {
-    /// Starts a monitor that notices a forced removal at once, and calls the function that `on_loss` returns when the lock
-    /// is lost for any reason. A release is no loss.
+    /// Starts a monitor that notices a forced removal immediately, and calls the function returned by `on_loss` when
+    /// the lock is lost for any reason other than a release.
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let monitor = Monitor::new(&self);
         let view = GuardView {
@@ -170,7 +165,7 @@ impl Guard {
 }
 
 impl Monitor {
-    /// Creates the monitor of a guard without views. It watches at once only where there are events to put.
+    /// Creates the monitor of a guard without views. It starts to watch immediately only if there is an event sink.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
         match guard.0.reporter.sink() {
@@ -196,19 +191,18 @@ impl Monitor {
 
     fn postpone(&self, guard: &Guard) {
         let clock = guard.0.session.clock();
-        // Under the lock: a tick that comes at once finds the subject.
+        // Under the lock, so that even an immediate tick finds the subject.
         if let Some(hold) = &mut *self.0.hold.lock() {
             let tick = clock.wake_at_next_tick(self.0.clone().into());
             hold.postponed = Some((guard.subject(), tick));
         }
     }
 
-    /// Returns the reason of the loss, once it is known to the guard, its monitor or a view.
+    /// Returns the cell with the reason of the loss, which the guard, its monitor and its views share.
     pub(super) fn lost(&self) -> &OnceLock<LostReason> {
         &self.0.lost
     }
 
-    /// Starts to watch for a removal.
     pub(super) fn watch_removal(&self) {
         match self.0.take_postponed() {
             Some(subject) => watch(self.0.clone(), subject, Start::Asked, None),
@@ -216,7 +210,7 @@ impl Monitor {
         }
     }
 
-    /// Ends the monitor of a guard. Reports a loss that it has not reported yet.
+    /// Ends the monitor and reports a loss that it has not reported yet.
     pub(super) fn end(&self, guard: &Guard) {
         let known = guard.0.lost.get().copied();
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
@@ -231,7 +225,7 @@ impl Monitor {
         if !self.0.is_ended.swap(true, Ordering::AcqRel) {
             self.0.ended.notify_one();
         }
-        // Dropped outside of its lock.
+        // Drop it outside the lock.
         let hold = self.0.hold.lock().take();
         drop(hold);
     }
@@ -243,17 +237,17 @@ impl Drop for Monitor {
     }
 }
 
-/// Reason for which a monitor starts its work.
+/// Why a monitor starts to work.
 enum Start {
-    /// The lock has outlasted a tick.
+    /// The lock has been held for a clock tick.
     Tick,
-    /// A removal is to be noticed soon.
+    /// A removal should be noticed soon.
     Asked,
     /// The caller wants events.
     Events(Listener),
 }
 
-/// Watches a lock in the background until the monitor ends or the lock is lost.
+/// Watches a lock in a background task until the monitor ends or the lock is lost.
 fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<OnLoss>) {
     spawn_detached(async move {
         let Subject {
@@ -270,8 +264,8 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
         let Either::Right(reason) = select(watched.until_ended(), loss).await else {
             return;
         };
-        // Again: a release between the two polls of the select has ended this before it sent the delete, which is
-        // then no removal.
+        // Check again. A release between the select's two polls ended the monitor and then sent the delete, which is
+        // not a removal.
         if watched.is_ended.load(Ordering::Acquire) {
             return;
         }
@@ -282,20 +276,20 @@ fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<
         if watched.is_first_to_report() {
             holder.report_lost(reason);
         }
-        // The session may survive the lapse of the lease, and would keep the znode: let others in.
+        // The session may survive the lapse of its lease and keep the znode, so delete it to let others in.
         if reason == LostReason::LeaseExpired {
             remove(session, &holder.path);
         }
     });
 }
 
-/// Returns the reason for which a lease can no longer be believed in; `None` while it is valid.
+/// Returns why a lease is no longer valid, or `None` while it is valid.
 #[inline]
 pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     if lease.is_valid() {
         return None;
     }
-    // The end of the session is the more exact reason.
+    // The end of the session is the more precise reason.
     let status = lease.status();
     Some(match status.state() {
         SessionState::Expired => LostReason::SessionExpired,
@@ -305,14 +299,14 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     })
 }
 
-/// Scope of the watch over a held znode. Its session is always watched.
+/// What to watch on a held znode. Its session is always watched.
 pub(super) enum WatchScope<'a> {
-    /// Its existence, from the first `is_held` on, or when it has been held for a while: the watch costs a request, which a
-    /// short hold is spared.
+    /// Removal, but only after the first `is_held` or after a while, because a watch costs a request that a short hold
+    /// does not need.
     Later(&'a Notify),
-    /// Its existence, from now on.
+    /// Removal.
     Removal,
-    /// Its existence, and the revocation requests that others write into its data.
+    /// Removal and revocation requests, which other clients write into its data.
     Requests(&'a Listener),
 }
 
@@ -325,7 +319,7 @@ pub(super) async fn loss(
     reporter: Option<&Reporter>,
 ) -> LostReason {
     let status = session.status();
-    // Subscribed before the lease is checked: a change in between is not missed.
+    // Subscribe before the lease is checked, so that no change in between is missed.
     let mut states = status.states();
     let mut suspension = Suspension::new(reporter, status);
     let mut removal = Box::pin(async {
@@ -348,21 +342,21 @@ pub(super) async fn loss(
                 None => std::future::pending().await,
             }
         };
-        // A new connection may bring a shorter timeout, and with it an earlier deadline.
+        // A new connection may have a shorter timeout, and so an earlier deadline.
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
-            // The end of the session deletes the znode, too, and its event may come first.
+            // The end of the session also deletes the znode, and that event may arrive first.
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
             Either::Left(Either::Right(Some(state))) => suspension.tell(state),
-            // The deadline has moved, or has passed: the loop looks again.
+            // The deadline has moved or passed, so look again.
             _ => {}
         }
     }
 }
 
-/// Waits until `is_held` is called, for a third of the session's timeout at most: the interval of its heartbeats.
+/// Waits until `is_held` is called, for at most a third of the session timeout (the heartbeat interval).
 async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     let held = async {
         match session.timeout() {
@@ -373,7 +367,7 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     select(asked.notified(), held).await;
 }
 
-/// Suspensions of a session, as the events of a guard: each resumption is told after its suspension.
+/// Reports suspensions of a session as a guard's events. A resumption is reported only after its suspension.
 struct Suspension<'a> {
     reporter: Option<&'a Reporter>,
     status: &'a SessionStatus,
@@ -381,7 +375,7 @@ struct Suspension<'a> {
 }
 
 impl<'a> Suspension<'a> {
-    /// Tells of the suspension that the guard begins with, if the connection was lost since it was granted.
+    /// Also reports a suspension that started before the guard was created.
     fn new(reporter: Option<&'a Reporter>, status: &'a SessionStatus) -> Self {
         let mut this = Self {
             reporter,
@@ -392,7 +386,7 @@ impl<'a> Suspension<'a> {
         this
     }
 
-    /// A stream of states misses those that were overwritten: of a suspension that was missed no end is told.
+    /// The stream of states may skip some, so a suspension that we missed gets no resumption either.
     fn tell(&mut self, state: SessionState) {
         let Some(reporter) = self.reporter else {
             return;
@@ -411,10 +405,10 @@ impl<'a> Suspension<'a> {
     }
 }
 
-/// Waits until a held znode is gone; forever if the session ends first, which the caller notices by itself.
+/// Waits until a held znode is gone. Waits forever if the session ends first, which the caller notices.
 ///
-/// An event alone is not believed: at the end of the session it may come before that end is known. So the znode is read
-/// again after each.
+/// The znode is read again after each event, because at the end of a session the event may arrive before we know of the
+/// end.
 async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
     loop {
         match watch_own(session, path, listener).await {
@@ -423,7 +417,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
             }
             Ok(_) => return,
             Err(Error::ConnectionLoss) => {}
-            // The right is missing, or the session is over: a removal cannot be noticed.
+            // Without permission or after the session's end, a removal cannot be noticed.
             Err(_) => std::future::pending().await,
         }
         if !session.status().is_alive() {
@@ -432,7 +426,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
     }
 }
 
-/// Arms a watch on a held znode, and passes its data to the listener. Returns its owner, if it exists.
+/// Arms a watch on a held znode, and passes its data to the listener. Returns its owner if it exists.
 async fn watch_own(
     session: &Session,
     path: &ZnodePath,

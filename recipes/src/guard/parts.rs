@@ -1,4 +1,4 @@
-//! [`GuardParts`]: the parts from which a guard is built, and into which a conversion takes it apart.
+//! [`GuardParts`]: the parts of a guard, used to build it and to convert it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ use crate::queue::Grant;
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// Builds a guard. The only constructor.
+    /// The only constructor of a guard.
     #[inline(always)] // so that the parts are written where they stay
     pub(super) fn of(parts: GuardParts) -> Self {
         let GuardParts {
@@ -27,8 +27,8 @@ impl Guard {
             reporter,
             own,
         } = parts;
-        // A leadership starts its own, see `monitored`. Without a timeout the store is in this process, and `is_held`
-        // reads it: only events need a monitor then.
+        // A leadership starts its own monitor (see `monitored`). A session without a timeout is in this process, where
+        // `is_held` reads the store, so only events need a monitor.
         let has_sink = reporter.sink().is_some();
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || has_sink);
         let guard = Self(Box::new(GuardState {
@@ -50,11 +50,10 @@ impl Guard {
         self
     }
 
-    /// Takes the guard apart, so that its znode can be replaced by another. Its monitor ends here: it would take the
-    /// replacement for a removal by another client.
+    /// Takes the guard apart so that its znode can be replaced. Ends its monitor, which would take that for a removal
+    /// by another client.
     ///
-    /// # Errors
-    /// The loss of a guard that is lost. It is released then.
+    /// Fails if the guard is lost, and releases it.
     pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
@@ -72,7 +71,7 @@ impl Guard {
     }
 }
 
-/// The parts of a guard. Dropping them releases nothing, and no monitor watches them.
+/// Parts of a guard. Dropping them releases nothing, and no monitor watches them.
 pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,
@@ -83,11 +82,11 @@ pub(crate) struct GuardParts {
 }
 
 impl GuardParts {
-    /// Builds a guard again. Fails if the lease has lapsed meanwhile; removals are not checked.
+    /// Rebuilds the guard. Fails if the lease has lapsed since. Removals are not checked.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
         let lost = reason_of(&self.held.lease);
         self.own = self.own.map(|own| Box::new(own.renewed()));
-        // Built in any case: its drop releases the znode.
+        // Built even after a loss, because its drop releases the znode.
         let guard = Guard::of(self);
         match lost {
             None => Ok(guard),

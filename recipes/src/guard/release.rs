@@ -1,4 +1,4 @@
-//! The release of a guard: one delete, repeated until the znode is gone or the session has ended (invariant 7).
+//! The release of a guard: a delete that is retried until the znode is gone or the session has ended (invariant 7).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::queue::{PendingDelete, delete_until_gone};
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// Releases a guard that is shared, as [`release`](Self::release) does an owned one. Others see it lost from now on; a
-    /// second release does nothing, and fails with [`LostReason::Released`].
+    /// Releases a shared guard. All other owners see it as lost from now on. A second release has no effect and fails
+    /// with [`LostReason::Released`].
     pub(crate) fn release_in_place(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Noted before the delete is sent: from then on another client may hold.
+        // Note the release before the delete is sent, because another client may hold the lock from then on.
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.0.released.swap(true, Ordering::AcqRel);
@@ -34,13 +34,12 @@ impl Guard {
         }
     }
 
-    /// Releases an owned guard: only its monitor can still see it.
+    /// Releases an owned guard. Only its monitor can still see it.
     pub(super) fn release_owned(self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let (release, known) = self.begin_release();
         release.confirmed(known)
     }
 
-    /// Sends the release of an owned guard.
     #[inline]
     fn begin_release(mut self) -> SentRelease {
         let known = self.reason();
@@ -51,13 +50,13 @@ impl Guard {
         (self.send_release(), known)
     }
 
-    /// Sends the delete, with the queue's release marker if this holder has read one.
+    /// Sends the delete, together with the queue's release marker if this holder has read one.
     pub(super) fn send_release(&self) -> Release {
-        // The monitor ends before the delete is sent: it would take the deletion for a removal by another client.
+        // End the monitor before the delete is sent. It would take that for a removal by another client.
         if let Some(monitor) = &self.0.monitor {
             monitor.end(self);
         }
-        // Ahead of a shared holder others may still hold: the marker would declare them released.
+        // Other holders of a shared lock may still hold it, and the marker would declare them released.
         let marker = self
             .0
             .held
@@ -99,7 +98,7 @@ impl Guard {
         }
     }
 
-    /// Deletes the entry by its reference. Returns false where that takes a request.
+    /// Deletes the entry by reference. Returns false if that needs a request.
     #[inline]
     fn leaves_by_reference(&self) -> bool {
         let entry = self.0.held.node.key();
@@ -125,28 +124,24 @@ impl Guard {
     }
 }
 
-/// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it.
-///
-/// It is moved with each release, so it is small.
+/// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it. Kept
+/// small because it is moved with each release.
 pub(super) enum Release {
     Done(bool),
-    /// The store has not answered yet. Boxed: a store in this process answers at once, and its releases would be moved
-    /// with the space for it.
+    /// The store has not answered yet. Boxed because an embedded store answers immediately, and its releases should not
+    /// be moved with space for this.
     Sent(Box<SentDelete>),
-    /// Likewise, or it has refused the delete.
+    /// The store has not answered yet, or refused the delete.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
 
-/// A release, and the loss that was known before it was sent.
 pub(super) type SentRelease = (Release, Option<LostReason>);
 
 impl Release {
-    /// Returns true if the store has not answered yet.
     pub(super) fn is_under_way(&self) -> bool {
         !matches!(self, Self::Done(_))
     }
 
-    /// Waits for the outcome, as [`outcome`] has it.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let answer = match self {
             Self::Done(was_there) => Ok(was_there),
@@ -157,8 +152,8 @@ impl Release {
     }
 }
 
-/// Returns the outcome of a release that the store has answered. `known` is the loss that was known before the release: it
-/// wins, since the znode may well have existed after the lease had lapsed.
+/// `known` is a loss that was known before the release. It takes precedence, because the znode may have existed after
+/// the lease had lapsed.
 fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()> {
     match (answer, known) {
         (_, Some(reason)) => Err(reason.into()),
@@ -168,19 +163,18 @@ fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()>
     }
 }
 
-/// The delete of a release, until the store has answered. The answer wakes the caller alone: a task in the background is
-/// needed only where the caller goes away before, or the delete has to be repeated.
+/// The delete of a release until the store answers. The answer wakes only the caller. A background task is started only
+/// if the caller drops this or the delete has to be retried.
 pub(super) struct SentDelete {
     session: Session,
     path: ZnodePath,
     reporter: Reporter,
-    /// `None` once the answer has been taken.
     call: Option<Call<()>>,
 }
 
 impl SentDelete {
     async fn answered(mut self: Box<Self>) -> Result<Result<bool, Error>> {
-        // Awaited in place: dropped in the middle of this, the delete must still own the call.
+        // Awaited in place, because if this future is dropped, `self` must still own the call.
         let first = poll_fn(|context| match &mut self.call {
             Some(call) => Pin::new(call).poll(context),
             None => unreachable!("the answer is taken below"),
@@ -196,7 +190,6 @@ impl SentDelete {
         Ok(answer)
     }
 
-    /// Repeats the delete in the background until the znode is gone.
     fn repeat(&self, first: PendingDelete) -> oneshot::Receiver<Result<bool, Error>> {
         let work = delete_until_gone(self.session.clone(), self.path.clone(), first);
         finish_in_background(work, self.reporter.clone())
@@ -205,14 +198,13 @@ impl SentDelete {
 
 impl Drop for SentDelete {
     fn drop(&mut self) {
-        // A drop of the release does not end it: the delete may have to be repeated (invariant 7).
+        // Dropping the future must not end the release, because the delete may have to be retried (invariant 7).
         if let Some(call) = self.call.take() {
             self.repeat(Err(call));
         }
     }
 }
 
-/// Finishes a release in the background, so that dropping its future does not stop it.
 fn finish_in_background(
     work: impl Future<Output = Result<bool, Error>> + Send + 'static,
     reporter: Reporter,
@@ -221,7 +213,7 @@ fn finish_in_background(
     spawn_detached(async move {
         let done = work.await;
         report_released(&reporter, &done);
-        // The receiver is gone after a drop.
+        // The receiver is gone if the future was dropped.
         let _ = send.send(done);
     });
     answer
@@ -234,15 +226,14 @@ async fn of_background(
     answer.await.map_err(lost)
 }
 
-/// Reports a release that has deleted the znode.
 fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
     if let Ok(true) = answer {
         reporter.report(LockEvent::Released);
     }
 }
 
-/// Waits for a delete with a marker, and follows it with plain deletes if it was refused or its reply was lost: the marker
-/// is an optimization, and its version may be out of date.
+/// Waits for a delete with a marker, followed by plain deletes if it was refused or the reply was lost. The marker is
+/// only an optimization, and its version may be outdated.
 async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
@@ -256,11 +247,11 @@ async fn after_marked_delete(
     drop(pending);
     let first = Err(session.delete(&path, None));
     let was_there = delete_until_gone(session, path, first).await?;
-    // After a lost reply it may have been the first delete that removed the znode.
+    // If a reply was lost, the first delete may have removed the znode.
     Ok(was_there || error.is_ambiguous())
 }
 
-/// Drops several guards of one session. Sends all releases before it waits for them to be written: one wait for all.
+/// Drops several guards of one session. All releases are sent before a single wait for the write.
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
@@ -275,15 +266,14 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Sends the releases of several guards. Returns those that have failed or are under way: none in a store of this process,
-/// unless a guard is lost.
+/// Sends the releases of several guards. Returns only those that failed or are not confirmed yet.
 pub(super) fn send_all(guards: impl IntoIterator<Item = Guard>) -> Vec<SentRelease> {
     let sent = guards.into_iter().map(Guard::begin_release);
     sent.filter(|sent| !matches!(sent, (Release::Done(true), None)))
         .collect()
 }
 
-/// Waits until the store has confirmed all of these releases. Returns the first error.
+/// Waits for all confirmations. Returns the first error.
 pub(super) async fn all_confirmed(sent: Vec<SentRelease>) -> Result<()> {
     let mut first = Ok(());
     for (release, known) in sent {
