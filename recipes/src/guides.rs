@@ -1,20 +1,19 @@
-//! Guides: which lock for which job, fencing, testing, operation, migration. They contain prose alone; their code is
+//! Guides on choosing a lock, fencing, testing, operation and migration. These modules contain only text. Its code is
 //! compiled with the tests.
 //!
-//! - [`which_lock`]: the recipe and the store for a job.
-//! - [`fencing`]: how a resource refuses the writes of former holders.
-//! - [`testing`]: a lock that is lost on demand, in virtual time.
+//! - [`which_lock`]: choosing a recipe and a store.
+//! - [`fencing`]: how a resource refuses writes of former holders.
+//! - [`testing`]: losing a lock on demand, in virtual time.
 //! - [`operating`]: the server `lockkeeper serve`.
 //! - [`operations`]: locks in operation, and the data directory.
 //! - [`migrating`]: from Redis, Redlock, etcd, Curator or kazoo.
-//! - [`interop`]: one path shared with other clients of ZooKeeper.
+//! - [`interop`]: sharing a path with other ZooKeeper clients.
 
-// The guides are files of docs/, and link to each other and to other files by reference: `[text][name]`, with the file
-// of each name in definitions at the end, for readers of the repository. Of two definitions of a name Markdown takes
-// the first, so the definitions here, before a guide's text, replace those of the file: with a module, or with a page
-// of the repository. `tests/links.py` fails on a dead link, here or in the repository.
+// The guides are files in docs/. Their links are references (`[text][name]`), defined at the end of each file for
+// readers of the repository. Markdown uses the first definition of a name, so the definitions here, placed before the
+// text, redirect the links to modules or to pages of the repository. `tests/links.py` finds dead links.
 
-/// Defines a link to a file that is no module: the manifest's `repository` has the address.
+/// Defines a link to a repository file that has no module, based on the manifest's `repository`.
 macro_rules! repository {
     ($name:literal, $path:literal) => {
         concat!(
@@ -45,7 +44,7 @@ pub mod which_lock {}
 #[doc = include_str!("../guides/fencing.md")]
 pub mod fencing {}
 
-// Of this guide and of the one on migration, the code needs a feature; the text does not.
+// The code in this guide and in the one on migration needs a feature, but the text does not.
 #[cfg(any(not(doctest), feature = "test-util"))]
 #[cfg_attr(
     feature = "test-util",

@@ -1,4 +1,4 @@
-//! [`holders`]: the entries that hold a lock, by the names in its queue.
+//! [`holders`]: the entries of a queue that hold the lock.
 
 use lockkeeper_store::{Error, Session, ZnodePath};
 
@@ -6,8 +6,8 @@ use crate::observe::QueueEntry;
 use crate::queue::{count_holders, in_order};
 use crate::retry::retry;
 
-/// Returns the entries of a queue that hold, by the rule of the recipe that their names show: the head of the queue; with a
-/// reader at the head all readers up to the first other entry; of a semaphore's `leases` all.
+/// Returns the entries of a queue that hold the lock, judged by their names. This is the head of the queue. If the head
+/// is a reader, it is all readers up to the first other entry. For a semaphore's `leases` it is all entries.
 ///
 /// `queue` must be in order, as returned by [`queue`](crate::queue()) and [`observe`](crate::observe()).
 ///
@@ -24,16 +24,15 @@ pub fn holders(queue: &[QueueEntry]) -> &[QueueEntry] {
     &queue[..count_holders(queue.iter().map(|entry| entry.path.name()))]
 }
 
-/// The entries of a lock's queue, in order. Those of a semaphore are the permits that are held; the waiters for permits have
-/// a separate queue.
+/// The entries of a lock's queue, in order. For a semaphore, `queue` has the held permits and `acquirers` the waiters.
 pub(crate) struct Survey {
     queue: Vec<ZnodePath>,
     acquirers: Vec<ZnodePath>,
 }
 
 impl Survey {
-    /// Returns the holders. The states of all that seem to hold are read, since persistent znodes with the names of
-    /// contenders do not count; those behind a dropped one are then read, too.
+    /// Returns the holders. Checks that each is ephemeral, because persistent znodes with names of contenders do not
+    /// count, and then also checks the entries behind a dropped one.
     pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         loop {
             let count = count_holders(self.queue.iter().map(ZnodePath::name));
@@ -56,11 +55,10 @@ impl Survey {
     }
 }
 
-/// Children of a semaphore's path: the permits that are held, and the queue of waiters.
+/// Children of a semaphore's path: held permits and waiters.
 pub(crate) const LEASES: &str = "leases";
 const ACQUIRERS: &str = "locks";
 
-/// Lists the entries of a lock's queue.
 pub(crate) async fn survey(session: &Session, path: &ZnodePath) -> Result<Survey, Error> {
     let names = children(session, path).await?;
     if !names.iter().any(|name| name == LEASES || name == ACQUIRERS) {

@@ -1,4 +1,4 @@
-//! [`list_locks`]: all locks below a prefix, with their holders.
+//! [`list_locks`]: lists all locks below a prefix, with their holders.
 
 mod changes;
 mod observe;
@@ -21,42 +21,42 @@ pub use observe::{LockChange, LockChanges, observe_locks};
 pub use prefix::LockPrefix;
 pub(crate) use walk::{Root, Walk};
 
-/// A lock with contenders, as [`list_locks`] has read it.
+/// A lock with contenders, as read by [`list_locks`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// The lock.
     pub path: ZnodePath,
-    /// Its kind.
+    /// Kind of the lock.
     pub kind: LockKind,
-    /// The entries that hold it, in order of arrival: several readers, or one for each permit of a semaphore. Empty where
-    /// all contenders wait, as at a semaphore without permits.
+    /// The entries that hold it, in order of arrival. Several for readers, and one per permit for a semaphore. Empty if
+    /// all contenders wait, for example at a semaphore without permits.
     pub holders: Vec<QueueEntry>,
-    /// Number of the other contenders, by their names.
+    /// Number of the other contenders, counted by name.
     pub waiters: usize,
 }
 
-/// The locks that [`list_locks`] has found.
+/// Result of [`list_locks`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LockList {
-    /// The locks with at least one contender, ordered by path.
+    /// Locks with at least one contender, ordered by path.
     pub locks: Vec<LockInfo>,
-    /// The znodes that could not be read, with the store's refusals: locks at and below them are missing.
+    /// Znodes that could not be read, with the errors. Locks at and below them are missing.
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// Lists all locks at and below a prefix: mutexes, read-write locks, semaphores and elections, of this library and of
-/// others with the same names. Locks without any contender are left out.
+/// Lists all mutexes, read-write locks, semaphores and elections at and below a prefix, including those of other
+/// libraries with the same names. Locks without contenders are left out.
 ///
-/// It is meant for many locks: up to 512 znodes are read in one request, several requests are under way at a time, and
-/// of a lock's entries only the holders' data is read. The list is not one moment of the store: each lock is as it was
-/// when it was read, and one that is released meanwhile may be missing. As stale as the server that answers.
+/// It is designed for many locks. A request reads up to 512 znodes, several requests are in flight, and only the
+/// holders' data is read. The list is not an atomic snapshot. A lock that changes hands during the call may be missing,
+/// and each answer is as stale as the server that gave it.
 ///
 /// Cancel safe: it writes nothing.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store; a refusal for a single znode is part of the result.
+/// [`Error::InvalidPath`], and store errors. A refusal for a single znode is part of the result.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -86,7 +86,7 @@ where
         list.locks.push(lock);
     }
     list.unreadable = walk.into_unreadable();
-    // Found in the order of the replies.
+    // They were found in the order of the replies.
     list.locks
         .sort_unstable_by(|one, other| one.path.cmp(&other.path));
     list.unreadable
@@ -94,27 +94,27 @@ where
     Ok(list)
 }
 
-/// The contenders of one lock, as [`lock_queue`] has read them.
+/// The contenders of one lock, as read by [`lock_queue`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockQueue {
     /// The lock.
     pub path: ZnodePath,
-    /// Its kind; [`Mutex`](LockKind::Mutex) if there is no contender.
+    /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
-    /// The entries that hold it, in order of arrival; of a semaphore one for each permit.
+    /// The entries that hold it, in order of arrival. For a semaphore one per permit.
     pub holders: Vec<QueueEntry>,
     /// The entries that wait, in order of arrival.
     pub waiters: Vec<QueueEntry>,
 }
 
-/// Reads the whole queue of a lock of any recipe, holders and waiters. Of [`queue()`](crate::queue()) it differs in that
-/// it knows semaphores, the holders and waiters of which stand in two queues.
+/// Reads the whole queue of a lock of any recipe, holders and waiters. Unlike [`queue()`](crate::queue()), it supports
+/// semaphores, which keep holders and waiters in two queues.
 ///
-/// As stale as the server that answers, and several reads. Cancel safe.
+/// The answer takes several reads and is as stale as the server that gave it. Cancel safe.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -152,7 +152,7 @@ pub async fn lock_queue(client: &Client, path: impl IntoLockPath) -> Result<Lock
     })
 }
 
-/// Returns entries as waiters. The head of a semaphore's queue waits although no entry blocks it.
+/// Marks entries as waiters. The head of a semaphore's queue waits although no entry blocks it.
 fn waiters(entries: Vec<QueueEntry>) -> Vec<QueueEntry> {
     entries.into_iter().map(waiter).collect()
 }
@@ -162,32 +162,31 @@ fn waiter(mut entry: QueueEntry) -> QueueEntry {
     entry
 }
 
-/// A part of a lock's queue, as [`lock_queue_part`] has read it.
+/// A part of a lock's queue, as read by [`lock_queue_part`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockQueuePart {
     /// The lock.
     pub path: ZnodePath,
-    /// Its kind; [`Mutex`](LockKind::Mutex) if there is no contender.
+    /// Kind of the lock. [`Mutex`](LockKind::Mutex) if there is no contender.
     pub kind: LockKind,
     /// The first entries that hold it, in order of arrival.
     pub holders: Vec<QueueEntry>,
-    /// Number of all entries that hold it, by their names.
+    /// Number of all entries that hold it, counted by name.
     pub holder_count: usize,
-    /// Entries that wait, in order of arrival, each with its position: 0 is next.
+    /// Entries that wait, in order of arrival, each with its position. Position 0 is next.
     pub waiters: Vec<(usize, QueueEntry)>,
-    /// Number of all entries that wait, by their names.
+    /// Number of all entries that wait, counted by name.
     pub waiter_count: usize,
 }
 
-/// Reads a part of the queue of a lock of any recipe: the first holders, and the waiters at these positions. It costs a
-/// list of the queue's names and a read of each entry of the part, so the entries of a long queue are not read to show a
-/// screen of them.
+/// Reads a part of the queue of a lock of any recipe: the first holders, and the waiters at the given positions. It
+/// lists the queue's names and reads only the entries of the part, so you can show a page of a long queue cheaply.
 ///
-/// As stale as the server that answers. Entries that leave meanwhile are missing. Cancel safe.
+/// The answer is as stale as the server that gave it. Entries that leave during the call are missing. Cancel safe.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -222,7 +221,7 @@ pub async fn lock_queue_part(
             (kind, queue, None)
         }
     };
-    // Those behind one that is no contender may hold in its place.
+    // If an entry turns out not to be a contender, the next one may be a holder instead.
     let (holders, holder_count) = loop {
         let count = count_holders(queue.iter().map(ZnodePath::name));
         let shown = count.min(max_holders);
@@ -250,7 +249,6 @@ pub async fn lock_queue_part(
     })
 }
 
-/// Returns the children of a znode, none where it does not exist.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Vec<String>, Error> {
     match retry(|| session.get_children(path)).await {
         Ok((names, _)) => Ok(names),

@@ -1,6 +1,6 @@
 //! [`LockGuard`]: the interface that the guards of all recipes share.
 //!
-//! Every guard is one or several [`Guard`]s of one grant, so the trait needs nothing from it but those.
+//! Every guard consists of one or several [`Guard`]s of one grant, which is all that the trait needs.
 
 use std::fmt;
 use std::future::Future;
@@ -19,12 +19,12 @@ use crate::rwlock::{ReadGuard, WriteGuard};
 use crate::semaphore::Permit;
 use crate::token::FencingToken;
 
-/// The interface of all guards, for code that takes any of them.
+/// The interface of all guards, for code that accepts any of them. The trait is sealed.
 ///
-/// Each guard has these methods without an import, too: its own, or those of the [`Guard`] or [`GuardSet`] to which it
-/// dereferences. The trait is sealed.
+/// You can call these methods without importing the trait, because each guard has them itself or dereferences to a
+/// [`Guard`] or [`GuardSet`].
 ///
-/// | guard | of | beside that |
+/// | guard | returned by | additional methods |
 /// |---|---|---|
 /// | [`Guard`] | [`Mutex`](crate::Mutex), [`lock_each`](crate::lock_each()), [`try_lock_many`](crate::try_lock_many()) | `path` |
 /// | [`ReadGuard`], [`WriteGuard`] | [`RwLock`](crate::RwLock) | `path`, `try_upgrade`, `downgrade` |
@@ -57,60 +57,60 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].fencing_token()
     }
 
-    /// Returns true while all that the guard stands for can be believed to be held. See [`Guard::is_held`].
+    /// Returns `true` if everything is still held, as far as this process can know. See [`Guard::is_held`].
     fn is_held(&self) -> bool {
         self.guards().iter().all(Guard::is_held)
     }
 
-    /// Returns the deadline until which no other client can hold. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold the lock. See [`Guard::held_until`].
     fn held_until(&self) -> Option<Deadline> {
         self.guards()[0].held_until()
     }
 
-    /// Waits until any of it is lost, and returns the reason. See [`Guard::lost`].
+    /// Waits until any part is lost, and returns the reason. See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Waits until another client requests any of it. See [`Guard::revocation_requested`].
+    /// Waits until another client requests any part. See [`Guard::revocation_requested`].
     ///
     /// # Errors
-    /// [`LostReason`], if any of it is lost first.
+    /// [`LostReason`], if any part is lost first.
     fn revocation_requested(
         &self,
     ) -> impl Future<Output = Result<RevocationRequest, LostReason>> + Send;
 
-    /// Runs a future for as long as all of it is held. See [`Guard::protect`].
+    /// Runs a future while everything is held. See [`Guard::protect`].
     ///
     /// # Errors
-    /// [`LostReason`], if any of it is lost first.
+    /// [`LostReason`], if any part is lost first.
     fn protect<F>(&self, future: F) -> impl Future<Output = Result<F::Output, LostReason>> + Send
     where
         F: Future<Output: Send> + Send;
 
-    /// Says that the holder is still at work. See [`Guard::keep_alive`].
+    /// Reports that the holder is still working. See [`Guard::keep_alive`].
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when any of it is lost, and those of the store.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any part is lost, and store errors.
     fn keep_alive(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns the holder's description of itself. See [`Guard::metadata`].
+    /// Returns the holder's metadata. See [`Guard::metadata`].
     fn metadata(&self) -> LockMetadata {
         self.guards()[0].metadata()
     }
 
-    /// Returns the holder's znodes: one for each lock or permit.
+    /// Returns the holder's znodes, one per lock or permit.
     fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
         self.guards().iter().map(Guard::path)
     }
 
-    /// Returns the session that holds.
+    /// Returns the session that holds the lock.
     fn session(&self) -> &Session {
         self.guards()[0].session()
     }
 
-    /// Releases it, and waits until the store has confirmed that. See [`Guard::release`].
+    /// Releases everything, and waits until the store has confirmed that. See [`Guard::release`].
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when any of it had been lost before.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any part had been lost before.
     fn release(self) -> impl Future<Output = Result<()>> + Send + 'static;
 }
 
@@ -118,12 +118,12 @@ mod sealed {
     use super::Guard;
 
     pub trait Guards {
-        /// Returns the guards of single znodes that this one is made of: one at least.
+        /// Returns the guards of single znodes that make up this guard, at least one.
         fn guards(&self) -> &[Guard];
     }
 }
 
-/// Implements the trait by the inherent methods of a guard's core, to which `&guard` coerces.
+/// Implements the trait with the inherent methods of a guard's core, to which `&guard` coerces.
 macro_rules! lock_guards {
     ($($name:ty: $core:ident, $guards:path;)*) => {$(
         impl sealed::Guards for $name {
@@ -153,7 +153,7 @@ macro_rules! lock_guards {
             }
 
             fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-                // The guard's own, not that of its core: a leader tells its election first.
+                // Not the core's `release`, because a leadership first notifies its election.
                 <$name>::release(self)
             }
         }

@@ -1,7 +1,7 @@
-//! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
+//! Locks of several mutexes: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 //!
-//! All queues are joined in one multi, so that any two callers have the same order in all queues in which they meet, and
-//! cannot wait for each other in a circle. [`multi_lock`] checks a call and has its deadline, [`batch`] joins the queues.
+//! One multi joins all queues. Any two callers therefore have the same order in all queues that they share, and cannot
+//! wait for each other in a cycle. [`multi_lock`] checks a call and has its deadline, and [`batch`] joins the queues.
 
 mod all;
 mod batch;

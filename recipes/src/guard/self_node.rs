@@ -1,4 +1,4 @@
-//! Writes of a holder to its own znode, next to those of other clients.
+//! Writes of a holder to its own znode, which other clients write as well.
 //!
 //! Each write is conditional on the version that was read last, so that no revocation request is overwritten unread.
 
@@ -14,19 +14,19 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::retry::retry;
 use crate::revocation::{Listener, RevocationInbox};
 
-/// State of the holder's own znode, as far as the holder knows it.
+/// A holder's view of its own znode.
 #[derive(Default)]
 pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
-    /// Version of its data. 0 is right for a znode that no client has written yet; any other is read when a write fails.
+    /// Version of its data. Starts at 0, which is right until another client writes, and is read again if a write
+    /// fails.
     version: AtomicI32,
-    /// One write at a time: each is conditional on the version that the one before returned.
+    /// Serializes writes, because each is conditional on the version that the previous one returned.
     turn: Mutex<()>,
 }
 
 impl SelfNode {
-    /// Returns the state of the znode that replaces this one. Requests that were delivered once are not delivered again
-    /// there.
+    /// Returns the state for a replacement znode. Requests already delivered are not delivered again.
     pub(super) fn renewed(self) -> Self {
         Self {
             hearing: self.hearing,
@@ -36,14 +36,13 @@ impl SelfNode {
 }
 
 impl Guard {
-    /// Reports that the holder is still at work: its expected hold, and the durations of alert and unlock, count from now
-    /// on again.
+    /// Reports that the holder is still working. The durations of its expected hold, alert and unlock restart.
     ///
-    /// A revocation request in the znode is kept, and is delivered. A dropped call may have been carried out or not; either
-    /// way it can be repeated.
+    /// A revocation request in the znode is kept and delivered. If the call is dropped, the write may or may not have
+    /// happened. It can be repeated.
     ///
     /// # Errors
-    /// [`LockError::Lost`] when the lock is lost, and those of the store.
+    /// [`LockError::Lost`] if the lock is lost, and store errors.
     pub async fn keep_alive(&self) -> Result<()> {
         self.rewrite(|metadata| {
             metadata.kept_alive = Some(metadata.kept_alive.unwrap_or(0) + 1);
@@ -51,8 +50,8 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. After a lost reply the write is repeated with the metadata as of then, so that of two
-    /// concurrent changes the later one stays.
+    /// Changes the holder's metadata. After a lost reply, the write is repeated with the metadata at that time, so that
+    /// the later of two concurrent changes wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();
@@ -65,7 +64,7 @@ impl Guard {
         };
         let written = self.write_data().await;
         if written.is_err() {
-            // Taken back, unless another change has been built on it.
+            // Undo the change, unless another change builds on it.
             let mut data = self.0.data.lock();
             if data.to_bytes() == after {
                 *data = EntryData::Written(before);
@@ -74,8 +73,8 @@ impl Guard {
         written
     }
 
-    /// Writes the metadata at the version that is known, so that no write of another client is lost; reads the znode first
-    /// if that version is out of date.
+    /// Writes the metadata at the known version, so that no other client's write is lost. If the version is outdated,
+    /// reads the znode first.
     async fn write_data(&self) -> Result<()> {
         let own = self.own();
         let _turn = own.turn.lock().await;
@@ -83,7 +82,7 @@ impl Guard {
             if let Some(reason) = self.reason() {
                 return Err(reason.into());
             }
-            // Read in each round: `read_own` merges the writes of others, and another call may have changed it.
+            // Read in each round, because `read_own` merges other writes, and another call may have changed it.
             let data = self.0.data.lock().to_bytes();
             let version = own.version.load(Ordering::Relaxed);
             let writing =
@@ -95,7 +94,7 @@ impl Guard {
                     own.version.store(stat.version, Ordering::Relaxed);
                     break;
                 }
-                // Another client has written, or an earlier call was dropped between its write and the reply.
+                // Another client wrote, or an earlier call was dropped before its reply.
                 Err(Error::BadVersion { .. }) => None,
                 Err(error) if error.is_ambiguous() => Some(error),
                 Err(error) => return Err(self.end_of(error)),
@@ -104,16 +103,16 @@ impl Guard {
             let is_written = there.is_some_and(|there| says(&there, &data));
             match ambiguous {
                 Some(_) if is_written => break,
-                // An error code that cannot be decoded would only come again.
+                // An error code that cannot be decoded would only repeat.
                 Some(error) if error != Error::ConnectionLoss => return Err(self.end_of(error)),
                 _ => {}
             }
         }
-        // The write may have waited for a connection for longer than the lease.
+        // The write may have waited for a connection until after the lease had lapsed.
         self.reason().map_or(Ok(()), |reason| Err(reason.into()))
     }
 
-    /// Reads the holder's own znode, delivers a request found there, and merges the writes of others into the metadata.
+    /// Reads our znode, delivers a request found there, and merges other clients' writes into the metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
         let reading = retry(|| self.0.session.get_data(self.0.held.node.path())).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
@@ -157,7 +156,7 @@ impl Guard {
     }
 }
 
-/// Returns true if the znode has the data that were sent, apart from requests that have come since.
+/// Returns true if the znode has the data that we sent, ignoring revocation requests.
 fn says(there: &LockMetadata, sent: &[u8]) -> bool {
     let plain = |metadata: &LockMetadata| LockMetadata {
         revocation: None,

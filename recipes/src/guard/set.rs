@@ -1,4 +1,4 @@
-//! [`GuardSet`]: several guards that stand and fall as one.
+//! [`GuardSet`]: several guards held as one.
 
 use std::fmt;
 use std::future::Future;
@@ -15,15 +15,14 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// Several znodes of one session, granted by one transaction and held as one: the core of a
-/// [`Permit`](crate::Permit) and of a [`MultiGuard`](crate::MultiGuard), as a [`Guard`] is that of all guards with
-/// one znode.
+/// Several znodes of one session, granted by one transaction and held as one. [`Permit`](crate::Permit) and
+/// [`MultiGuard`](crate::MultiGuard) are built on it.
 ///
-/// All of them have one fencing token. The set is lost with the first of them. Dropping it sends the releases of
-/// all before it waits for any to be written, at most as long as the drop of one [`Guard`].
+/// All znodes share one fencing token. The set is lost when any of them is lost. Dropping it sends all releases before
+/// it waits for them to be written, for at most as long as the drop of one [`Guard`].
 #[must_use = "dropping guards releases what they hold"]
 pub struct GuardSet {
-    /// Never empty, but while they are moved out. Most permits are single: no allocation for that.
+    /// Only empty after the guards were moved out. Most sets are single permits, which need no allocation.
     guards: SmallVec<[Guard; 1]>,
 }
 
@@ -34,7 +33,6 @@ impl GuardSet {
         Self { guards }
     }
 
-    /// Creates the set of one guard, as most permits are.
     #[inline]
     pub(crate) fn of_one(guard: Guard) -> Self {
         let guards = SmallVec::from_buf([guard]);
@@ -53,30 +51,28 @@ impl GuardSet {
         std::mem::take(&mut self.guards).into_iter()
     }
 
-    /// Takes `count` guards out, from the end, if others stay.
+    /// Takes `count` guards from the end, if at least one remains.
     pub(crate) fn split_off(&mut self, count: usize) -> Option<Self> {
         let stays = self.guards.len().checked_sub(count)?;
         (count > 0 && stays > 0).then(|| Self::new(self.guards.drain(stays..)))
     }
 
-    /// Returns the fencing token of the grant, which all of the set share. See [`Guard::fencing_token`].
+    /// Returns the fencing token of the grant, which the whole set shares. See [`Guard::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.first().fencing_token()
     }
 
-    /// Returns the deadline until which no other client can hold any of the set. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold any part of the set. See [`Guard::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.first().held_until()
     }
 
-    /// Returns true while all of the set can be believed to be held; false from the first loss on. A forced removal
-    /// is noticed as [`Guard::is_held`] says.
+    /// Returns `true` if the whole set is still held, as far as this process can know. See [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Waits until any of the set is lost, and returns the reason. While it waits, a forced removal of any of them
-    /// is noticed too.
+    /// Waits until any part of the set is lost, and returns the reason. Also notices a forced removal.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> LostReason {
@@ -84,23 +80,23 @@ impl GuardSet {
         losses.next().await.expect("a set is never empty")
     }
 
-    /// Waits until another client requests any of the set. See [`Guard::revocation_requested`]; a request to all holders
-    /// of a semaphore is made to each permit.
+    /// Waits until another client requests any part of the set. A request to all holders of a semaphore reaches each
+    /// permit. See [`Guard::revocation_requested`].
     ///
     /// Cancel safe.
     ///
     /// # Errors
-    /// [`LostReason`], if any of the set is lost first.
+    /// [`LostReason`], if any part of the set is lost first.
     pub async fn revocation_requested(&self) -> Result<RevocationRequest, LostReason> {
         let requests = self.guards.iter().map(Guard::revocation_requested);
         let mut requests: FuturesUnordered<_> = requests.collect();
         requests.next().await.expect("a set is never empty")
     }
 
-    /// Runs a future for as long as all of the set is held. See [`Guard::protect`].
+    /// Runs a future while the whole set is held. See [`Guard::protect`].
     ///
     /// # Errors
-    /// [`LostReason`], if any of the set is lost first.
+    /// [`LostReason`], if any part of the set is lost first.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
@@ -108,39 +104,37 @@ impl GuardSet {
         }
     }
 
-    /// Says, in each znode of the set, that the holder is still at work. See [`Guard::keep_alive`].
+    /// Reports in each znode that the holder is still working. See [`Guard::keep_alive`].
     ///
-    /// Dropped or failed midway, some may have been written.
+    /// If the call fails or is dropped, some znodes may have been written.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when any of the set is lost, and those of the store.
+    /// [`LockError::Lost`](crate::LockError::Lost) if any part of the set is lost, and store errors.
     pub async fn keep_alive(&self) -> Result<()> {
         try_join_all(self.guards.iter().map(Guard::keep_alive)).await?;
         Ok(())
     }
 
-    /// Returns the holder's description of itself, as it stands in each znode.
+    /// Returns the holder's metadata, as written to each znode.
     pub fn metadata(&self) -> LockMetadata {
         self.first().metadata()
     }
 
-    /// Returns the holder's znodes, one for each lock or permit.
+    /// Returns the holder's znodes, one per lock or permit.
     pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
         self.guards.iter().map(Guard::path)
     }
 
-    /// Returns the session that holds.
+    /// Returns the session that holds the locks.
     pub fn session(&self) -> &Session {
         self.first().session()
     }
 
-    /// Releases all of the set, and waits until the store has confirmed it.
+    /// Releases the whole set, and waits until the store has confirmed it. The call itself sends all releases, so
+    /// dropping the future does not stop them.
     ///
-    /// All releases are sent by the call itself; dropping the future does not stop them.
-    ///
-    /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when any of the set had been lost before: what was done under it
-    /// since may have been done beside another holder. The others are released all the same.
+    /// Fails with [`LockError::Lost`](crate::LockError::Lost) if any part had been lost before. The others are released
+    /// anyway.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         all_confirmed(send_all(self.guards.drain(..)))
     }

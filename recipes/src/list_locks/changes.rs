@@ -1,7 +1,7 @@
 //! [`Changes`]: the locks below a prefix that have to be read again.
 //!
-//! One persistent recursive watch tells of every entry that joins, leaves or writes; so a lock at rest costs neither a
-//! watch nor a request. A server without such watches (ZooKeeper before 3.6) is asked for all locks from time to time.
+//! One persistent recursive watch reports every entry that joins, leaves or writes, so an idle lock needs no watch of
+//! its own and no requests. On servers without such watches (ZooKeeper before 3.6), all locks are read periodically.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,39 +17,38 @@ use super::{LockPrefix, Root};
 use crate::retry::retry;
 use crate::select::{Either, select};
 
-/// Time for which changes are gathered: a lock that changes all the time is read ten times a second at most.
+/// Time for which changes are collected, so that a busy lock is read at most ten times a second.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval at which events are taken in while others are read or gathered. A wake for each event would slow down every
-/// client of the store.
+/// Interval for draining events while other work runs. Waking up for each event would slow down every client of the
+/// store.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Interval of reading all locks of a server without persistent watches.
+/// Interval for reading all locks on a server without persistent watches.
 const POLL: Duration = Duration::from_secs(10);
 
-/// With very many locks such a server is left in peace for this many times as long as they took to be read.
+/// With very many locks, the pause is at least this many times the duration of a full read.
 const POLL_FACTOR: u32 = 20;
 
-/// Number of changed locks from which on all are read, which needs no memory for their names.
+/// If more locks than this have changed, we read all locks instead of remembering their names.
 const MAX_CHANGED: usize = 65_536;
 
-/// The locks below a prefix that may have changed since they were read.
+/// The locks below a prefix that may have changed since we last read them.
 pub(crate) struct Changes<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// `None` where the server has no such watches.
+    /// `None` if the server has no such watches.
     watcher: Option<PersistentWatcher>,
-    /// `None` for all locks.
     changed: Option<BTreeSet<Root>>,
-    /// Beginning of the last read of all locks, and its duration once it is over.
+    /// Start of the last read of all locks, and its duration once known.
     read_all: (BootInstant, Option<Duration>),
 }
 
 impl<'a> Changes<'a> {
-    /// Begins to watch. At first all locks count as changed.
+    /// Starts to watch. Initially all locks count as changed.
     pub(crate) async fn watch(session: &'a Session, prefix: &'a LockPrefix) -> Result<Self, Error> {
         let mode = WatchMode::PersistentRecursive;
-        // Armed before the first read: a change after that read is an event.
+        // Armed before the first read, so that no later change is missed.
         let watcher = match retry(|| session.add_watch(prefix.top(), mode)).await {
             Ok(watcher) => Some(watcher),
             Err(Error::Unimplemented { .. }) => {
@@ -67,7 +66,7 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Takes the places to read again; `None` for the whole prefix.
+    /// Takes the places to read again, or `None` for the whole prefix.
     pub(crate) fn take(&mut self) -> Option<BTreeSet<Root>> {
         if self.changed.is_none() {
             self.read_all = (self.session.clock().now(), None);
@@ -75,7 +74,6 @@ impl<'a> Changes<'a> {
         self.changed.replace(BTreeSet::new())
     }
 
-    /// Adds a lock to be read again.
     pub(crate) fn add(&mut self, lock: &ZnodePath) {
         let root = Root::containing(self.prefix, lock.clone());
         self.insert(root);
@@ -90,12 +88,9 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Waits for changes, and gathers them for a moment.
+    /// Waits for changes, and collects them for a moment. Fails when the session ends.
     ///
-    /// Cancel safe: [`take`](Self::take) returns those that were gathered.
-    ///
-    /// # Errors
-    /// The end of the session.
+    /// Cancel safe: [`take`](Self::take) returns the collected changes.
     pub(crate) async fn wait(&mut self) -> Result<(), Error> {
         let clock = self.session.clock();
         if self.watcher.is_none() {
@@ -112,10 +107,8 @@ impl<'a> Changes<'a> {
         self.during(clock.sleep(PAUSE)).await
     }
 
-    /// Does something, and gathers the changes meanwhile: events that are left unread too long are lost.
-    ///
-    /// # Errors
-    /// The end of the session.
+    /// Does some work, and collects changes in the meantime, because unread events are eventually lost. Fails when the
+    /// session ends.
     pub(crate) async fn during<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
         let clock = self.session.clock();
         let gather = async {
@@ -132,7 +125,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Takes in the events that have arrived, without a waker for the next one.
+    /// Drains the events that have arrived, without a waker for the next one.
     fn take_in(&mut self) -> Result<(), Error> {
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(taken) = pin!(self.next()).poll(&mut context) {
@@ -141,7 +134,6 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Takes in the next event.
     async fn next(&mut self) -> Result<(), Error> {
         let Some(watcher) = &mut self.watcher else {
             return std::future::pending().await;
@@ -153,7 +145,7 @@ impl<'a> Changes<'a> {
                 }
                 Ok(())
             }
-            // Events were lost, with a connection or since they were too many.
+            // Events were lost, because of a reconnection or because there were too many.
             Some(Err(Error::ConnectionLoss | Error::LimitReached { .. })) => {
                 self.changed = None;
                 Ok(())

@@ -1,4 +1,4 @@
-//! [`observe_locks`]: all locks below a prefix, as they change.
+//! [`observe_locks`]: reports locks below a prefix as they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,29 +9,29 @@ use crate::names::LockKind;
 use crate::stream::named_stream;
 use crate::token::FencingToken;
 
-/// Changes of the locks below a prefix, since the item before.
+/// Changes of the locks below a prefix since the previous item.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LockChange {
-    /// The locks that have other holders or waiters now, or other data of a holder; at first all that have any. Ordered
-    /// by path.
+    /// The locks with different holders, waiters or holder data, ordered by path. In the first item all locks with
+    /// contenders.
     pub changed: Vec<LockInfo>,
-    /// The locks without a contender now.
+    /// The locks that no longer have a contender.
     pub freed: Vec<ZnodePath>,
-    /// The znodes that could not be read this time.
+    /// Znodes that could not be read this time.
     pub unreadable: Vec<(ZnodePath, Error)>,
 }
 
 /// Reads the locks at and below a prefix again as they change. See [`list_locks`](crate::list_locks()).
 ///
-/// The first item comes at once, with all locks. From then on one persistent recursive watch tells which locks to read
-/// again, ten times a second at most: a lock at rest costs nothing. (ZooKeeper before 3.6 has no such watches: there all
-/// locks are read every 10 s, or less often where that takes long.) Changes in quick succession are seen as one, and the
-/// latest is never missed, also over reconnections and expired sessions.
+/// The first item is returned immediately and contains all locks. After that, one persistent recursive watch shows
+/// which locks to read again, at most ten times a second, so idle locks cost nothing. ZooKeeper before 3.6 has no such
+/// watches, so there all locks are read every 10 s, or less often if that takes long. Quick changes may be merged, but
+/// the latest is never missed, even after reconnections and expired sessions.
 ///
 /// # Errors
-/// [`Error::InvalidPath`] at once. In the stream, and as its last item: [`Error::SessionClosed`] when the client is
-/// closed, and the refusals of the store.
+/// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
+/// closed, and refusals by the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -76,7 +76,7 @@ where
                 },
                 Err(error) => error,
             };
-            // Both wait for the next connection, or session, at the next read.
+            // The next read waits for a new connection or session.
             if !matches!(failed, Error::ConnectionLoss | Error::SessionExpired { .. }) {
                 yield Err(failed);
                 return;
@@ -86,12 +86,12 @@ where
     Ok(LockChanges(changes))
 }
 
-/// Features by which a state of a lock differs from another: not its data, which others write and which may be large.
+/// What we compare to detect changes. It excludes data, which can be large.
 #[derive(PartialEq)]
 struct Seen {
     kind: LockKind,
     waiters: usize,
-    /// A token is of one entry alone, and a version of one content of its data.
+    /// Tokens identify entries, and versions identify their data.
     holders: Box<[(FencingToken, i32)]>,
 }
 
@@ -108,7 +108,7 @@ impl Seen {
     }
 }
 
-/// Reads the locks that may have changed, and compares them with those that are known.
+/// Reads the locks that may have changed, and compares them with the known ones.
 async fn read(
     session: &Session,
     prefix: &LockPrefix,
@@ -146,9 +146,9 @@ async fn read(
 }
 
 named_stream! {
-    /// The stream of [`observe_locks`].
+    /// Stream returned by [`observe_locks`].
     LockChanges of Result<LockChange, Error>;
-    /// Waits for the next change; `None` after an error.
+    /// Waits for the next change. Returns `None` after an error.
     ///
     /// Cancel safe: no change is lost.
 }

@@ -1,4 +1,4 @@
-//! [`LockPrefix`]: a part of the tree of locks.
+//! [`LockPrefix`]: a part of the lock tree.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use lockkeeper_store::{Error, ZnodePath};
 
 use crate::path::LockPath;
 
-/// A set of locks: those at and below a path, or those whose keys begin with a text.
+/// A set of locks: all locks at and below a path, or all locks whose keys start with a text.
 ///
-/// It is made from a path with `try_into()` (`"/"` is the whole store), or by [`keys`](Self::keys):
+/// Convert a path with `try_into()` (`"/"` is the whole store), or use [`keys`](Self::keys):
 ///
 /// ```
 /// use lockkeeper::{LockPath, LockPrefix};
@@ -24,13 +24,13 @@ use crate::path::LockPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockPrefix {
     top: ZnodePath,
-    /// Beginning of the keys; `None` for all locks at and below `top`.
+    /// Start of the keys. `None` for all locks at and below `top`.
     keys: Option<String>,
 }
 
 impl LockPrefix {
-    /// Returns the locks below `parent` with a [`key`](LockPath::key) that begins with this text, and all locks below
-    /// them. `parent` itself is not one of them.
+    /// Returns the set of locks below `parent` whose [`key`](LockPath::key) starts with this text, and of all locks
+    /// below them. It does not include `parent`.
     pub fn keys(parent: LockPath, text: impl Into<String>) -> Self {
         Self {
             top: parent.as_znode().clone(),
@@ -38,7 +38,7 @@ impl LockPrefix {
         }
     }
 
-    /// Returns true if the lock at this path is one of them.
+    /// Returns `true` if the lock at this path is in the set.
     pub fn contains(&self, path: &ZnodePath) -> bool {
         let Some(below) = below(&self.top, path) else {
             return false;
@@ -55,18 +55,18 @@ impl LockPrefix {
             .is_some_and(|text| text.starts_with(keys))
     }
 
-    /// Returns true if all locks of the other are also of this one.
+    /// Returns true if all locks of `other` are in this set.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self == other || self.keys.is_none() && self.contains(&other.top)
     }
 
-    /// Returns the znode at and below which they are.
+    /// Returns the topmost znode.
     pub(crate) fn top(&self) -> &ZnodePath {
         &self.top
     }
 }
 
-/// Returns the part of a path below `top`: empty for `top` itself, `None` for a path elsewhere.
+/// Returns the part of a path below `top`, which is empty for `top` itself and `None` for a path elsewhere.
 fn below<'a>(top: &ZnodePath, path: &'a ZnodePath) -> Option<&'a str> {
     if top.is_root() {
         return path.as_str().strip_prefix('/');

@@ -1,8 +1,8 @@
 //! [`Walk`]: reads the locks of a tree in few requests.
 //!
-//! Reads are gathered into multiReads, several of which are under way. A lock is complete when the entries that hold it
-//! by their names have been read. An entry that has left since the list was read makes the next ones of the same list
-//! candidates: entries join behind all others, so the first one left of an older list is the head of the queue.
+//! Reads are batched into multiReads, and several are in flight. A lock is complete when the entries that hold it by
+//! their names have been read. If one of them has left, the next entries of the same list are read. New entries join at
+//! the end, so the first remaining entry of an old list is still the head of the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -14,53 +14,46 @@ use crate::names::{contender_number, has_unique_id, recipe_of};
 use crate::observe::QueueEntry;
 use crate::queue::{contenders, count_holders};
 
-/// Reads in one request at most: about a third of a millisecond of a served store's time.
+/// Maximum number of reads per request. A server needs about a third of a millisecond for them.
 const MAX_READS: usize = 512;
 
-/// Reads in the first requests, until the size of the answers is known.
+/// Reads in the first requests, while the size of the answers is unknown.
 const FIRST_READS: usize = 64;
 
-/// Bytes of an answer from which on the next requests read less.
+/// If an answer exceeds this size, the next requests read less.
 const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
-/// Requests under way.
 const WINDOW: usize = 4;
 
-/// Times that a queue is listed in which every entry left before it was read. A lock that is passed on faster than it can
-/// be read is left out then.
+/// Number of times that we list a queue whose entries all left before they were read. After that we leave the lock out,
+/// because it is passed on faster than we can read.
 const MAX_LISTS: usize = 4;
 
-/// Names of a semaphore's children.
 pub(super) const LOCKS: &str = "locks";
 pub(super) const LEASES: &str = "leases";
 const PERMITS: &str = "permits";
 
-/// Start of a walk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Root {
     path: ZnodePath,
     depth: Depth,
 }
 
-/// Part of the tree that is read below a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Depth {
-    /// Everything.
     Tree,
-    /// The one lock.
     Lock,
-    /// The semaphore with this path, or else the lock at its child `locks`.
+    /// The semaphore at this path, or else the lock at its child `locks`.
     SemaphoreOrLocks,
 }
 
 impl Root {
-    /// The locks at and below a path.
     pub(crate) fn tree(path: ZnodePath) -> Self {
         let depth = Depth::Tree;
         Self { path, depth }
     }
 
-    /// The lock in whose queue an entry stands; `None` for a path that is no entry's.
+    /// The lock whose queue contains an entry, or `None` if the path is not an entry's.
     pub(crate) fn of_entry(
         session: &Session,
         prefix: &LockPrefix,
@@ -77,7 +70,7 @@ impl Root {
         })
     }
 
-    /// The lock at a path, or the semaphore of which that is the queue of waiters.
+    /// The lock at a path, or the semaphore if the path is its queue of waiters.
     pub(crate) fn containing(prefix: &LockPrefix, lock: ZnodePath) -> Self {
         let semaphore = lock
             .parent()
@@ -91,13 +84,12 @@ impl Root {
         }
     }
 
-    /// One lock.
     fn lock(path: ZnodePath) -> Self {
         let depth = Depth::Lock;
         Self { path, depth }
     }
 
-    /// Returns the paths of the locks that are found from here, if any are; none for a tree.
+    /// Returns the paths of the locks that may be found from here, or none for a tree.
     pub(crate) fn locks(&self) -> impl Iterator<Item = ZnodePath> + use<> {
         let (own, child) = match self.depth {
             Depth::Tree => (None, None),
@@ -108,19 +100,16 @@ impl Root {
     }
 }
 
-/// Returns true if locks at this path may be read for a prefix.
 fn is_below(prefix: &LockPrefix, path: &ZnodePath) -> bool {
     path == prefix.top() || prefix.contains(path)
 }
 
-/// A walk over the locks of a tree.
 pub(crate) struct Walk<'a> {
     session: &'a Session,
     prefix: &'a LockPrefix,
-    /// Reads to be sent, the latest first: a lock that was begun is completed before others are listed.
+    /// Reads to send, used as a stack so that a lock is completed before others are listed.
     todo: Vec<Read>,
     under_way: VecDeque<(Vec<Read>, Call<Vec<ReadReply>>)>,
-    /// Reads in the next request.
     batch: usize,
     incomplete: HashMap<usize, Lock>,
     next_lock: usize,
@@ -128,7 +117,6 @@ pub(crate) struct Walk<'a> {
     unreadable: Vec<(ZnodePath, Error)>,
 }
 
-/// One read.
 struct Read {
     path: ZnodePath,
     purpose: Purpose,
@@ -136,15 +124,13 @@ struct Read {
 
 #[derive(Clone, Copy)]
 enum Purpose {
-    /// Lists children among which locks are looked for.
+    /// Lists children to look for locks.
     Look(Depth),
-    /// Lists a queue of a lock.
     Queue {
         lock: usize,
         part: Part,
         depth: Depth,
     },
-    /// Reads an entry of a lock's queue.
     Entry {
         lock: usize,
         index: usize,
@@ -154,27 +140,24 @@ enum Purpose {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
-    /// The queue in which the holders stand.
+    /// The queue that contains the holders.
     Holders,
-    /// The queue of a semaphore's waiters.
     Waiters,
 }
 
-/// A lock that is being read.
 struct Lock {
     path: ZnodePath,
-    /// Parent of the entries that may hold.
     queue: ZnodePath,
     kind: LockKind,
     entries: Vec<Entry>,
-    /// Waiters in a queue of their own.
+    /// Waiters in a separate queue.
     waiters: usize,
     unanswered: usize,
-    /// Rounds of reads of this list, each of which reads more entries than the one before.
+    /// Rounds of reads for this list. Each reads more entries than the previous one.
     rounds: u32,
     lists: usize,
-    /// True if the store has refused one of its reads. Then nothing is said of it: behind an entry that cannot be read
-    /// no other may be taken for the holder.
+    /// True if the store refused one of its reads. We then report nothing, because the entry behind an unreadable one
+    /// may not be the holder.
     is_unreadable: bool,
 }
 
@@ -205,20 +188,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds a place to start from.
     pub(crate) fn add(&mut self, root: Root) {
         self.look(root.path, root.depth);
     }
 
-    /// Returns the znodes that could not be read.
     pub(crate) fn into_unreadable(self) -> Vec<(ZnodePath, Error)> {
         self.unreadable
     }
 
-    /// Returns the next lock with contenders, in no order; `None` at the end.
-    ///
-    /// # Errors
-    /// The session's end, and a refusal that concerns all reads.
+    /// Returns the next lock with contenders, in no particular order. Fails if the session ends, or if a refusal
+    /// concerns all reads.
     pub(crate) async fn next(&mut self) -> Result<Option<LockInfo>, Error> {
         loop {
             if let Some(lock) = self.complete.pop() {
@@ -230,9 +209,9 @@ impl<'a> Walk<'a> {
             };
             match call.await {
                 Ok(replies) => self.take_all(reads, replies)?,
-                // The request or its answer was too large for a served store, or the connection broke, perhaps under the
-                // answer: so the next tries are smaller. After a break they wait for the next connection, or fail with
-                // the session.
+                // The request or its answer was too large for a served store, or the connection broke, perhaps because
+                // of the answer. Retry with smaller requests. After a break they wait for the next connection or fail
+                // with the session.
                 Err(
                     error @ (Error::LimitReached { .. }
                     | Error::TooLarge { .. }
@@ -276,7 +255,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Passes one refusal on to each of these reads.
     fn refused(&mut self, reads: Vec<Read>, error: &Error) -> Result<(), Error> {
         for read in reads {
             self.take(read, ReadReply::Failed(error.clone()))?;
@@ -287,7 +265,7 @@ impl<'a> Walk<'a> {
     fn take(&mut self, read: Read, reply: ReadReply) -> Result<(), Error> {
         let Read { path, purpose } = read;
         let reply = match reply {
-            // It has gone since its name was read.
+            // It was deleted after its name was read.
             ReadReply::Failed(Error::NoNode { .. }) => None,
             ReadReply::Failed(error) => {
                 self.unreadable.push((path, error));
@@ -408,7 +386,6 @@ impl<'a> Walk<'a> {
         self.todo.push(Read { path, purpose });
     }
 
-    /// Takes in the names in one of a lock's queues.
     fn listed(
         &mut self,
         number: usize,
@@ -438,7 +415,6 @@ impl<'a> Walk<'a> {
         self.proceed(number, depth)
     }
 
-    /// Takes in an entry that was read.
     fn read(
         &mut self,
         number: usize,
@@ -456,7 +432,7 @@ impl<'a> Walk<'a> {
                 let entry = QueueEntry::read(path, data, &stat, granted_at_ms);
                 EntryState::Read(Box::new(entry))
             }
-            // Persistent, it is no contender whatever its name, but may be a lock itself.
+            // A persistent znode is never a contender, but may be a lock itself.
             Some(ReadReply::Entry { stat, .. }) => {
                 if depth == Depth::Tree && stat.num_children > 0 && self.prefix.contains(&path) {
                     self.look(path, depth);
@@ -504,7 +480,7 @@ impl<'a> Walk<'a> {
         let all_left = lock.entries.is_empty();
         if had_entries && all_left && lock.lists < MAX_LISTS {
             let queue = lock.queue.clone();
-            // What is nested below was found at the first list.
+            // Nested locks were already found with the first list.
             self.list(number, Part::Holders, queue, Depth::Lock);
             return Ok(());
         }
@@ -539,7 +515,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Lock {
-    /// Returns the indices of the entries that have to be read before the holders are known. Forgets those that are gone.
+    /// Returns the indices of the entries to read before the holders are known, and drops the gone ones.
     fn missing(&mut self) -> Vec<usize> {
         self.entries
             .retain(|entry| !matches!(entry.state, EntryState::Gone));
@@ -547,7 +523,7 @@ impl Lock {
         let count = self.count_holders();
         if self.rounds == 0 {
             self.rounds = 1;
-            // The name of an entry without an id may be that of a persistent znode as well.
+            // An entry without an id could be a persistent znode with such a name.
             let is_doubtful =
                 |index: &usize| *index < count || !has_unique_id(&self.entries[*index].name);
             return (0..self.entries.len()).filter(is_doubtful).collect();
@@ -555,7 +531,7 @@ impl Lock {
         if (0..count).all(|index| !is_unread(&index)) {
             return Vec::new();
         }
-        // More at each round: the queue of a busy lock moves on while it is read.
+        // Read more in each round, because the queue of a busy lock advances while it is read.
         let ahead = 4usize.saturating_pow(self.rounds).max(count);
         self.rounds += 1;
         let ahead = ahead.min(self.entries.len());
@@ -567,7 +543,8 @@ impl Lock {
     }
 }
 
-/// Returns true if a znode with these children is a semaphore. `locks` alone may be a folder of locks; the root is no lock.
+/// Returns true if a znode with these children is a semaphore. A sole `locks` may be a folder of locks, and the root is
+/// never a lock.
 pub(super) fn is_semaphore(path: &ZnodePath, names: &[String]) -> bool {
     !path.is_root() && (has(names, LEASES) || has(names, LOCKS) && has(names, PERMITS))
 }
@@ -576,7 +553,7 @@ fn has(names: &[String], part: &str) -> bool {
     names.iter().any(|name| name == part)
 }
 
-/// Returns the bytes of a reply, roughly.
+/// Returns the approximate size of a reply in bytes.
 fn size(reply: &ReadReply) -> usize {
     match reply {
         ReadReply::Data { data, .. } | ReadReply::Entry { data, .. } => data.len() + 68,

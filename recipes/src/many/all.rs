@@ -15,29 +15,29 @@ use crate::error::Result;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 
-/// Acquires several mutexes: waits until all are granted, and holds them all or none.
+/// Acquires several mutexes. Waits until all are granted, and holds all or none.
 ///
-/// All queues are joined in one atomic step, so that any two callers have the same order in every queue in which they
-/// meet. Therefore callers **that hold nothing else while they wait** never deadlock, in any order of naming, and each lock
-/// is still granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
+/// All queues are joined in one atomic step, so any two callers have the same order in every queue that they share.
+/// Callers **that hold nothing else while they wait** therefore never deadlock, whatever the order of the names, and
+/// each lock is still granted in the order of arrival. The locks are the same as [`Mutex`](crate::Mutex) at these
+/// paths.
 ///
-/// The condition is not checked, and cannot be. Callers that hold one lock and then wait for more have no common order:
+/// The condition cannot be checked. Callers that hold one lock and then wait for more have no common order:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
 /// task 2: let _b = lock_all(&client, ["/b"]).await?;  lock_all(&client, ["/a"]).await?;   // both wait for ever
 /// ```
 ///
-/// Name all locks in one call, or release what you hold first; where neither can be done, use
-/// [`try_lock_many`](crate::try_lock_many) for the later locks, or a timeout.
+/// Name all locks in one call, or release what you hold first. If you can do neither, use
+/// [`try_lock_many`](crate::try_lock_many) or a timeout for the later locks.
 ///
-/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait leaves all queues, at any
-/// moment.
+/// Any number of free locks costs two round trips on ZooKeeper. Cancel safe: a dropped wait leaves all queues.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since a caller that names a lock twice would wait for
-/// itself; [`LockError::BatchTooLarge`], before anything is sent; and those of
-/// [`Mutex::lock`](crate::Mutex::lock). After any error, at any of the locks, no entry is left in any queue.
+/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`] because a caller that names a lock twice would wait for
+/// itself, [`LockError::BatchTooLarge`] before anything is sent, and the errors of [`Mutex::lock`](crate::Mutex::lock).
+/// After an error no entry is left in any queue.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -57,12 +57,12 @@ pub async fn lock_all(
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// Acquires several mutexes within `timeout`: one deadline for everything, the joining of the queues included.
+/// Acquires several mutexes within `timeout`, which covers the whole call, including joining the queues.
 ///
-/// Cancel safe, as [`lock_all`].
+/// Cancel safe, like [`lock_all`].
 ///
 /// # Errors
-/// [`LockError::Timeout`] with the first lock that was not granted, and those of [`lock_all`].
+/// [`LockError::Timeout`] with the first lock that was not granted, and the errors of [`lock_all`].
 pub async fn lock_all_timeout(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -73,12 +73,11 @@ pub async fn lock_all_timeout(
 
 /// Acquires several mutexes with the given options.
 ///
-/// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
-/// is one for each queue. Events tell of each lock by itself.
+/// The timeout covers the whole call. A queue limit applies to each queue. Events report each lock separately.
 ///
 /// # Errors
 /// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`],
-/// [`LockError::InvalidField`], and those of [`lock_all`].
+/// [`LockError::InvalidField`], and the errors of [`lock_all`].
 pub async fn lock_all_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -89,20 +88,21 @@ pub async fn lock_all_with(
     Ok(guard.expect("only a try comes back without the locks"))
 }
 
-/// Acquires several mutexes if all of them are free now; else `None`, and none is held. It never waits for a lock.
+/// Acquires several mutexes if all of them are free now, otherwise returns `None` and holds none. Never waits for a
+/// lock.
 ///
-/// One request looks at all queues. If any lock is held or waited for, that is all: nothing is written, and trying
-/// costs the holders and the waiters nothing. If all look free, one atomic step joins all queues; if another contender was
-/// faster at one of them, the call leaves all queues again, and a third that tries meanwhile may find a lock held that is
-/// free a moment later. "Held" may be as stale as the server that answers (see
-/// [`LockOptions::synced`]); "free" is confirmed by the queues themselves.
+/// One request reads all queues. If any lock is held or waited for, the call ends there without a write and at no cost
+/// to other clients. If all look free, one atomic step joins all queues. If another contender was faster at one of
+/// them, the call leaves all queues again. A third caller that tries at that moment may find a lock held that is free
+/// shortly after. The answer "held" can be as stale as the server that gave it (see [`LockOptions::synced`]). The
+/// answer "free" is always confirmed by the queues.
 ///
-/// Since it does not wait for locks it may be called while others are held: no order of such calls deadlocks.
+/// You can call this while you hold other locks. Because it never waits, it cannot deadlock.
 ///
-/// Cancel safe: a dropped call leaves all queues, at any moment.
+/// Cancel safe: a dropped call leaves all queues.
 ///
 /// # Errors
-/// Those of [`lock_all`](crate::lock_all()). After an error nothing is held.
+/// Same as [`lock_all`](crate::lock_all()). After an error nothing is held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -125,10 +125,10 @@ pub async fn try_lock_all(
 
 /// Acquires several mutexes if all of them are free now, with the given options. A queue limit has no effect.
 ///
-/// Cancel safe, as [`try_lock_all`].
+/// Cancel safe, like [`try_lock_all`].
 ///
 /// # Errors
-/// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+/// [`LockError::Timeout`] if the store does not answer in time, [`LockError::InvalidField`], and the errors of
 /// [`try_lock_all`].
 pub async fn try_lock_all_with(
     client: &Client,
@@ -139,9 +139,9 @@ pub async fn try_lock_all_with(
     acquire(&lock, true).await
 }
 
-/// Acquires all locks of a call, under its deadline. `None` if `only_if_free` and one of them is not free.
+/// Acquires all locks within the deadline. Returns `None` if `only_if_free` and one of them is not free.
 async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGuard>> {
-    // Index of the first lock that is not granted, for the error of a timeout.
+    // Index of the first lock not granted yet, for a timeout error.
     let first_left = AtomicUsize::new(0);
     let acquire = async {
         let session = lock.client.session().await?;
@@ -159,7 +159,7 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
         let mut granted: Vec<_> = (0..lock.keys.len()).map(|_| None).collect();
         while let Some((index, turn)) = turns.next().await {
             let Some(waiter) = turn? else {
-                // Dropping the others leaves their queues: all or none.
+                // Dropping the other waiters leaves their queues.
                 return Ok(None);
             };
             granted[index] = Some(waiter);
