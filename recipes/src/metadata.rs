@@ -1,4 +1,4 @@
-//! [`LockMetadata`]: the description that a contender writes into its znode.
+//! [`LockMetadata`]: how a contender describes itself in its znode.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -10,76 +10,75 @@ use serde_json::{Map, Value};
 
 use crate::revocation::RevocationRequest;
 
-/// Description that a contender gives of itself: the data of its znode, as JSON.
+/// A contender's description of itself, stored as JSON in its znode.
 ///
-/// It is written in the create itself, never in a second step that could fail. Fields that this version does not know are
-/// kept. Other languages read and write it: `v` is 1, times are
-/// milliseconds since the epoch, durations milliseconds.
+/// It is written by the create itself, so there is no second step that could fail. Unknown fields are kept. For clients
+/// in other languages: `v` is 1, times are milliseconds since the epoch, and durations are milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockMetadata {
-    /// The version of the format.
+    /// Version of the format.
     pub v: u32,
-    /// Name that the caller gives itself.
+    /// Label chosen by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The host's name.
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The process.
+    /// Process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Time at which the entry joined the queue, by its own clock, in milliseconds since the epoch.
+    /// Time at which the entry joined the queue, in milliseconds since the epoch, by the contender's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at_ms: Option<i64>,
-    /// Expected duration of the hold, from its grant or its last `keep_alive` on, in milliseconds.
+    /// Expected duration of the hold since the grant or the last `keep_alive`, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_hold_ms: Option<u64>,
-    /// Duration after its grant or its last `keep_alive` from which a hold is worth an alarm, in milliseconds.
+    /// Duration since the grant or the last `keep_alive` after which the hold deserves an alert, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_at_ms: Option<u64>,
-    /// Duration after its grant or its last `keep_alive` from which a [`Warden`](crate::Warden) may take the lock away,
+    /// Duration since the grant or the last `keep_alive` after which a [`Warden`](crate::Warden) may remove the holder,
     /// in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_unlock_at_ms: Option<u64>,
-    /// Number of times that the holder has said that it is still at work.
+    /// Number of `keep_alive` calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_alive: Option<u64>,
     /// Purpose of the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Call stack at which the lock was asked for.
+    /// Call stack of the lock call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<String>,
-    /// The last request to give the lock up (see [`Revoker`](crate::Revoker)).
+    /// The latest request to release the lock (see [`Revoker`](crate::Revoker)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocation: Option<RevocationRequest>,
-    /// All else.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
 impl LockMetadata {
-    /// The version that this code writes.
+    /// Version that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Parses the data of an entry's znode; `None` if another recipe library wrote it.
+    /// Parses the data of an entry's znode. Returns `None` if another recipe library wrote it.
     pub fn parse(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
 
-    /// Returns the expected duration of the hold, from the grant or the last `keep_alive` on.
+    /// Returns the expected duration of the hold since the grant or the last `keep_alive`.
     pub fn expected_hold(&self) -> Option<Duration> {
         self.expected_hold_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration from which the hold is worth an alarm, from the grant or the last `keep_alive` on.
+    /// Returns the duration since the grant or the last `keep_alive` after which the hold deserves an alert.
     pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration from which a [`Warden`](crate::Warden) may take the lock away, from the grant or the last
-    /// `keep_alive` on.
+    /// Returns the duration since the grant or the last `keep_alive` after which a [`Warden`](crate::Warden) may remove
+    /// the holder.
     pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
     }
@@ -94,8 +93,8 @@ impl LockMetadata {
         }
     }
 
-    /// Returns the name of a field in `other` that nobody can read again: it is the name of a field of our own, so that the
-    /// data would have two of them or one of a wrong type, or the value is nested too deeply.
+    /// Returns the name of a field in `other` that could not be read back, because it collides with one of our fields
+    /// or is nested too deeply.
     pub(crate) fn invalid_field(&self) -> Option<&str> {
         let is_valid = |name: &String, value: &Value| {
             let alone = Self {
@@ -116,15 +115,11 @@ impl LockMetadata {
     }
 }
 
-/// The data of an entry's znode.
 #[derive(Clone, Debug)]
 pub(crate) enum EntryData {
-    /// This process's default metadata.
     Default {
-        /// Time at which the entry joined the queue.
         queued_at_ms: i64,
     },
-    /// Metadata with more than that.
     Written(Bytes),
 }
 
@@ -137,8 +132,8 @@ impl EntryData {
     }
 }
 
-/// Returns the default metadata of this process. The time is as coarse as the system's tick, so each thread renders the
-/// text once for all entries that it queues within a tick.
+/// Returns the default metadata of this process. Each thread renders it once per system tick, which is the resolution
+/// of the time.
 fn default_bytes(queued_at_ms: i64) -> Bytes {
     thread_local! {
         static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };
@@ -152,7 +147,7 @@ fn default_bytes(queued_at_ms: i64) -> Bytes {
     })
 }
 
-/// Renders the default metadata: all but the time is rendered once for the process, and copied from then on.
+/// The constant part is rendered once per process.
 fn render_default(queued_at_ms: i64) -> Bytes {
     static RENDERED: OnceLock<Vec<u8>> = OnceLock::new();
     let rendered = RENDERED.get_or_init(|| {
@@ -180,7 +175,6 @@ fn render_default(queued_at_ms: i64) -> Bytes {
     json.into()
 }
 
-/// Returns the names of the host and of the process.
 fn process() -> (&'static str, u32) {
     #[cfg(feature = "simulation")]
     if IS_SIMULATED.load(std::sync::atomic::Ordering::Relaxed) {
@@ -193,8 +187,7 @@ fn process() -> (&'static str, u32) {
 #[cfg(feature = "simulation")]
 static IS_SIMULATED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// Writes the same host and process number into the metadata from now on, so that a request has the same length in every
-/// process.
+/// Makes all processes write the same host and pid, so that their requests have the same length.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub fn simulate_process() {
@@ -207,7 +200,7 @@ fn host_name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the name as Windows tells it to every program.
+/// Windows sets this variable for every program.
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()

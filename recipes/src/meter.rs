@@ -1,11 +1,11 @@
-//! [`Meter`]: what is counted of one wait or hold. Nothing, unless metrics were asked for.
+//! [`Meter`]: counts one wait or hold. Does nothing unless metrics were registered.
 
 #[cfg(feature = "metrics")]
 pub(crate) use counting::{Meter, is_counted};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use nothing::{Meter, is_counted};
 
-/// The way in which a wait ended without a grant.
+/// How a wait ended without a grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     Timeout,
@@ -28,19 +28,18 @@ mod counting {
     use crate::metrics::{METRICS, is_registered};
     use crate::names::Kind;
 
-    /// One wait or hold, counted until it ends, or its last clone is dropped; `None` for one that began before the
-    /// metrics were asked for.
+    /// Counts one wait or hold until it ends or the last clone is dropped. `None` if it started before the metrics were
+    /// registered.
     #[derive(Clone)]
     pub(crate) struct Meter(Option<Arc<Measured>>);
 
-    /// Returns true if waits and holds are counted.
     #[inline]
     pub(crate) fn is_counted() -> bool {
         is_registered()
     }
 
     struct Measured {
-        /// Changes when a reader becomes the writer, and back.
+        /// Changes when a reader becomes the writer or vice versa.
         kind: Mutex<Kind>,
         clock: Clock,
         since: BootInstant,
@@ -145,7 +144,7 @@ mod counting {
             }
         }
 
-        /// Counts the end once, and how long it took.
+        /// Counts the end once, with its duration.
         fn end(&self, histogram: Option<&HistogramVec>) {
             let kind = self.kind.lock();
             if self.is_over.swap(true, Ordering::AcqRel) {
@@ -164,7 +163,7 @@ mod counting {
 
     impl Drop for Measured {
         fn drop(&mut self) {
-            // A hold whose znode was gone at its release.
+            // The znode of a hold was already gone when it was released.
             let histogram = self.is_hold.then_some(&METRICS.hold);
             self.end(histogram);
         }

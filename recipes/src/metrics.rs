@@ -13,22 +13,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! Each is the sum over all clients and stores of the process. The label `kind` is `mutex`, `reader`, `writer`,
-//! `semaphore` or `election`: no label has a lock's name, of which a program may have any number.
+//! Each metric is a sum over all clients and stores of the process. The label `kind` is `mutex`, `reader`, `writer`,
+//! `semaphore` or `election`. Lock names are never labels, because there can be any number of them.
 //!
 //! | metric | type | labels | |
 //! |---|---|---|---|
-//! | `lockkeeper_locks_held` | gauge | `kind` | locks that are held; of a semaphore, permits |
-//! | `lockkeeper_lock_waiters` | gauge | `kind` | waits under way |
-//! | `lockkeeper_lock_wait_seconds` | histogram | `kind` | from the call to the grant, for locks that were granted |
+//! | `lockkeeper_locks_held` | gauge | `kind` | held locks, or held permits of semaphores |
+//! | `lockkeeper_lock_waiters` | gauge | `kind` | current waits |
+//! | `lockkeeper_lock_wait_seconds` | histogram | `kind` | from the call to the grant, for granted locks |
 //! | `lockkeeper_lock_hold_seconds` | histogram | `kind` | from the grant to the confirmed release, or to the loss |
 //! | `lockkeeper_lock_hand_overs_total` | counter | `kind` | grants to a contender that had to wait for another |
 //! | `lockkeeper_lock_waits_ended_total` | counter | `kind`, `outcome` | waits that ended without a grant: by `timeout`, `cancelled`, because a try found the lock `taken`, or `failed` with another error |
 //! | `lockkeeper_locks_lost_total` | counter | `kind`, `reason` | losses: `session_expired`, `session_closed`, `lease_expired` or `revoked` |
-//! | `lockkeeper_revocations_requested_total` | counter | `kind` | requests that holders have received |
-//! | `lockkeeper_overdue_locks_total` | counter | `level` | overdue holders that wardens of this process have reported: at `expected`, `alert` or `auto_unlock` |
-//! | `lockkeeper_overdue_locks_removed_total` | counter | | overdue holders that they have removed |
-//! | `lockkeeper_pending_cleanups` | gauge | | deletes that the stores have not carried out yet, as [`Client::pending_cleanups`](crate::Client::pending_cleanups) |
+//! | `lockkeeper_revocations_requested_total` | counter | `kind` | requests that reached a holder |
+//! | `lockkeeper_overdue_locks_total` | counter | `level` | overdue holders reported by wardens of this process: at `expected`, `alert` or `auto_unlock` |
+//! | `lockkeeper_overdue_locks_removed_total` | counter | | overdue holders removed by these wardens |
+//! | `lockkeeper_pending_cleanups` | gauge | | deletes that the stores have not executed yet, as in [`Client::pending_cleanups`](crate::Client::pending_cleanups) |
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,11 +42,11 @@ use prometheus::{
 
 use crate::error::LostReason;
 
-/// Adds the metrics of this process's locks to a registry. Waits and holds are counted from the first such call on;
-/// before, the metrics cost nothing.
+/// Adds the metrics of this process's locks to a registry. Counting starts with the first call. Until then metrics cost
+/// nothing.
 ///
 /// # Errors
-/// `AlreadyReg`, if they are in that registry already.
+/// `AlreadyReg`, if the registry already contains them.
 pub fn register(registry: &Registry) -> prometheus::Result<()> {
     registry.register(Box::new(Locks))?;
     IS_REGISTERED.store(true, Ordering::Relaxed);
@@ -55,7 +55,6 @@ pub fn register(registry: &Registry) -> prometheus::Result<()> {
 
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Returns true once somebody has asked for the metrics.
 #[inline]
 pub(crate) fn is_registered() -> bool {
     IS_REGISTERED.load(Ordering::Relaxed)
@@ -64,7 +63,6 @@ pub(crate) fn is_registered() -> bool {
 pub(crate) static METRICS: LazyLock<Metrics> =
     LazyLock::new(|| Metrics::new().expect("the names are valid"));
 
-/// The metrics of this process.
 pub(crate) struct Metrics {
     pub(crate) held: IntGaugeVec,
     pub(crate) waiters: IntGaugeVec,
@@ -85,7 +83,7 @@ impl Metrics {
         let gauges = |name, help| IntGaugeVec::new(Opts::new(name, help), kind);
         let counters =
             |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        // 10 µs, a lock in memory, to about 3 hours, a job under a lock.
+        // From 10 µs (a lock in memory) to about 3 hours (a job under a lock).
         let seconds = |name, help| {
             let buckets = exponential_buckets(1e-5, 4.0, 16)?;
             HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), kind)
@@ -146,7 +144,7 @@ impl Metrics {
             LostReason::SessionClosed => "session_closed",
             LostReason::LeaseExpired => "lease_expired",
             LostReason::Revoked => "revoked",
-            // No loss.
+            // Not a loss.
             LostReason::Released => return,
         };
         self.lost.with_label_values(&[kind, reason]).inc();
@@ -169,7 +167,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of this process, as one collector: any number of registries can have it.
+/// One collector for all metrics, which can be added to any number of registries.
 struct Locks;
 
 impl Collector for Locks {

@@ -1,4 +1,4 @@
-//! [`Mutex`]: the fair lock, one queue in which every entry blocks those behind it.
+//! [`Mutex`]: the fair lock. In its queue, every entry blocks those behind it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
 ///
-/// It is fair: the lock is granted in the order in which the contenders' znodes were created. Each contender watches
-/// only the one before it, so that a release wakes one. It outlives its client's sessions: after an expiry the next
-/// `lock` opens a new one. A clone is the same mutex. It is not re-entrant: a second `lock` waits for the first (see
-/// [`ReentrantMutex`](crate::ReentrantMutex)). A wait while the same session holds the lock is logged as a warning, with
-/// the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or there is
-/// none, and up to half a second more: tasks of one client take turns, and only the time tells them from a task
-/// that waits for itself.
+/// It is fair: locks are granted in the order in which the contenders' znodes were created. Each contender watches only
+/// its predecessor, so a release wakes only one. The mutex outlives its client's sessions. After an expiry the next
+/// `lock` opens a new session. Clones are the same mutex.
 ///
-/// Locks nest: a lock below the path of another is independent of it (see
-/// [`LockPath`](crate::LockPath)).
+/// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). A warning
+/// with the path and both labels is logged if a wait lasts long while the same session holds the lock. The limit is the
+/// session timeout, but at most 10 s, plus up to half a second. Before that, a task that waits for itself looks the
+/// same as tasks of one client that take turns.
+///
+/// Locks nest, and a lock below the path of another is independent of it (see [`LockPath`](crate::LockPath)).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -58,7 +58,7 @@ impl Mutex {
         })
     }
 
-    /// Returns the parent znode of the queue.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.queue.path()
     }
@@ -68,66 +68,65 @@ impl Mutex {
         &self.client
     }
 
-    /// Acquires the lock: waits for it, in the order of arrival.
+    /// Acquires the lock, in the order of arrival.
     ///
-    /// A free lock of a store in this process is granted without waiting. A task of tokio that takes it in a loop still lets
-    /// other tasks run, because each call consumes a unit of [tokio's budget](tokio::task::coop), as tokio's locks do.
-    /// Under another runtime such a loop should yield now and then.
+    /// A free lock in an embedded store is granted without waiting. In a loop this still lets other tokio tasks run,
+    /// because each call consumes a unit of [tokio's budget](tokio::task::coop), like tokio's own locks. Under another
+    /// runtime such a loop should yield now and then.
     ///
-    /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position. A wait that is kept must be polled,
-    /// because it blocks those behind it once it is granted. If it is not polled for a second then, that is logged as a
-    /// warning.
+    /// Cancel safe: a dropped wait leaves the queue and loses its position. Keep polling a wait that you do not drop,
+    /// because once it is granted, it blocks those behind it. If it is then not polled for a second, a warning is
+    /// logged.
     ///
     /// # Errors
-    /// [`LockError::Store`] with the session's end or a refusal, [`LockError::EntryDeleted`],
+    /// [`LockError::Store`] if the session ended or the store refused, [`LockError::EntryDeleted`],
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
-        // Returned as it is: an `async fn` around it would move the guard once more.
+        // Not an `async fn`, which would move the guard once more.
         self.queue_lock().acquire(LockOptions::new())
     }
 
-    /// Acquires the lock within `timeout`: one deadline for everything, the joining of the queue included.
+    /// Acquires the lock within `timeout`, which covers the whole call, including joining the queue.
     ///
-    /// Cancel safe, as [`lock`](Self::lock).
+    /// Cancel safe, like [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`], and the errors of [`lock`](Self::lock).
     pub fn lock_timeout(&self, timeout: Duration) -> impl Future<Output = Result<Guard>> + Send {
         self.lock_with(LockOptions::new().timeout(timeout))
     }
 
     /// Acquires the lock with the given options.
     ///
-    /// Cancel safe, as [`lock`](Self::lock).
+    /// Cancel safe, like [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
+    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and the errors of
     /// [`lock`](Self::lock).
     pub fn lock_with(&self, options: LockOptions) -> impl Future<Output = Result<Guard>> + Send {
         self.queue_lock().acquire(options)
     }
 
-    /// Acquires the lock if it is free now; `None` if it is held or waited for.
+    /// Acquires the lock if it is free now. Returns `None` if it is held or waited for.
     ///
-    /// A held lock costs one read and no write. "Held" may be as stale as the server that answers
-    /// (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by the queue
-    /// itself.
+    /// A held lock costs one read and no write. The answer "held" can be as stale as the server that gave it, unless
+    /// the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
     ///
-    /// Cancel safe, as [`lock`](Self::lock).
+    /// Cancel safe, like [`lock`](Self::lock).
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>>> + Send {
         self.try_lock_with(LockOptions::new())
     }
 
-    /// Acquires the lock if it is free now, with the given options; `None` if it is held or waited for. A queue limit
-    /// has no effect.
+    /// Acquires the lock if it is free now, with the given options. Returns `None` if it is held or waited for. A queue
+    /// limit has no effect.
     ///
-    /// Cancel safe, as [`lock`](Self::lock).
+    /// Cancel safe, like [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+    /// [`LockError::Timeout`] if the store does not answer in time, [`LockError::InvalidField`], and the errors of
     /// [`lock`](Self::lock).
     pub fn try_lock_with(
         &self,

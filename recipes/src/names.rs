@@ -1,27 +1,23 @@
-//! Names of queue entries: Curator's, so that clients of several libraries share a path.
+//! Names of queue entries. They follow Curator, so that clients of several libraries can share a path.
 
 use std::cell::Cell;
 
 use lockkeeper_store::{Blockers, EntryName, EntryRole, SEMAPHORE_CHILDREN, Session, sequence_of};
 
-/// Kind of an entry. Its name tells it.
+/// Kind of an entry, which is part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A mutex's contender.
     Mutex,
-    /// A read-write lock's reader.
     Read,
-    /// A read-write lock's writer.
     Write,
     /// A waiter for a semaphore's permits, under `locks/`.
     Acquirer,
     /// A semaphore's permit, under `leases/`.
     Lease,
-    /// An election's candidate.
     Candidate,
 }
 
-/// Name of a recipe for messages: with its article and without.
+/// Name of a recipe in messages, with and without its article.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RecipeName(&'static str, &'static str);
 
@@ -33,15 +29,14 @@ const ELECTION: RecipeName = RecipeName("an election", "election");
 impl Kind {
     pub(crate) const COUNT: usize = 6;
 
-    /// Longest name of an entry without its number, with the slash before it.
+    /// Maximum length of an entry's name without its number, including the leading slash.
     pub(crate) const NAME_BYTES: usize = 1 + EntryName::MAX_BYTES;
 
-    /// Returns the recipe's name, as users know it.
     pub(crate) fn title(self) -> &'static str {
         self.recipe().1
     }
 
-    /// Returns what its contenders are called in spans.
+    /// Returns the name of its contenders in spans.
     pub(crate) fn role(self) -> &'static str {
         match self {
             Self::Mutex => "mutex",
@@ -61,7 +56,6 @@ impl Kind {
         }
     }
 
-    /// Returns the role of its entries, which the end of their names tells.
     fn entry_role(self) -> EntryRole {
         match self {
             Self::Mutex | Self::Acquirer => EntryRole::Lock,
@@ -72,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if an entry of this role, ahead of one of this kind, is a contender of the same recipe.
+    /// Returns true if an entry with this role is a contender of the same recipe.
     pub(crate) fn waits_for(self, ahead: EntryRole) -> bool {
         match self {
             Self::Read | Self::Write => matches!(ahead, EntryRole::Read | EntryRole::Write),
@@ -80,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Returns the entries ahead that block one of this kind.
+    /// Returns the entries ahead that block an entry of this kind.
     pub(crate) fn blockers(self) -> Blockers {
         match self {
             Self::Read => Blockers::Exclusive,
@@ -88,19 +82,19 @@ impl Kind {
         }
     }
 
-    /// Returns true if a holder of this kind is alone: when it leaves, all entries ahead of it have left.
+    /// Returns true if a holder of this kind excludes others. When it leaves, all entries ahead of it have left.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
-    /// Returns true if a name or path ends as those of this kind do.
+    /// Returns true if a name or path ends like the names of this kind.
     pub(crate) fn is_own(self, child: &str) -> bool {
-        // On bytes: cutting a text could split a character.
+        // Use bytes, because slicing a string could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.entry_role().suffix().as_bytes())
     }
 
-    /// Returns the other recipe to which a child belongs, if its name tells: an entry's name, or that of a part of a
+    /// Returns the other recipe to which a child belongs, if its name shows that. The child is an entry or a part of a
     /// semaphore.
     pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
@@ -113,28 +107,26 @@ impl Kind {
         (owner != self.recipe()).then_some(owner.0)
     }
 
-    /// Writes out an entry's name, without its number: `_c_<uuid>-lock-`.
+    /// Returns an entry's name without its number, such as `_c_<uuid>-lock-`.
     pub(crate) fn name(self, id: EntryId) -> String {
         self.entry_name(id).to_string()
     }
 
-    /// Returns the same by its parts.
     pub(crate) fn entry_name(self, id: EntryId) -> EntryName {
         EntryName::new(id.0, self.entry_role())
     }
 }
 
-/// Form of an entry's name.
 struct NameForm {
-    /// The end of the name before its number.
+    /// The part of the name before its number.
     ending: &'static str,
-    /// The recipe with such entries, if the form tells: in kazoo's names a mutex and a writer look alike.
+    /// The recipe, if the form is specific. In kazoo's names a mutex and a writer look alike.
     recipe: Option<RecipeName>,
 }
 
-/// The forms of the names that contenders have: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's
-/// (`_c_<32 digits>-lock-`), those of the recipes in ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each of
-/// them with or without the protecting id, and kazoo's (`<32 digits>__lock__`). docs/interop.md names the sources.
+/// Names of contenders: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's (`_c_<32 digits>-lock-`), the recipes in
+/// ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each with or without the protecting id, and kazoo's
+/// (`<32 digits>__lock__`). docs/interop.md names the sources.
 const FORMS: [NameForm; 9] = [
     NameForm::of("lock-", MUTEX),
     NameForm::of("__READ__", READ_WRITE_LOCK),
@@ -159,7 +151,7 @@ impl NameForm {
     }
 
     fn fits(&self, stem: &str) -> bool {
-        // Whole words only: `clock-` is none.
+        // Only whole words, so `clock-` does not match.
         let is_whole = |before: &str| {
             before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
         };
@@ -171,7 +163,7 @@ fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
-/// Returns true for a name of `org.apache.zookeeper.recipes.lock.WriteLock`: `x-<session id>-`.
+/// Returns true for names of `org.apache.zookeeper.recipes.lock.WriteLock`: `x-<session id>-`.
 fn is_write_lock(stem: &str) -> bool {
     let id = stem
         .strip_prefix("x-")
@@ -184,7 +176,7 @@ fn is_write_lock(stem: &str) -> bool {
     })
 }
 
-/// Splits a numbered name into its number and what stands before it.
+/// Splits a numbered name into its number and the part before it.
 fn entry_stem(name: &str) -> Option<(i64, &str)> {
     let number = sequence_of(name)?;
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -196,9 +188,9 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child with a contender's name: numbered, and of a known form or one of the session's patterns.
-/// `None` for a nested lock, a configuration or any other child. No other code decides this. Of the children with such a
-/// name only the ephemeral ones are contenders (see [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child with a contender's name, which must have a known form or match one of the session's
+/// patterns. `None` for a nested lock or any other child. This is the only place that decides it. Only ephemeral
+/// children are contenders (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -206,17 +198,17 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name has an id that its library has drawn for this one attempt. A child of such a name is
-/// believed to be ephemeral where reading its state would cost a request.
+/// Returns true if a contender's name contains an id that was generated for this attempt. Such a child is assumed to be
+/// ephemeral if reading its state would cost a request.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
 
-/// Kind of a lock, as the names of its entries tell.
+/// Kind of a lock, derived from the names of its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// A mutex, or a lock of another library with entries that do not tell more.
+    /// A mutex, or a lock of another library whose names are not specific.
     Mutex,
     /// A read-write lock.
     ReadWriteLock,
@@ -244,7 +236,7 @@ impl std::fmt::Display for LockKind {
     }
 }
 
-/// Returns the recipe to which a queue with these contenders belongs. Names that do not tell are a mutex's.
+/// Returns the recipe to which a queue with these contenders belongs. The default is a mutex.
 pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> LockKind {
     let mut kinds = contenders.into_iter().filter_map(|name| {
         let form = form_of(entry_stem(name)?.1)?;
@@ -252,7 +244,7 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
             Some(READ_WRITE_LOCK) => Some(LockKind::ReadWriteLock),
             Some(SEMAPHORE) => Some(LockKind::Semaphore),
             Some(ELECTION) => Some(LockKind::Election),
-            // Of kazoo's names the readers' alone tell: one of them suffices.
+            // Among kazoo's names, only a reader's is specific.
             None if form.ending == "__rlock__" => Some(LockKind::ReadWriteLock),
             _ => None,
         }
@@ -260,34 +252,32 @@ pub(crate) fn recipe_of<'a>(contenders: impl IntoIterator<Item = &'a str>) -> Lo
     kinds.next().unwrap_or(LockKind::Mutex)
 }
 
-/// Returns the name of a read-write lock's entry after its conversion: the same, of the other side.
+/// Returns the name of a read-write lock's entry after its conversion.
 pub(crate) fn converted(name: &str) -> Option<String> {
     const SIDES: [(&str, &str); 2] = [("__READ__", "__WRIT__"), ("__WRIT__", "__READ__")];
     let (from, to) = SIDES.iter().find(|(from, _)| name.contains(from))?;
     Some(name.replacen(from, to, 1))
 }
 
-/// Returns true for the name of a read-write lock's writer.
 pub(crate) fn is_writer(name: &str) -> bool {
     name.contains("__WRIT__")
 }
 
-/// Prefix of names with an id that their library has drawn for one attempt.
+/// Prefix of names with an id that was generated for one attempt.
 const PREFIX: &str = "_c_";
 
-/// Unique id of an entry: a UUID, a part of its name. It finds the znode again after a lost reply to its create.
+/// Unique id of an entry: a UUID in its name, by which the znode is found after a lost reply to its create.
 ///
-/// Each thread draws a version 4 UUID at random, and counts up from it in the last twelve digits: the ranges of two threads
-/// meet only if the 74 random bits before these are equal. A UUID drawn for each entry would cost more than all other
-/// bookkeeping of an uncontended lock.
+/// Each thread generates a random version 4 UUID and increments its last twelve digits for each entry, because a new
+/// UUID would cost more than all other bookkeeping of an uncontended lock. The ranges of two threads meet only if the
+/// other 74 random bits are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u128);
 
-/// The bits of a UUID that are counted on: its last twelve digits.
+/// The bits that are incremented: the last twelve digits.
 const COUNTED: u128 = (1 << 48) - 1;
 
 impl EntryId {
-    /// Returns the next id of this thread.
     pub(crate) fn fresh() -> Self {
         thread_local! {
             static NEXT: Cell<EntryId> = Cell::new(EntryId::random());
@@ -428,7 +418,7 @@ mod tests {
         assert_eq!(number("", "1234567890123"), Some(1_234_567_890_123));
     }
 
-    /// The outcome of what a store in memory answers at once.
+    /// Returns the result of a call that a store in memory answers immediately.
     fn now<T>(work: impl Future<Output = Result<T, lockkeeper_store::Error>>) -> T {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match std::pin::pin!(work).poll(&mut context) {

@@ -17,18 +17,18 @@ use crate::retry::retry;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One entry in each of several queues. All are created by one multi, so that any two batches have the same order wherever
-/// they meet. Dropping a batch removes its entries from all queues.
+/// One entry in each of several queues. One multi creates them all, so any two batches have the same order in all
+/// queues that they share. Dropping a batch removes its entries.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The same in all queues: after a lost reply to the multi, one name finds all entries.
+    /// The same in all queues, so that one name finds all entries after a lost reply.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
 
 impl<'a> Batch<'a> {
-    /// Joins all queues at once. Returns the contender of each queue, which has entered it.
+    /// Joins all queues in one step. Returns a waiter for each.
     pub(super) async fn enter(
         session: &'a Session,
         keys: &'a Keys,
@@ -54,13 +54,13 @@ impl<'a> Batch<'a> {
                 czxid,
                 get_predecessors(session, nodes, wait_options.count).await?,
             ),
-            // The reply was lost, or it is one of ZooKeeper before 3.9, which does not tell the zxid.
+            // The reply was lost, or came from ZooKeeper before 3.9 and lacks the zxid.
             None => list(session, keys, &nodes[0]).await?,
         };
         Ok(batch.into_waiters(wait_options, czxid, ahead, events))
     }
 
-    /// Creates the entries; returns the zxid of the multi, where its reply tells.
+    /// Creates the entries. Returns the zxid of the multi if the reply contains it.
     async fn join(&mut self, wait_options: &WaitOptions) -> Result<Option<Zxid>> {
         let mut creates = Vec::with_capacity(self.keys.len());
         for queue in self.keys.queues() {
@@ -78,14 +78,14 @@ impl<'a> Batch<'a> {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // A multi creates all or none: this one was created, and has been removed since.
+                    // A multi creates all or none, so this entry was created and has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
                 Err(error) => return Err(error.into()),
             };
             match error {
-                // A queue that was never used, or was reaped since: containers go when they are empty.
+                // The queue was never used, or was reaped. Empty containers are deleted.
                 Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
@@ -125,7 +125,6 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Creates the queues that are missing, concurrently.
 async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     let reads: Vec<_> = keys.queues().iter().cloned().map(ReadOp::GetData).collect();
     let found = retry(|| session.multi_read(reads.clone())).await?;
@@ -136,7 +135,7 @@ async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Asks for the predecessors in all queues, concurrently.
+/// Reads the predecessors in all queues concurrently.
 async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],
@@ -150,7 +149,7 @@ async fn get_predecessors(
             count,
         })
     });
-    // All requests are sent before the first reply is awaited.
+    // Collected so that all requests are sent before the first reply is awaited.
     let looks: Vec<_> = looks.collect();
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
@@ -181,8 +180,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // The server lags behind the multi, or the znode was removed: a committed write settles it, and the next read is
-        // behind that write.
+        // The server lags behind the multi, or the znode was removed. A committed write decides which, and the next
+        // read sees at least that write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
@@ -195,7 +194,6 @@ async fn list(
     }
 }
 
-/// Returns the zxid of a multi of creates, if its reply tells.
 fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
     match replies.last() {
         Some(OpReply::Created { stat, .. }) => stat.map(|stat| stat.czxid),
@@ -206,15 +204,14 @@ fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
 fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
         ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
-        // The queue was removed with all entries; the waiter finds out.
+        // The queue was removed with all entries, which the waiter will notice.
         ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         _ => Err(Error::Protocol("a list was answered with data".to_owned()).into()),
     }
 }
 
-/// Takes the locks of these waiters, once it is certain that all are held at the same moment. The caller makes sure that
-/// their turns have come.
+/// Takes the locks of waiters that have reached the head, once it is certain that all are held at the same moment.
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,
@@ -227,13 +224,13 @@ pub(super) async fn grant(
     Ok(guards.collect())
 }
 
-/// Makes sure that all locks are held at the same moment: during the wait for the last one an earlier entry may have been
-/// removed, or the session's lease may have lapsed.
+/// Makes sure that all locks are held at the same moment. During the wait for the last one, an earlier entry may have
+/// been removed, or the lease may have lapsed.
 async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
-    // Without a wait the reply to the create has just shown all entries.
+    // Without a wait, the reply to the create has just shown all entries.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);
     while !is_certain || !granted.iter().all(Waiter::may_grant) {
-        // The lease first: the check proves the entries under this lease, and under no later one.
+        // Before the check, which then proves that the entries exist under this lease.
         let lease = session.fresh_lease().await?;
         let checks = granted.iter().map(|waiter| Op::Check {
             path: waiter.path().clone(),
@@ -254,7 +251,6 @@ async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Creates the guard of one lock of a batch.
 pub(super) fn guard(
     session: &Session,
     grant: Grant,

@@ -1,4 +1,4 @@
-//! [`lock_each`]: several locks, each as it is granted.
+//! [`lock_each`]: several locks, each yielded when it is granted.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,21 +22,21 @@ type Granted = (LockPath, Guard);
 
 /// Acquires several mutexes, and yields each as it is granted.
 ///
-/// All queues are joined in one atomic step, as [`lock_all`](crate::lock_all()) does, when the stream
-/// is first polled; so it cannot deadlock with others that join all at once, even if all guards are
-/// kept until the last has come. A caller that waits for *another* lock meanwhile, or has held one before,
-/// can deadlock all the same: see [`lock_all`](crate::lock_all()).
+/// When the stream is first polled, it joins all queues in one atomic step, like [`lock_all`](crate::lock_all()). It
+/// cannot deadlock with other callers that do the same, even if you keep all guards until the last lock is granted. A
+/// caller that also waits for *another* lock, or already holds one, can still deadlock. See
+/// [`lock_all`](crate::lock_all()).
 ///
-/// A lock that is granted while the stream is not polled is held from then on, although no work is done under it: poll on,
-/// or drop the stream. Dropping it releases all locks that have not been yielded, and leaves their queues; guards that were
-/// yielded stay.
+/// Keep polling the stream or drop it, because a lock that is granted while you do not poll is held without any use.
+/// Dropping the stream releases all locks that it has not yielded, and leaves their queues. Guards that it has yielded
+/// remain.
 ///
-/// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
+/// Each lock is granted separately and has an independent guard. All guards share one token.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
-/// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
-/// ends it, and the locks that have not been yielded are released.
+/// From the call: [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], or an invalid
+/// path. In the stream: the errors of [`Mutex::lock`](crate::Mutex::lock). The first error ends the stream and releases
+/// the locks that were not yielded.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -54,10 +54,10 @@ pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -
     lock_each_with(client, keys, LockOptions::new())
 }
 
-/// Acquires several mutexes, and yields each as it is granted, all within `timeout` from this call on.
+/// Acquires several mutexes within `timeout` of this call, and yields each as it is granted.
 ///
 /// # Errors
-/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not granted.
+/// The errors of [`lock_each`], and in the stream also [`LockError::Timeout`] with the first lock that was not granted.
 pub fn lock_each_timeout(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -66,12 +66,12 @@ pub fn lock_each_timeout(
     lock_each_with(client, keys, LockOptions::new().timeout(timeout))
 }
 
-/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout counts from this call
-/// and is one for all locks.
+/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout starts with this call
+/// and covers all locks.
 ///
 /// # Errors
-/// As [`lock_each`], and [`LockError::InvalidField`]; in the stream also [`LockError::Timeout`] with the first lock that was
-/// not granted, and [`LockError::QueueFull`].
+/// The errors of [`lock_each`] and [`LockError::InvalidField`]. In the stream also [`LockError::Timeout`] with the
+/// first lock that was not granted, and [`LockError::QueueFull`].
 pub fn lock_each_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
@@ -120,7 +120,7 @@ fn acquire_each(lock: MultiLock) -> impl Stream<Item = Result<Granted>> + Send {
     }
 }
 
-/// The stream of [`lock_each`].
+/// Stream returned by [`lock_each`].
 #[must_use = "nothing is locked until it is polled"]
 pub struct LockEach {
     granted: Pin<Box<dyn Stream<Item = Result<Granted>> + Send>>,
@@ -128,7 +128,7 @@ pub struct LockEach {
 }
 
 impl LockEach {
-    /// Returns the next lock that is granted; `None` when all have been, or after an error. Cancel safe.
+    /// Returns the next granted lock, or `None` after the last one or after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Granted>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }

@@ -1,4 +1,4 @@
-//! [`MultiGuard`]: the guard of several locks that are held as one.
+//! [`MultiGuard`]: the guard of several locks held as one.
 
 use std::fmt;
 use std::future::Future;
@@ -8,15 +8,16 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::path::LockPath;
 
-/// The guard of several locks, from [`lock_all`](crate::lock_all()). It is held as one: the loss of one lock is the loss of
-/// all. Dropping it releases all, as the drop of a [`Guard`] does; [`release`](Self::release) waits until that is done.
+/// The guard of several locks, returned by [`lock_all`](crate::lock_all()). They are held as one, so the loss of one
+/// lock is the loss of all. Dropping it releases all, like dropping a [`Guard`]. [`release`](Self::release) also waits
+/// for the confirmation.
 ///
-/// It is a [`GuardSet`], one znode for each lock, and has the methods of one. Each of the resources checks the same
-/// [`fencing_token`](GuardSet::fencing_token): that of the transaction that joined all queues, greater than that of
-/// every earlier holder of any of the locks.
+/// It is a [`GuardSet`] with one znode per lock. Each resource checks the same
+/// [`fencing_token`](GuardSet::fencing_token), which is greater than the token of every earlier holder of any of the
+/// locks.
 #[must_use = "dropping a guard releases the locks"]
 pub struct MultiGuard {
-    /// In the order in which the locks were named, as the guards.
+    /// In the same order as the guards.
     keys: Vec<LockPath>,
     guards: GuardSet,
 }
@@ -38,7 +39,7 @@ impl MultiGuard {
         self.guards.guards().get(index)
     }
 
-    /// Takes the guards of the locks out, to be released one by one. Each is then lost by itself.
+    /// Splits this into one guard per lock, to be released one by one. From then on each can be lost separately.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.keys
             .into_iter()
@@ -46,13 +47,13 @@ impl MultiGuard {
             .collect()
     }
 
-    /// Releases all the locks, and waits until the store has confirmed it.
+    /// Releases all locks, and waits until the store has confirmed it.
     ///
-    /// All releases are sent by the call itself; dropping the future does not stop them.
+    /// The call itself sends all releases, so dropping the future does not stop them.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before: another client may have held it
-    /// meanwhile. The others are released nevertheless.
+    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before, so another client may have
+    /// held it. The others are released anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.guards.release()
     }

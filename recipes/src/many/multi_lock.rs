@@ -1,4 +1,4 @@
-//! [`MultiLock`]: a call that locks several keys, with its arguments checked before anything is sent.
+//! [`MultiLock`]: a call that locks several keys.
 
 use std::collections::BTreeSet;
 
@@ -16,23 +16,18 @@ use crate::queue::{Queue, WaitOptions, is_taken};
 use crate::retry::retry;
 use crate::synced::read_synced;
 
-/// A call that locks several keys: one of [`lock_all`](super::lock_all()), [`lock_each`](super::lock_each()),
-/// [`try_lock_all`](super::try_lock_all()) and [`try_lock_many`](super::try_lock_many()).
+/// A call of [`lock_all`](super::lock_all()), [`lock_each`](super::lock_each()),
+/// [`try_lock_all`](super::try_lock_all()) or [`try_lock_many`](super::try_lock_many()).
 pub(super) struct MultiLock {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) options: LockOptions,
     pub(super) deadline: CallDeadline,
-    /// Data of each entry's znode.
     data: EntryData,
 }
 
 impl MultiLock {
-    /// Checks the arguments of a call, and starts its deadline. Nothing is sent.
-    ///
-    /// # Errors
-    /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], [`LockError::InvalidField`], and
-    /// that of an invalid path.
+    /// Checks the arguments, and starts the deadline. Sends nothing.
     pub(super) fn new(
         client: &Client,
         keys: impl IntoIterator<Item: IntoLockPath>,
@@ -51,18 +46,17 @@ impl MultiLock {
         })
     }
 
-    /// Returns the terms on which the call waits in each queue.
     pub(super) fn wait_options(&self, only_if_free: bool) -> WaitOptions {
         self.options.wait_options(self.data.clone(), only_if_free)
     }
 
-    /// Returns the error of a call that its deadline has ended before the lock with this index was granted.
+    /// Returns the timeout error for the lock with this index.
     pub(super) fn timed_out(&self, index: usize) -> LockError {
         let path = self.keys.path(index);
         self.deadline.error(path, path)
     }
 
-    /// Finds the queues that look empty, with one read of all. Only "held" is believed: "free" is confirmed by joining.
+    /// Finds the queues that look empty, with one read. Joining must then confirm that they are free.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
         read_synced(session, self.keys.path(0), self.options.synced, look).await
@@ -95,17 +89,14 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// One or more locks, each named once, in the order of their naming.
+/// One or more distinct locks, in the order in which they were named.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     keys: Vec<LockPath>,
-    /// Their znodes, in the same order.
     queues: Vec<ZnodePath>,
 }
 
 impl Keys {
-    /// # Errors
-    /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], and that of an invalid path.
     fn parse(keys: impl IntoIterator<Item: IntoLockPath>) -> Result<Self> {
         let keys = keys.into_iter().map(|key| key.into_lock_path());
         let keys = keys.collect::<Result<Vec<_>, Error>>()?;
@@ -124,7 +115,6 @@ impl Keys {
         Self { keys, queues }
     }
 
-    /// Returns the keys with a wanted index.
     pub(super) fn only(&self, wanted: impl Fn(usize) -> bool) -> Self {
         let keys = self.keys.iter().enumerate();
         let wanted = keys.filter(|(index, _)| wanted(*index));
@@ -155,8 +145,8 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// Refuses a batch that is too large for one request. Sent all the same, it would never be answered: a server closes
-    /// the connection, and the client sends it again on the next.
+    /// Refuses a batch that is too large for one request. The server would close the connection, and the client would
+    /// send the request again and again.
     fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self

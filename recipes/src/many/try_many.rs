@@ -1,4 +1,4 @@
-//! [`try_lock_many`]: those of several locks that are free now.
+//! [`try_lock_many`]: locks whichever of several locks are free.
 
 use futures_util::future::try_join_all;
 use lockkeeper_store::Client;
@@ -13,30 +13,29 @@ use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 use crate::queue::Waiter;
 
-/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
+/// Result of [`try_lock_many`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
 pub struct TryLockMany<G = Guard> {
-    /// The locks that were free, each with its guard, in the order of their naming. Their guards
-    /// have one token, and are released one by one.
+    /// The locks that were free, each with its guard, in the order in which they were named. The guards share one
+    /// token, and are released one by one.
     pub acquired: Vec<(LockPath, G)>,
-    /// The locks that others hold or wait for, in the order of their naming.
+    /// The locks that others hold or wait for, in the order in which they were named.
     pub contended: Vec<LockPath>,
 }
 
-/// Acquires those of several mutexes that are free now, and names the others. It never waits for a lock.
+/// Acquires the mutexes that are free now, and returns the names of the others. Never waits for a lock.
 ///
-/// One request looks at all queues, and one joins those that look free; where another contender was faster
-/// the entry is given up again. Nothing is written at a lock that is held: trying costs its holder
-/// and its waiters nothing. "Held" may be as stale as the server that answers; "free" is confirmed
-/// by the queue itself.
+/// One request reads all queues, and a second joins those that look free. If another contender was faster at one, its
+/// entry is removed again. Nothing is written at a lock that is held, so trying costs its holder and waiters nothing.
+/// The answer "held" can be as stale as the server that gave it. The answer "free" is always confirmed by the queue.
 ///
-/// Since it does not wait for locks it may be called while others are held. Cancel safe: when it is
-/// dropped nothing is held and nothing left.
+/// You can call this while you hold other locks, because it never waits. Cancel safe: a dropped call leaves nothing
+/// held or queued.
 ///
 /// # Errors
-/// As [`lock_all`](crate::lock_all()). After an error nothing is held.
+/// Same as [`lock_all`](crate::lock_all()). After an error nothing is held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -58,12 +57,12 @@ pub async fn try_lock_many(
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
-/// Acquires those of several mutexes that are free now, with the given options. A queue limit has no effect.
+/// Acquires the mutexes that are free now, with the given options. A queue limit has no effect.
 ///
-/// Cancel safe, as [`try_lock_many`].
+/// Cancel safe, like [`try_lock_many`].
 ///
 /// # Errors
-/// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+/// [`LockError::Timeout`] if the store does not answer in time, [`LockError::InvalidField`], and the errors of
 /// [`try_lock_many`].
 pub async fn try_lock_many_with(
     client: &Client,
