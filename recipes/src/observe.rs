@@ -1,4 +1,4 @@
-//! [`queue`] and [`observe`]: the entries of a lock, as others see them. Observers write nothing, and join no queue.
+//! [`queue`] and [`observe`]: the entries of a lock as seen from outside. Observers write nothing and join no queue.
 
 use std::time::Duration;
 
@@ -15,42 +15,41 @@ use crate::select::select;
 use crate::stream::named_stream;
 use crate::token::FencingToken;
 
-/// One entry of a queue, as an observer sees it.
+/// One entry of a queue as seen from outside.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct QueueEntry {
-    /// Its znode.
+    /// Path of its znode.
     pub path: ZnodePath,
-    /// Its sequence number: the order of arrival.
+    /// Sequence number, which is the order of arrival.
     pub sequence: i64,
-    /// The fencing token that it has, or will have.
+    /// Fencing token that it has, or will have when it is granted.
     pub fencing_token: FencingToken,
-    /// The session that it belongs to.
+    /// Session that owns it.
     pub owner: SessionId,
-    /// Version of its data: the number of writes since it joined (a request, or its holder's `keep_alive`).
+    /// Version of its data. Counts the writes since it joined (revocation requests and `keep_alive`).
     pub version: i32,
-    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A permit of a
-    /// semaphore, and a reader or writer after a conversion, joins when it is granted.
+    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A semaphore's
+    /// permit, and a converted reader or writer, joins when it is granted.
     pub joined_at_ms: i64,
-    /// Time at which it was granted, likewise. `None` while it waits, and where the store does not know: on ZooKeeper,
-    /// of anything but permits; elsewhere of a contender of another library that has waited, and of one that was
-    /// granted before a restart of the store. A [`Warden`](crate::Warden) does not ask for it.
+    /// Time at which it was granted, in the same unit and clock. `None` while it waits, and if the store does not know.
+    /// ZooKeeper only knows it for permits. Other stores do not know it for waiters of another library, or for grants
+    /// before a restart of the store. A [`Warden`](crate::Warden) does not request it.
     pub granted_at_ms: Option<i64>,
-    /// Time at which an observer first saw it as a holder, where that observer has set it. No function of this library
-    /// does. Where the grant is unknown, [`overdue_by`](Self::overdue_by) counts from it: late, and never early.
+    /// Time at which an observer first saw it as a holder. No function of this library sets it, but you can. If the
+    /// grant time is unknown, [`overdue_by`](Self::overdue_by) counts from here, which can be late but never early.
     pub seen_holding_at_ms: Option<i64>,
-    /// Time of the last write of its data (a request, or its holder's `keep_alive`), likewise.
+    /// Time of the last write of its data (a revocation request or `keep_alive`), in the same unit and clock.
     pub written_at_ms: i64,
-    /// Its metadata; `None` if another library wrote it.
+    /// Its metadata. `None` if another library wrote it.
     pub metadata: Option<LockMetadata>,
-    /// The data of its znode, unparsed.
+    /// Unparsed data of its znode.
     pub data: Bytes,
 }
 
 impl QueueEntry {
-    /// Creates the entry at a path, as it was read.
     pub(crate) fn read(path: ZnodePath, data: Bytes, stat: &Stat, granted: Option<i64>) -> Self {
-        // A permit is created as it is granted.
+        // A permit's znode is created when it is granted.
         let is_permit = Kind::Lease.is_own(path.name());
         Self {
             sequence: sequence_of(path.name()).unwrap_or_default(),
@@ -67,46 +66,46 @@ impl QueueEntry {
         }
     }
 
-    /// Returns the time since it joined the queue. A holder has held for this long at most: see
+    /// Returns the time since it joined the queue. A holder has held for at most this long. See
     /// [`held_for`](Self::held_for).
     ///
-    /// `now_ms` is the caller's time, in milliseconds since the Unix epoch. The result is wrong by the difference
-    /// between that clock and the server's.
+    /// `now_ms` is your time, in milliseconds since the Unix epoch. The result is off by the difference between your
+    /// clock and the server's.
     pub fn age(&self, now_ms: i64) -> Duration {
         elapsed(self.joined_at_ms, now_ms)
     }
 
-    /// Returns the time since it was granted; `None` where that is not [known](Self::granted_at_ms).
+    /// Returns the time since it was granted, or `None` if that is not [known](Self::granted_at_ms).
     ///
-    /// `now_ms` as for [`age`](Self::age).
+    /// `now_ms` is as for [`age`](Self::age).
     pub fn held_for(&self, now_ms: i64) -> Option<Duration> {
         Some(elapsed(self.granted_at_ms?, now_ms))
     }
 
-    /// Returns the time by which it has held for longer than it [expected](LockMetadata::expected_hold), if it has. It
-    /// counts from the grant, or from the last `keep_alive`. Where neither is known, no holder is overdue, except for an
-    /// observer that sets [`seen_holding_at_ms`](Self::seen_holding_at_ms). A [`Warden`](crate::Warden) times holders on
-    /// its own clock, and is never early.
+    /// Returns by how much the hold exceeds its [expected duration](LockMetadata::expected_hold), if it does. The
+    /// duration counts from the grant or the last `keep_alive`. If neither is known, the result is `None`, unless
+    /// [`seen_holding_at_ms`](Self::seen_holding_at_ms) is set. A [`Warden`](crate::Warden) times holders with its own
+    /// clock, and is never early.
     ///
-    /// `now_ms` as for [`age`](Self::age).
+    /// `now_ms` is as for [`age`](Self::age).
     pub fn overdue_by(&self, now_ms: i64) -> Option<Duration> {
         let expected = self.metadata.as_ref()?.expected_hold()?;
         elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
     }
 
-    /// Returns the time from which on it has held for longer than it [expected](LockMetadata::expected_hold), in
-    /// milliseconds since the Unix epoch, by the server's clock. `None` if it states no duration, or nothing is known
-    /// from which that counts. See [`overdue_by`](Self::overdue_by).
+    /// Returns the time at which the hold exceeds its [expected duration](LockMetadata::expected_hold), in milliseconds
+    /// since the Unix epoch, by the server's clock. `None` if it declared no duration or its start is unknown. See
+    /// [`overdue_by`](Self::overdue_by).
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();
         let expected = i64::try_from(expected).unwrap_or(i64::MAX);
         Some(self.counts_from_ms()?.saturating_add(expected))
     }
 
-    /// Returns the last time at which it was granted or gave a sign of life as a holder.
+    /// Returns the time of its grant or of its last `keep_alive`, whichever is later.
     fn counts_from_ms(&self) -> Option<i64> {
         let kept_alive = self.metadata.as_ref().and_then(|it| it.kept_alive);
-        // Without a `keep_alive` all writes are requests for revocation, which are no sign of life.
+        // Without a `keep_alive`, all writes are revocation requests, which are no sign of life.
         let held_from = self.granted_at_ms.or(self.seen_holding_at_ms);
         match kept_alive.unwrap_or(0) {
             0 => held_from,
@@ -115,24 +114,24 @@ impl QueueEntry {
     }
 }
 
-/// Returns the time between two readings of clocks; none where they disagree about the order.
+/// Returns the time between two clock readings, or zero if they are in the wrong order.
 fn elapsed(since_ms: i64, now_ms: i64) -> Duration {
     let elapsed = now_ms.saturating_sub(since_ms);
     Duration::from_millis(u64::try_from(elapsed).unwrap_or(0))
 }
 
-/// Number of znodes that are read in one request: neither the request nor its reply grows with the queue.
+/// Number of znodes read per request, so that requests and replies do not grow with the queue.
 const READ_AT_ONCE: usize = 256;
 
-/// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty if there is no contender.
+/// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
 ///
-/// The list is as stale as the server that answers. A long queue takes several reads: an entry that leaves in between
-/// is left out, so the result may mix two moments. Of a semaphore, see
+/// The answer is as stale as the server that gave it. A long queue takes several reads and leaves out entries that
+/// leave in between, so the result is not an atomic snapshot. For semaphores use
 /// [`Semaphore::holders`](crate::Semaphore::holders) and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel
 /// safe.
 ///
 /// # Errors
-/// [`Error::InvalidPath`], and those of the store.
+/// [`Error::InvalidPath`], and store errors.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -164,8 +163,8 @@ pub(crate) async fn read_queue(
     Ok(entries.into_iter().flatten().collect())
 }
 
-/// Reads entries of a queue; `None` for those that are no contenders: one that has left since it was listed, or a
-/// persistent znode.
+/// Reads entries of a queue. Returns `None` for entries that have left, and for persistent znodes, which are not
+/// contenders.
 pub(crate) async fn read_entries(
     session: &Session,
     places: &[ZnodePath],
@@ -194,13 +193,14 @@ pub(crate) async fn read_entries(
 
 /// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
-/// The first snapshot comes at once. Changes in quick succession are seen as one, and the latest is never missed: the
-/// queue is read again after every reconnection, and in a new session after an expiry. A change of an entry's data
-/// alone is not reported. Each change costs a read of the whole queue: for tools and tests, not for every client.
+/// The first snapshot is returned immediately. Quick changes may be merged, but the latest is never missed, because the
+/// queue is read again after every reconnection, and in a new session after an expiry. A change of only an entry's data
+/// is not reported. Each change costs a read of the whole queue, so use this in tools and tests, but not in every
+/// client.
 ///
 /// # Errors
-/// [`Error::InvalidPath`] at once. In the stream, and as its last item: [`Error::SessionClosed`] when the client is
-/// closed, and the refusals of the store.
+/// [`Error::InvalidPath`] from the call. As the last item of the stream: [`Error::SessionClosed`] if the client is
+/// closed, and refusals by the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -220,14 +220,14 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
         loop {
             match observe_once(&client, path.as_znode()).await {
                 Ok((entries, change)) => {
-                    // A reconnection, or an event of a child that is no contender, is no change.
+                    // Ignore reconnections, and events of children that are not contenders.
                     if last.as_ref() != Some(&entries) {
                         last = Some(entries.clone());
                         yield Ok(entries);
                     }
                     change.wait().await;
                 }
-                // Both wait for the next connection, or session, at the next read.
+                // The next read waits for a new connection or session.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => {}
                 Err(error) => {
                     yield Err(error);
@@ -239,8 +239,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// A change to await before something is read again: an event, or another connection, on which the watch may be
-/// missing.
+/// Waits for a watch event, or for a new connection, on which the watch may be missing.
 pub(crate) struct Change {
     session: Session,
     connection: u64,
@@ -257,10 +256,10 @@ impl Change {
         }
     }
 
-    /// Waits for the change, or the end of the session.
+    /// Waits for the change or the end of the session.
     pub(crate) async fn wait(self) {
         let status = self.session.status().clone();
-        // Subscribed before the comparison: a reconnection between the two is seen by one of them.
+        // Subscribe before the comparison, so that no reconnection is missed in between.
         let mut states = status.states();
         if status.connection() != self.connection || status.end().is_some() {
             return;
@@ -276,7 +275,7 @@ impl Change {
     }
 }
 
-/// Reads the queue once. The watch is armed before the read, so a change after the read fires it.
+/// Reads the queue once. Arms the watch first, so that any later change fires it.
 async fn observe_once(
     client: &Client,
     path: &ZnodePath,
@@ -293,7 +292,7 @@ async fn observe_once(
     Ok((entries, change))
 }
 
-/// Lists a znode's children and watches the list; of a znode that does not exist, its creation is watched.
+/// Lists a znode's children and watches the list. If the znode does not exist, watches its creation.
 pub(crate) async fn watch_names(
     session: &Session,
     path: &ZnodePath,
@@ -304,7 +303,7 @@ pub(crate) async fn watch_names(
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // Created in between, it needs the other watch: this one would not fire for its children.
+        // If it was created in between, it needs the other watch, because this one does not fire for children.
         if let (None, watcher) = session.watch_exists(path).await? {
             return Ok((Vec::new(), watcher));
         }
@@ -312,9 +311,9 @@ pub(crate) async fn watch_names(
 }
 
 named_stream! {
-    /// The stream of [`observe`].
+    /// Stream returned by [`observe`].
     Snapshots of Result<Vec<QueueEntry>, Error>;
-    /// Waits for the next snapshot; `None` after an error.
+    /// Waits for the next snapshot. Returns `None` after an error.
     ///
     /// Cancel safe: no change is lost.
 }
