@@ -1,7 +1,7 @@
-//! [`OncePer`]: a job that runs once a period, however many processes start it and however short it is.
+//! [`OncePer`]: a job that runs once per period, however many processes start it.
 //!
-//! The lock alone is not enough: of a fleet that a cron starts at the same moment, a slow process comes when the run of
-//! another is over already. So the last run is recorded in a znode, which is read and written under the lock alone.
+//! A lock is not enough, because a slow process may acquire it after a fast one has finished the job. So the last run
+//! is recorded in a znode that is only read and written under the lock.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,11 +18,11 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::retry::retry;
 
-/// Name of the record, a persistent child of the lock's znode. No [`key`](crate::LockPath::key) has a colon.
+/// Name of the record, a persistent child of the lock's znode. No [`key`](crate::LockPath::key) contains a colon.
 const RECORD: &str = ":last-run";
 
-/// A job that runs once a period among all programs that name the same path of the same store: what a fleet's cron
-/// starts everywhere at the same moment, and only one process should do.
+/// A job that runs once per period among all programs that name the same path of the same store. Typically a fleet's
+/// cron starts it everywhere at the same time, but only one process should run it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,21 +39,23 @@ const RECORD: &str = ":last-run";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// The path is that of a [`Mutex`]: a run holds its lock, and excludes whoever locks the mutex, too. A persistent child
-/// of the path, `:last-run`, has the beginning of the last finished run, and its end as its time of change.
+/// The path is also that of a [`Mutex`], which a run holds. A persistent child of the path, `:last-run`, contains the
+/// start of the last finished run, and its modification time is the end of that run.
 ///
-/// - **The period begins with a run**, not with its end: otherwise a job that takes five minutes, started once an hour,
-///   would run every second hour. A run that takes longer than the period is not overlapped, and the next one may begin
-///   right after it. Choose the period somewhat shorter than the interval of the cron (55 minutes for an hour), since no
-///   two starts are exactly that far apart.
-/// - **Only a finished run counts.** A [`Run`] that is dropped, or whose process dies, records nothing, and the next
-///   process that asks runs. Call [`Run::finish`] after a failure, too, if the job is not to be repeated in this period.
-/// - **A process that comes at the same moment** gets [`Turn::Running`] from [`try_begin`](Self::try_begin) at once;
-///   [`begin`](Self::begin) waits for the run, and then says [`Turn::NotDue`], or has the turn if the other has died.
-/// - **The clock is the server's**: the times that it gives to znodes. Clocks of clients do not matter. If the server's
-///   clock jumps forward (or a failover leads to a server whose clock is ahead), a run may come too early by that much.
-///   If it jumps back, the next run comes late: by that much, or one period after the jump was noticed, whichever is
-///   earlier. Two runs never overlap, whatever clocks do.
+/// - **The period starts when a run starts**, not when it ends. Otherwise a job that takes five minutes and is started
+///   every hour would only run every second hour. A run that is longer than the period is never overlapped, and the
+///   next one may follow immediately. Choose the period slightly shorter than the cron interval (for example 55 minutes
+///   for an hour), because starts are not exactly that far apart.
+/// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, nothing is recorded, and the next
+///   process that asks runs the job. If a failed job should not be repeated in this period, call [`Run::finish`]
+///   anyway.
+/// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns [`Turn::Running`].
+///   [`begin`](Self::begin) waits for that run. It then returns [`Turn::NotDue`], or [`Turn::Due`] if the other process
+///   died.
+/// - **The server's clock counts**, by the times it gives to znodes. Clients' clocks do not matter. If the server's
+///   clock jumps forward (or a failover leads to a server whose clock is ahead), a run may start too early by that
+///   much. If it jumps back, the next run is late by that much, or by one period after the jump was noticed, whichever
+///   is less. Runs never overlap, whatever the clocks do.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -61,21 +63,20 @@ pub struct OncePer {
     period: Duration,
 }
 
-/// Answer to a process that wants to run a job. `R` is the run: [`Run`], or that of threads without async,
-/// [`blocking::Run`](crate::blocking::Run).
+/// Result of asking to run a job. `R` is a [`Run`], or a [`blocking::Run`](crate::blocking::Run).
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "a turn that is dropped is given up"]
 pub enum Turn<R = Run> {
     /// The job is due, and this process runs it.
     Due(R),
-    /// Another process runs it, or holds or waits for its lock.
+    /// Another process is running it, or holds or waits for its lock.
     Running,
     /// It has run in this period.
     NotDue {
         /// Time since the end of the last run, by the server's clock.
         since_end: Duration,
-        /// Time until the job is due again, likewise.
+        /// Time until the job is due again, by the server's clock.
         due_in: Duration,
     },
 }
@@ -98,9 +99,9 @@ impl<R> Turn<R> {
     }
 }
 
-/// A run of a job: it holds the lock, and has the interface of its [`Guard`].
+/// A run of a job. It holds the lock and has the interface of its [`Guard`].
 ///
-/// A drop gives up the lock and records nothing.
+/// Dropping it releases the lock and records nothing.
 #[must_use = "a run that is dropped does not count"]
 pub struct Run {
     guard: Guard,
@@ -128,22 +129,20 @@ impl OncePer {
         self.mutex.path()
     }
 
-    /// Begins a run if the job is due and no other process has the lock. Does not wait.
+    /// Starts a run if the job is due and no other process has the lock. Does not wait.
     ///
     /// Cancel safe: a dropped call holds nothing.
     ///
     /// # Errors
-    /// Those of [`Mutex::try_lock`].
+    /// Same as [`Mutex::try_lock`].
     pub async fn try_begin(&self) -> Result<Turn> {
         self.try_begin_with(LockOptions::new()).await
     }
 
-    /// Begins a run as [`try_begin`](Self::try_begin) does, with the given options of the lock.
-    ///
-    /// Cancel safe, as [`try_begin`](Self::try_begin).
+    /// Like [`try_begin`](Self::try_begin), with the given options for the lock. Cancel safe.
     ///
     /// # Errors
-    /// Those of [`Mutex::try_lock_with`].
+    /// Same as [`Mutex::try_lock_with`].
     pub async fn try_begin_with(&self, mut options: LockOptions) -> Result<Turn> {
         let deadline = options.start(self.mutex.client());
         let attempt = async {
@@ -155,34 +154,32 @@ impl OncePer {
         deadline.run(self.path(), self.path(), attempt).await
     }
 
-    /// Begins a run if the job is due, and waits until no other process has the lock. Never says [`Turn::Running`].
+    /// Starts a run if the job is due. Waits while another process has the lock, and never returns [`Turn::Running`].
     ///
     /// Cancel safe: a dropped wait leaves the queue.
     ///
     /// # Errors
-    /// Those of [`Mutex::lock`].
+    /// Same as [`Mutex::lock`].
     pub async fn begin(&self) -> Result<Turn> {
         self.begin_with(LockOptions::new()).await
     }
 
-    /// Begins a run as [`begin`](Self::begin) does, with the given options of the lock.
-    ///
-    /// Cancel safe, as [`begin`](Self::begin).
+    /// Like [`begin`](Self::begin), with the given options for the lock. Cancel safe.
     ///
     /// # Errors
-    /// Those of [`Mutex::lock_with`].
+    /// Same as [`Mutex::lock_with`].
     pub async fn begin_with(&self, mut options: LockOptions) -> Result<Turn> {
         let deadline = options.start(self.mutex.client());
         let wait = async {
             let guard = self.mutex.lock_with(options).await?;
-            // The entry is as old as the wait was long; this write has the server's present time.
+            // The entry may be old after a long wait. This write has the server's current time.
             guard.keep_alive().await?;
             self.turn(guard).await
         };
         deadline.run(self.path(), self.path(), wait).await
     }
 
-    /// Decides under the lock: a record that was read before it might be that of the run before the last.
+    /// Reads the record under the lock. A record that was read earlier could be outdated.
     async fn turn(&self, guard: Guard) -> Result<Turn> {
         let reads = [guard.path(), &self.record].map(|path| ReadOp::GetData(path.clone()));
         let answers = retry(|| guard.session().multi_read(reads.clone())).await?;
@@ -210,8 +207,8 @@ impl OncePer {
         };
         let since_end = last.map_or(0, |last| now_ms.saturating_sub(last.ended_ms));
         if since_end < 0 {
-            // The server's clock has gone back. The period counts from now on: without this it would last until the
-            // clock had reached the recorded time again, for years perhaps.
+            // The server's clock has jumped back. Restart the period now, because the clock may need years to reach the
+            // recorded time again.
             run.write_record().await?;
         }
         run.guard.release().await?;
@@ -225,22 +222,21 @@ impl OncePer {
 impl Run {
     /// Records that the job has run, and releases the lock.
     ///
-    /// Neither of it happens if the lock was lost: another process may have run the job since.
+    /// If the lock was lost, it does neither, because another process may have run the job since.
     ///
     /// # Errors
-    /// [`LockError::Lost`], and those of the store. After an error the run is not known to be recorded.
+    /// [`LockError::Lost`], and store errors. After an error the run may not be recorded.
     pub async fn finish(self) -> Result<()> {
-        // Before the release: the next holder must read it.
+        // Before the release, because the next holder must read it.
         self.write_record().await?;
         self.guard.release().await
     }
 
-    /// Releases the lock and records nothing: the next process that asks has the turn.
-    ///
-    /// A drop does the same in the background; this returns when the store has confirmed it.
+    /// Releases the lock without recording a run, so the job is still due. Waits until the store has confirmed the
+    /// release, unlike a drop.
     ///
     /// # Errors
-    /// Those of [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub async fn release(self) -> Result<()> {
         self.guard.release().await
     }
@@ -252,8 +248,8 @@ impl Run {
 
     async fn write_record(&self) -> Result<()> {
         let data = LastRun::to_bytes(self.began_ms);
-        // A write to the record in one transaction with a proof that the lock is held. Repeated after a lost reply, it
-        // writes the same.
+        // The write is in one transaction with a check that we hold the lock. It can be repeated after a lost reply,
+        // because it writes the same data.
         let set = Op::SetData {
             path: self.record.clone(),
             data: data.clone(),
@@ -305,14 +301,13 @@ impl fmt::Debug for Run {
     }
 }
 
-/// The last finished run, in the server's times.
+/// The last finished run, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRun {
     began_ms: i64,
     ended_ms: i64,
 }
 
-/// The data of the record.
 #[derive(Serialize, Deserialize)]
 struct RecordData {
     v: u32,
@@ -328,22 +323,22 @@ impl LastRun {
         record.expect("numbers are plain JSON").into()
     }
 
-    /// Parses a record, which was written at `ended_ms`. Of other data the time of the write alone counts: a job must not
-    /// run twice because another version has recorded its run.
+    /// Parses a record that was written at `ended_ms`. For data that we do not understand, only this time counts, so
+    /// that a job does not run twice because another version recorded it.
     pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);
         let began_ms = record.map_or(ended_ms, |record| record.began_ms);
         Self {
-            // The clock has gone back during the run if it began after its end.
+            // If the run started after its end, the clock jumped back during the run.
             began_ms: began_ms.min(ended_ms),
             ended_ms,
         }
     }
 
-    /// Returns the time until the job is due again; `None` if it is due.
+    /// Returns the time until the job is due again, or `None` if it is due.
     pub(crate) fn due_in(self, now_ms: i64, period: Duration) -> Option<Duration> {
-        // Before its end: the clock has gone back since, and the period begins anew.
+        // If it ends in the future, the clock has jumped back, and the period restarts.
         let elapsed = match now_ms < self.ended_ms {
             true => Duration::ZERO,
             false => millis(now_ms.saturating_sub(self.began_ms)),
@@ -352,7 +347,7 @@ impl LastRun {
     }
 }
 
-/// Returns a duration of these milliseconds; none that is negative.
+/// Converts milliseconds to a duration, with negative values as zero.
 fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! [`LockOptions`]: the terms of a call, and the metadata of its contender.
+//! [`LockOptions`]: options of a call, and metadata of its contender.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::queue::WaitOptions;
 use crate::reporter::{is_always_reported, is_traced};
 
-/// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
+/// Options of a call on a lock, and metadata of the contender. They are the same for every recipe.
 ///
-/// | option | a wait | a try |
+/// | option | wait | try |
 /// |---|---|---|
-/// | [`timeout`](Self::timeout) | fails when not granted in time | fails when not answered in time |
-/// | [`queue_limit`](Self::queue_limit) | fails when too many are ahead | no effect |
-/// | [`synced`](Self::synced) | no effect | "held" is no staler than the call |
-/// | [`events`](Self::events), and all metadata | yes | yes |
+/// | [`timeout`](Self::timeout) | fails if not granted in time | fails if not answered in time |
+/// | [`queue_limit`](Self::queue_limit) | fails if too many are ahead | no effect |
+/// | [`synced`](Self::synced) | no effect | "held" is not staler than the call |
+/// | [`events`](Self::events) and all metadata | yes | yes |
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,38 +41,37 @@ pub struct LockOptions {
     pub(crate) queue_limit: Option<usize>,
     pub(crate) synced: bool,
     pub(crate) events: Option<EventSink>,
-    /// Set by a call with a deadline.
     pub(crate) progress: Option<Progress>,
 }
 
 impl LockOptions {
-    /// Creates the default options: a wait without limit, and host, process and time as metadata.
+    /// Creates the default options: no limits, and host, process and time as metadata.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits the call, everything included: opening a session, joining the queue, waiting.
-    /// See [`LockError::Timeout`](crate::LockError::Timeout).
+    /// Limits the duration of the whole call, including opening a session and joining the queue. See
+    /// [`LockError::Timeout`](crate::LockError::Timeout).
     ///
-    /// A timeout of zero allows one attempt: a free lock is granted, on every store. The call fails as soon as it would have
-    /// to wait for another contender or for a lost connection.
+    /// A timeout of zero allows one attempt. It acquires a free lock on every store, and fails as soon as the call
+    /// would have to wait for another contender or for a lost connection.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Refuses to wait behind more than `ahead` others, the holder included. See
+    /// Refuses to wait behind more than `ahead` others, including the holder. See
     /// [`LockError::QueueFull`](crate::LockError::QueueFull).
     pub fn queue_limit(mut self, ahead: usize) -> Self {
         self.queue_limit = Some(ahead);
         self
     }
 
-    /// Has a try look at a server that has first caught up with all that was committed before the call: its "held" is
-    /// no staler than that. Without it, a follower of an ensemble may answer from some time ago. One server alone is
-    /// always up to date.
+    /// Makes a try read from a server that has caught up with everything committed before the call, so that the answer
+    /// "held" is not staler than that. Otherwise a follower of an ensemble may answer with an old state. A single
+    /// server is always up to date.
     ///
-    /// It has no effect on a wait, and none on "free", which the queue itself always confirms.
+    /// It has no effect on waits, or on the answer "free", which the queue always confirms.
     pub fn synced(mut self) -> Self {
         self.synced = true;
         self
@@ -84,54 +83,56 @@ impl LockOptions {
         self
     }
 
-    /// Names the caller.
+    /// Sets the name of the caller.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.metadata().label = Some(label.into());
         self
     }
 
-    /// Names another process as the contender, for people to see; by default it is this one. For a program that holds a
-    /// lock in the name of another: that one is to be signalled.
+    /// Sets the process shown as the contender. The default is this process. Use it for a program that holds a lock on
+    /// behalf of another process, which is then the one to signal.
     pub fn pid(mut self, pid: u32) -> Self {
         self.metadata().pid = Some(pid);
         self
     }
 
-    /// States the purpose of the lock.
+    /// Sets the purpose of the lock.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.metadata().reason = Some(reason.into());
         self
     }
 
-    /// States the expected duration of the hold, from the grant or the last [`keep_alive`](crate::Guard::keep_alive)
-    /// on.
+    /// Sets the expected duration of the hold, counted from the grant or the last
+    /// [`keep_alive`](crate::Guard::keep_alive).
     pub fn expected_hold(mut self, duration: Duration) -> Self {
         self.metadata().expected_hold_ms = Some(millis(duration));
         self
     }
 
-    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which the hold
-    /// is worth an alarm: a [`Warden`](crate::Warden) reports it.
+    /// Sets the duration, counted from the grant or the last [`keep_alive`](crate::Guard::keep_alive), after which a
+    /// [`Warden`](crate::Warden) reports an alert.
     pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self
     }
 
-    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which a
-    /// [`Warden`](crate::Warden) may take the lock away. Only for locks with resources that check tokens, see [`FencingEnforced`](crate::FencingEnforced).
+    /// Sets the duration, counted from the grant or the last [`keep_alive`](crate::Guard::keep_alive), after which a
+    /// [`Warden`](crate::Warden) may remove the holder. Use it only if the resource checks tokens (see
+    /// [`FencingEnforced`](crate::FencingEnforced)).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
         self
     }
 
-    /// Notes the call stack of this call, which takes some milliseconds.
+    /// Adds the call stack of this call, which takes some milliseconds to capture.
     pub fn backtrace(mut self) -> Self {
         self.metadata().backtrace = Some(Backtrace::force_capture().to_string());
         self
     }
 
-    /// Adds a field to the metadata, beside those that it has itself ([`LockMetadata`]): others read it in
-    /// [`LockMetadata::other`]. A call fails with [`LockError::InvalidField`] if they could not.
+    /// Adds a field to the metadata, which others read in [`LockMetadata::other`]. The lock call fails with
+    /// [`LockError::InvalidField`] if the field could not be read back, for example because [`LockMetadata`] has a
+    /// field of that name.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self
@@ -142,7 +143,6 @@ impl LockOptions {
             .get_or_insert_with(|| Box::new(LockMetadata::of_this_process()))
     }
 
-    /// Renders the data of the entry's znode.
     pub(crate) fn data(&self, queued_at_ms: i64) -> EntryData {
         let Some(metadata) = &self.metadata else {
             return EntryData::Default { queued_at_ms };
@@ -154,10 +154,6 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
-    /// Checks the options of a call.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidField`].
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         match self.metadata.as_ref().and_then(|it| it.invalid_field()) {
@@ -168,7 +164,7 @@ impl LockOptions {
         }
     }
 
-    /// Starts the deadline of a call. Its waits note their progress from now on, for the error of a timeout.
+    /// Starts the deadline of a call. From now on its waits record their progress, for a timeout error.
     pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
         let timeout = self.timeout.map(|timeout| {
             let progress = self.progress.get_or_insert_default();
@@ -177,7 +173,7 @@ impl LockOptions {
         CallDeadline::new(client, timeout)
     }
 
-    /// Returns true if somebody wants to know of the contender's grant.
+    /// Returns true if the contender's grant must be reported.
     #[inline]
     pub(crate) fn is_reported(&self) -> bool {
         self.events.is_some() || is_always_reported()
@@ -197,7 +193,7 @@ impl LockOptions {
     }
 }
 
-/// Returns the duration in whole milliseconds, rounded up: a stated duration is never shortened.
+/// Returns the duration in milliseconds, rounded up so that a declared duration is never shortened.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

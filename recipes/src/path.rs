@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 
-/// The path of a lock: the parent znode of its queue.
+/// The path of a lock, which is the parent znode of its queue.
 ///
-/// [`key`](Self::key) turns any text into one, and percent-encodes the characters that a znode's name must not or should
-/// not contain:
+/// [`key`](Self::key) turns any text into a path. It percent-encodes the characters that a znode's name must not or
+/// should not contain:
 ///
 /// ```
 /// use lockkeeper::LockPath;
@@ -18,37 +18,36 @@ use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodeHandle, ZnodePath};
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 ///
-/// Locks nest: a lock below another is independent of it. A key is never mistaken for an entry of the lock above, since
-/// entries end in a number: the last of ten or more digits at the end of a text is encoded, too. A path given in full may
-/// end like an entry's name (`lock-0000000001`). As the path of a lock is no ephemeral znode, locks of this library ignore
-/// it, but those of Curator and go-zookeeper wait for it; and [`Mutex::try_lock`](crate::Mutex::try_lock) on a ZooKeeper
-/// believes the name if it contains an id as well (`_c_…`).
+/// Locks nest, and a lock below another is independent of it. A key is never mistaken for an entry of the parent lock.
+/// Entries end in a number, so if a text ends in ten or more digits, the last digit is encoded.
+///
+/// A path that you give in full may end like an entry's name (`lock-0000000001`). Locks of this library ignore it,
+/// because a lock's path is not an ephemeral znode. Curator and go-zookeeper wait for it. On ZooKeeper,
+/// [`Mutex::try_lock`](crate::Mutex::try_lock) trusts such a name if it also contains an id (`_c_…`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(ZnodePath);
 
 impl LockPath {
-    /// Checks a path.
+    /// Validates a path.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for anything but an absolute znode path, and for the root.
+    /// [`Error::InvalidPath`], unless it is an absolute znode path other than the root.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         Self::try_from(ZnodePath::new(path)?)
     }
 
-    /// Returns the handle of its queue.
     pub(crate) fn into_queue(self) -> Arc<ZnodeHandle> {
         Arc::new(ZnodeHandle::new(self.0))
     }
 
-    /// Returns the lock of this name below this path. Different texts give different paths.
+    /// Returns the lock with this name below this path. Different texts give different paths.
     #[must_use]
     pub fn key(&self, text: &str) -> Self {
         let child = self.0.join(&encode(text));
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// Returns the text of which [`key`](Self::key) makes the path of this child; `None` for a znode that is no child,
-    /// or has a name that no text gives.
+    /// Returns the text for which [`key`](Self::key) returns this child, or `None` if there is none.
     ///
     /// ```
     /// use lockkeeper::LockPath;
@@ -69,8 +68,8 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all characters but letters, digits, `-`, `_` and `.`, and a text of dots alone, which would be a relative
-/// part. If the lock above could mistake the name for an entry or a part, its last character is encoded, too.
+/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`, and also text that consists only of dots (a
+/// relative path). Also encodes the last character if the parent lock could mistake the name for an entry or a part.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -84,10 +83,10 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // The empty text: no other encodes to a lone percent sign.
+        // No other text encodes to a single percent sign.
         encoded.push('%');
     }
-    // Checked on the encoded name: the digits of an encoded character may lengthen the number.
+    // Checked on the encoded name, because an encoded character may extend the number.
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
         && let Some(last) = encoded.pop()
     {
@@ -96,7 +95,6 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Decodes the text of an encoded name.
 fn decode(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
@@ -111,8 +109,8 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true if a name ends in a number as a store writes it: ten digits or more, or nine behind a sign. Longer numbers
-/// count, too: it is not known how many digits other libraries read.
+/// Returns true if a name ends in a number as written by a store (ten digits, or nine after a sign), or a longer one,
+/// because we do not know how many digits other libraries read.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();
@@ -139,9 +137,9 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
-/// Argument of every recipe that names a lock: a [`LockPath`], a [`ZnodePath`] or a text.
+/// Argument of every recipe that names a lock: a [`LockPath`], a [`ZnodePath`] or a string.
 ///
-/// It is implemented for every type with [`TryInto`] a [`LockPath`]: implement that for other types.
+/// It is implemented for every type that implements [`TryInto`] for [`LockPath`].
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -157,10 +155,10 @@ impl TryFrom<ZnodePath> for LockPath {
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub trait IntoLockPath {
-    /// Checks the name.
+    /// Validates the name.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for anything but an absolute znode path, and for the root.
+    /// [`Error::InvalidPath`], unless it is an absolute znode path other than the root.
     fn into_lock_path(self) -> Result<LockPath, Error>;
 }
 
@@ -190,7 +188,7 @@ impl TryFrom<&str> for LockPath {
     }
 }
 
-/// For the items of a slice, as in `lock_all(&client, &names[1..])`.
+/// For items of a slice, as in `lock_all(&client, &names[1..])`.
 impl TryFrom<&&str> for LockPath {
     type Error = Error;
 
@@ -239,7 +237,7 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// Texts of the parts that entries' names have, and of such that could confuse an encoding.
+    /// Texts made of parts of entry names and of parts that could confuse the encoding.
     fn texts() -> impl Iterator<Item = String> {
         const PARTS: [&str; 16] = [
             "",
@@ -298,7 +296,6 @@ mod tests {
             assert_eq!(decode(name).as_deref(), Some(&*text), "as {name:?}");
             assert_eq!(parent.key_text(key.as_znode()), Some(text));
         }
-        // What could not be mistaken stays as it is.
         for plain in ["order-4711", "123456789", "lock-1", "locks-1", "__READ__"] {
             assert_eq!(parent.key(plain).as_znode().name(), plain);
         }

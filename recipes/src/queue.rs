@@ -1,8 +1,9 @@
-//! The private queue of all recipes: one ephemeral sequential znode for each contender, in the order of their numbers.
+//! The queue shared by all recipes. Each contender has one ephemeral sequential znode, and they are ordered by their
+//! numbers.
 //!
-//! Start reading at [`wait`], the loop that takes a lock. It uses [`claim`] (the create that leaves nothing behind),
-//! [`list`] and [`order`] (finding the blocker from names, where the store has no index), [`sleep`] and [`grant`]. A recipe
-//! only adds which entries block which ([`Kind::blockers`]).
+//! Start reading at [`wait`], the loop that takes a lock. It uses [`claim`] (a create that leaves nothing behind),
+//! [`list`] and [`order`] (find the blocker by name, if the store has no index), [`sleep`] and [`grant`]. A recipe only
+//! adds which entries block which ([`Kind::blockers`]).
 
 mod claim;
 mod cleanup;
@@ -34,7 +35,7 @@ pub(crate) use order::{count_holders, holding, is_shared};
 pub(crate) use untaken::{Contender, Permits, attended};
 pub(crate) use wait::{WaitOptions, Waiter};
 
-/// A queue, as one kind of contender of one session sees it.
+/// A queue from the view of one kind of contender in one session.
 #[derive(Clone, Copy)]
 pub(crate) struct Queue<'a> {
     pub(crate) session: &'a Session,
@@ -42,40 +43,39 @@ pub(crate) struct Queue<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Next step of a wait, by what is known of the entries ahead.
+/// Next step of a wait.
 pub(crate) enum Step {
     /// No entry ahead blocks.
     Clear,
-    /// This entry blocks.
     Behind(Blocker),
-    /// The store has replied with the names of all children, which have to be ordered.
+    /// The store returned the names of all children, which still have to be ordered.
     Listed(Vec<String>),
-    /// The index names a znode that is no contender: the children have to be listed.
+    /// The index returned a znode that is not a contender, so list all children.
     ListAll,
-    /// A list does not show the waiter's entry: the server that gave it lags behind the create, or the entry was removed.
+    /// A list lacks the waiter's entry, because the server lags behind the create or the entry was removed.
     Unlisted,
     /// The waiter's entry is gone.
     Gone,
-    /// Nothing is known: ask the store.
+    /// Nothing is known, so ask the store again.
     Recheck,
 }
 
-/// The entry that a waiter watches: the nearest one that blocks it.
+/// The nearest entry that blocks the waiter, which is the one it watches.
 pub(crate) struct Blocker {
     by: ZnodePath,
-    /// `None` if the entry is gone already.
+    /// `None` if the entry is already gone.
     watcher: Option<Watcher>,
-    /// Number of all contenders ahead, blocking or not, if known.
+    /// Number of all contenders ahead, if known, including those that do not block.
     count: Option<usize>,
     source: Source,
 }
 
-/// Source of the knowledge that an entry blocks. It decides what an event of that entry proves.
+/// How we know that an entry blocks. It decides what its deletion proves.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The store's index: the event of the deletion also tells whether another entry blocks.
+    /// The store's index. Its deletion event also says whether another entry blocks.
     Index,
-    /// A list of names. When the entry goes, the list still tells the next one if the contender is traceable: if all
-    /// names under which it may come back after a conversion are known.
+    /// A list of names. After a deletion, the list still shows the next blocker if the contender is traceable, which
+    /// means that we know all names that it may have after a conversion.
     List { is_traceable: bool },
 }

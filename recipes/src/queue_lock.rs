@@ -1,5 +1,4 @@
-//! [`QueueLock`]: acquiring the lock of one queue by waiting, under a deadline, or by trying. Shared by all recipes with
-//! one entry for each holder.
+//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. Used by all recipes with one entry per holder.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::queue::{Attempt, Grant, LocalEntry, Queue, Waiter, looks_taken};
 
-/// The lock of one queue, as one kind of contender of a client takes it.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
@@ -24,9 +22,8 @@ pub(crate) struct QueueLock<'a> {
 }
 
 impl QueueLock<'_> {
-    /// Acquires the lock, under the deadline of the options.
     pub(crate) async fn acquire(self, mut options: LockOptions) -> Result<Guard> {
-        // A free lock is granted without waiting. A loop that takes it again and again yields, as with tokio's locks.
+        // Makes a loop over free locks yield, as with tokio's locks.
         coop::consume_budget().await;
         let mut entry = match self.attempt(&options, Place::InTurn(self.kind.blockers()))? {
             Attempt::Granted(guard) => return Ok(guard),
@@ -43,7 +40,7 @@ impl QueueLock<'_> {
                 deadline.race(turn).await
             };
             let Some(is_clear) = is_clear else {
-                // Before the error, which states the number of those ahead.
+                // Dropped before the error is created, because the drop counts the entries ahead.
                 drop(entry);
                 let path = self.queue.path();
                 return Err(deadline.error(path, path));
@@ -56,7 +53,6 @@ impl QueueLock<'_> {
         Ok(guard.expect("only a try comes back without the lock"))
     }
 
-    /// Acquires the lock if it is free now.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
         coop::consume_budget().await;
         let entry = match self.attempt(&options, Place::IfFree(self.kind.blockers()))? {
@@ -74,9 +70,9 @@ impl QueueLock<'_> {
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
     }
 
-    /// Joins the queue of a store in this process, and takes a free lock.
+    /// Joins a queue in an embedded store, and takes a free lock.
     ///
-    /// Nothing is awaited between the entry and the guard, so no drop can come in between (invariant 7).
+    /// There is no await between the entry and the guard, so no drop can happen in between (invariant 7).
     #[inline(never)] // so that little is moved
     fn attempt(self, options: &LockOptions, place: Place<'_>) -> Result<Attempt<Guard>> {
         options.check()?;
@@ -90,7 +86,7 @@ impl QueueLock<'_> {
         LocalEntry::enter(client, queue, kind, place, data, is_reported, hold)
     }
 
-    /// Waits with the entry of an attempt, or with one that it creates by a request.
+    /// Waits with the entry of an attempt, or creates one by a request.
     async fn contend(
         self,
         options: LockOptions,
@@ -99,7 +95,7 @@ impl QueueLock<'_> {
         only_if_free: bool,
     ) -> Result<Option<Guard>> {
         let path = self.queue.path();
-        // Pinned here: each function that a future is passed to by value would hold it twice.
+        // Pinned here, because each function that takes a future by value stores it twice.
         let wait = pin!(async {
             let session = match &entry {
                 Some(entry) => entry.session().clone(),
@@ -110,7 +106,7 @@ impl QueueLock<'_> {
                 path,
                 kind: self.kind,
             };
-            // A held lock costs a try one read and no write. "Held" is believed, "free" is not: the entry confirms it.
+            // Trying a held lock costs one read and no write. A free one is confirmed by joining the queue.
             let has_look = only_if_free && entry.is_none();
             if has_look && looks_taken(queue, options.synced).await? {
                 return Ok(None);

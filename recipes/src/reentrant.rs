@@ -18,10 +18,9 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it.
 ///
-/// The owner is explicit, since a task has no identity, and moves between threads: it is any code that has a clone of
-/// the same [`Owner`]. Pass it down with the call that may need to enter again. Among
-/// owners it is the same fair [`Mutex`], and at the same path it excludes the other's holders too.
-/// A clone is the same mutex.
+/// The owner is explicit, because tasks have no identity and move between threads. All code with a clone of the same
+/// [`Owner`] is the same owner, so pass it down to calls that may enter again. Different owners use the same fair
+/// [`Mutex`], so holders of a [`Mutex`] at the same path are excluded as well. Clones are the same mutex.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -53,7 +52,7 @@ impl ReentrantMutex {
         Ok(Self { mutex })
     }
 
-    /// Returns the parent znode of the queue.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.mutex.path()
     }
@@ -63,7 +62,7 @@ impl ReentrantMutex {
         self.mutex.client()
     }
 
-    /// Creates an owner, which excludes every other.
+    /// Creates a new owner, which excludes all others.
     pub fn owner(&self) -> Owner {
         Owner(Arc::new(Shared {
             mutex: self.mutex.clone(),
@@ -78,67 +77,65 @@ pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The owner's guard, while its entries keep it alive. The task that waits for the first entry keeps this locked, so that
-    /// other tasks of the same owner wait for the outcome instead of queueing themselves.
+    /// The owner's guard, while its entries keep it alive. A task that waits for the first entry keeps this locked, so
+    /// that the owner's other tasks wait for the outcome instead of joining the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
 impl Owner {
-    /// Enters: at once, without a request, if this owner holds the lock; otherwise waits for it in the order of arrival.
+    /// Enters immediately and without a request if this owner holds the lock, otherwise waits in the order of arrival.
     /// Tasks of one owner that wait at the same time share one entry in the queue, and all enter when it is granted.
     ///
-    /// Cancel safe: a dropped wait leaves the queue. If others of the same owner wait too, one of
-    /// them joins it again, at its end.
+    /// Cancel safe: a dropped wait leaves the queue. If other tasks of the owner are waiting, one of them joins the
+    /// queue again at the end.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) while guards are left of a holding that was lost:
-    /// work under them must not take a new holding for the old. Once they are gone, the
-    /// lock is taken anew. And those of [`Mutex::lock`].
+    /// [`LockError::Lost`](crate::LockError::Lost) while the owner still has guards of a lost hold, because work under
+    /// them must not mistake the new hold for the old one. Once they are gone, the lock can be acquired again. Also the
+    /// errors of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.enter(LockOptions::new()).await
     }
 
-    /// Enters within `timeout`: one deadline for everything.
+    /// Enters within `timeout`, which covers the whole call.
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and the errors of [`lock`](Self::lock).
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantGuard> {
         self.lock_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Enters with the given options. Metadata, events and the queue's limit are those of the first entry; they have no
-    /// effect on an entry that follows.
+    /// Enters with the given options. Metadata, events and the queue limit only affect the owner's first entry.
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
         options.check()?;
         let deadline = options.start(mutex.client());
-        // This deadline also covers the wait for other tasks of the same owner; the mutex needs none beside it.
+        // Also covers the wait for other tasks of this owner, so the mutex needs no deadline.
         options.timeout = None;
         let (path, enter) = (mutex.path(), self.enter(options));
         deadline.run(path, path, enter).await
     }
 
-    /// Enters if this owner holds the lock or it is free; `None` if another holds it or it is waited
-    /// for, be it by this owner itself.
+    /// Enters if this owner holds the lock or it is free. Returns `None` if another owner holds it, or anyone waits for
+    /// it, including this owner.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>> {
         self.try_lock_with(LockOptions::new()).await
     }
 
-    /// Enters if this owner holds the lock or it is free, with the given options; else `None`. A queue limit has no
-    /// effect.
+    /// Like [`try_lock`](Self::try_lock), with the given options. A queue limit has no effect.
     ///
-    /// Cancel safe, as [`lock`](Self::lock).
+    /// Cancel safe, like [`lock`](Self::lock).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) if the store does not answer in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
         // As in `QueueLock::acquire`.
         coop::consume_budget().await;
@@ -157,7 +154,7 @@ impl Owner {
         let mut hold = match self.0.hold.try_lock() {
             Ok(hold) => hold,
             Err(_) => {
-                // Another task of this owner is ahead, perhaps before it has joined the queue.
+                // Another task of this owner is ahead, perhaps not yet in the queue.
                 if let Some(progress) = &options.progress {
                     progress.note(self.0.mutex.path(), 1);
                 }
@@ -171,28 +168,28 @@ impl Owner {
         Ok(first(&mut hold, guard))
     }
 
-    /// Returns true while this owner can be believed to hold the lock.
+    /// Returns `true` if this owner still holds the lock, as far as this process can know.
     pub fn is_held(&self) -> bool {
-        // A task that keeps it locked is about to enter: the owner does not hold the lock yet.
+        // If a task keeps it locked, that task is about to enter, and the owner does not hold the lock yet.
         let hold = self.0.hold.try_lock();
         let hold = hold.ok().and_then(|hold| hold.upgrade());
         hold.is_some_and(|guard| guard.is_held())
     }
 }
 
-/// Enters a lock that the owner holds; `None` if it does not.
+/// Enters again if the owner holds the lock.
 fn again(hold: &Weak<Guard>) -> Result<Option<ReentrantGuard>> {
     let Some(guard) = hold.upgrade() else {
         return Ok(None);
     };
     match guard.reason() {
         None => Ok(Some(ReentrantGuard { guard })),
-        // Refused until the last guard of the lost hold is gone: a new grant must not hide the loss from work under it.
+        // Refused until the last guard of the lost hold is gone, because a new grant must not hide the loss from work
+        // under it.
         Some(reason) => Err(reason.into()),
     }
 }
 
-/// Enters a lock that has just been granted.
 fn first(hold: &mut Weak<Guard>, guard: Guard) -> ReentrantGuard {
     let guard = Arc::new(guard);
     *hold = Arc::downgrade(&guard);
@@ -208,28 +205,28 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The guard of one of an [`Owner`]'s entries. The lock is released when the last of them goes.
+/// The guard of one entry of an [`Owner`]. The lock is released when its last guard is released or dropped.
 ///
-/// All entries share one znode, and so one token. It dereferences to the [`Guard`] that they share.
+/// All entries share one znode and one token. It dereferences to the shared [`Guard`].
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantGuard {
     guard: Arc<Guard>,
 }
 
 impl ReentrantGuard {
-    /// Returns the number of entries that the owner has now, this one included.
+    /// Returns the owner's current number of entries, including this one.
     pub fn entries(&self) -> usize {
         Arc::strong_count(&self.guard)
     }
 
-    /// Leaves. The last entry to leave releases the lock, and waits until the store has confirmed it.
+    /// Leaves. If this is the last entry, releases the lock, and waits until the store has confirmed it.
     ///
-    /// The call itself decides whether this is the last, and sends the release; dropping the future does not stop it.
+    /// The call itself decides whether it is the last and sends the release, so dropping the future does not stop it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before, for each entry that leaves.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before. Every entry gets this error.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        // `into_inner` gives the guard to exactly one of several entries that leave at the same time.
+        // If several entries leave at the same time, `into_inner` returns the guard to exactly one.
         let known = self.guard.reason();
         let release = Arc::into_inner(self.guard).map(Guard::release);
         async move {

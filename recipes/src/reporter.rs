@@ -1,5 +1,4 @@
-//! [`Reporter`]: what a contender tells of itself: its [events](crate::lock_events), its spans and events of `tracing`, and
-//! its metrics.
+//! [`Reporter`]: reports a contender's [events](crate::lock_events), `tracing` spans and metrics.
 
 use lockkeeper_store::{HumanDuration, Session, ZnodePath};
 use tracing::field::{Empty, display};
@@ -11,15 +10,13 @@ use crate::meter::{Meter, Outcome, is_counted};
 use crate::names::Kind;
 use crate::queue::{Grant, Queue};
 
-/// Target of the spans and events of a contender.
 const TARGET: &str = "lockkeeper::lock";
 
-/// Reports each [`LockEvent`] of one contender, in its wait or in its hold. `None` where nobody wants to know: most
-/// contenders then carry nothing. A clone is the same.
+/// Reports each [`LockEvent`] of one wait or hold. `None` if there is no subscriber, so that most contenders carry
+/// nothing. Clones report to the same places.
 #[derive(Clone)]
 pub(crate) struct Reporter(Option<Box<Outlets>>);
 
-/// The places where a contender's events go.
 #[derive(Clone)]
 struct Outlets {
     sink: Option<EventSink>,
@@ -29,7 +26,6 @@ struct Outlets {
 }
 
 impl Reporter {
-    /// Begins the report of a wait.
     #[inline]
     pub(crate) fn of_wait(queue: Queue<'_>, data: &EntryData, sink: Option<EventSink>) -> Self {
         if sink.is_none() && !is_always_reported() {
@@ -40,7 +36,6 @@ impl Reporter {
         Self(Some(Box::new(Outlets { sink, span, meter })))
     }
 
-    /// Begins the report of a hold.
     #[inline]
     pub(crate) fn of_hold(
         session: &Session,
@@ -57,7 +52,6 @@ impl Reporter {
         Self(Some(Box::new(Outlets { sink, span, meter })))
     }
 
-    /// Reports an event.
     #[inline]
     pub(crate) fn report(&self, event: LockEvent) {
         if let Some(outlets) = &self.0 {
@@ -65,7 +59,6 @@ impl Reporter {
         }
     }
 
-    /// Reports a wait that has ended without a grant.
     #[inline]
     pub(crate) fn abandoned(&self, outcome: Outcome) {
         if let Some(outlets) = &self.0 {
@@ -74,18 +67,16 @@ impl Reporter {
         }
     }
 
-    /// Returns true if anybody reads the events.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the caller's sink.
     pub(crate) fn sink(&self) -> Option<&EventSink> {
         self.0.as_ref()?.sink.as_ref()
     }
 
-    /// Ends the wait: nothing more is reported.
+    /// Ends the reports of a wait.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.0 = None;
@@ -143,23 +134,22 @@ impl Outlets {
             LockEvent::RevocationRequested { by } => {
                 debug!(target: TARGET, parent: parent, by, "revocation requested");
             }
-            // Logged as a warning, whether or not there is a span.
+            // Always logged as a warning elsewhere.
             LockEvent::Lost { .. } => {}
             LockEvent::Released => debug!(target: TARGET, parent: parent, "released"),
             LockEvent::Abandoned => debug!(target: TARGET, parent: parent, "abandoned"),
-            // Of a stream alone, for its reader.
+            // Only meaningful for the reader of a stream.
             LockEvent::Missed { .. } => {}
         }
     }
 }
 
-/// Returns true if each wait and each hold is reported, whatever the caller's options.
+/// Returns true if every wait and hold is reported, whatever the caller's options.
 #[inline]
 pub(crate) fn is_always_reported() -> bool {
     is_counted() || is_traced()
 }
 
-/// Returns true if a subscriber wants the spans of contenders.
 #[inline]
 pub(crate) fn is_traced() -> bool {
     tracing::enabled!(target: TARGET, Level::DEBUG)
@@ -191,7 +181,7 @@ fn hold_span(session: &Session, held: &Grant, kind: Kind, data: &EntryData) -> S
     )
 }
 
-/// Returns the lock to which a queue belongs: a semaphore has its queues below its own znode.
+/// Returns the lock of a queue. A semaphore's queues are below its own znode.
 fn lock_of(queue: Option<ZnodePath>, kind: Kind) -> Option<ZnodePath> {
     match kind {
         Kind::Acquirer | Kind::Lease => queue?.parent(),
@@ -199,7 +189,6 @@ fn lock_of(queue: Option<ZnodePath>, kind: Kind) -> Option<ZnodePath> {
     }
 }
 
-/// Returns the name that a contender gives itself.
 pub(crate) fn label(data: &EntryData) -> Option<String> {
     match data {
         EntryData::Default { .. } => None,

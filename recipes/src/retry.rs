@@ -1,15 +1,15 @@
-//! [`retry`]: the one retry of idempotent requests.
+//! [`retry`]: retries idempotent requests.
 //!
-//! A reply that is lost with its connection leaves open whether the request was carried out. Where carrying it out twice
-//! does no harm (a read, a check, a barrier, a create or write with the same outcome), it is sent again. All other requests
-//! have explicit loops, which say why.
+//! If a reply is lost with its connection, we do not know whether the request was executed. Requests that can safely be
+//! executed twice (a read, a check, a barrier, a create or write with the same outcome) are sent again here. All others
+//! have explicit loops with their reasons.
 
 use lockkeeper_store::Error;
 
-/// Sends an idempotent request until it is answered: again each time that the connection breaks under it.
+/// Sends an idempotent request again each time its connection breaks.
 ///
-/// No pause and no limit are needed: a request waits for the next connection, and once the session has ended it fails with
-/// another error, which ends the loop.
+/// Needs no pause or limit, because a request waits for the next connection, and fails with another error when the
+/// session has ended.
 pub(crate) async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

@@ -1,4 +1,4 @@
-//! [`Revoker`]: requests to a holder to release its lock, and its forced removal.
+//! [`Revoker`]: asks a holder to release its lock, or removes it by force.
 //!
 //! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] has its format,
 //! [`inbox`] the holder's side.
@@ -20,16 +20,16 @@ pub use request::RevocationRequest;
 #[cfg(feature = "simulation")]
 pub(crate) use request::{request_in, with_request};
 
-/// The caller's promise that every resource that the lock protects checks fencing tokens.
+/// Your promise that every resource protected by the lock checks fencing tokens.
 ///
-/// A holder that is removed by force does not learn it at once: until then it works on beside the next holder. Only a
-/// resource that refuses the older [`FencingToken`](crate::FencingToken) keeps its writes out;
-/// [`FencingGate`](crate::FencingGate) is one way to do so. If a resource checks none, use [`Revoker::request`] and
-/// wait for the release.
+/// A holder that is removed by force does not notice immediately, so for a while it works at the same time as the next
+/// holder. Only a resource that refuses older [`FencingToken`](crate::FencingToken)s, for example with a
+/// [`FencingGate`](crate::FencingGate), rejects its writes. If a resource checks no tokens, use [`Revoker::request`]
+/// and wait for the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
-/// The holder or entry whose lock is to be revoked.
+/// Selects the holders or entries to revoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokeTarget(Target);
 
@@ -41,9 +41,9 @@ enum Target {
 }
 
 impl RevokeTarget {
-    /// Targets all current holders of the lock at `path`: of a mutex or an election the head of the queue; of a
-    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore all holders of
-    /// permits. Waiters are no target.
+    /// Targets all current holders of the lock at `path`. For a mutex or an election this is the head of the queue. For
+    /// a read-write lock it is the writer at the head, or the readers up to the first writer. For a semaphore it is all
+    /// holders of permits. Waiters are not targeted.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -51,8 +51,8 @@ impl RevokeTarget {
         Ok(Self(Target::Holder(path.into_lock_path()?)))
     }
 
-    /// Targets one entry, by the path of its own znode: a [`QueueEntry::path`](crate::QueueEntry::path)
-    /// or [`Guard::path`](crate::Guard::path). It may still be waiting.
+    /// Targets one entry by the path of its znode, which is a [`QueueEntry::path`](crate::QueueEntry::path) or
+    /// [`Guard::path`](crate::Guard::path). It may still be waiting.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -72,7 +72,7 @@ impl RevokeTarget {
         Ok(Self(Target::Entry(path.into_lock_path()?)))
     }
 
-    /// Targets all entries of a session in the lock at `path`, holders and waiters.
+    /// Targets all entries of a session at the lock `path`, both holders and waiters.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -102,7 +102,7 @@ async fn owned_by(
     owner: SessionId,
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
-    // Names do not tell the session, so each entry is read.
+    // Names do not contain the session, so each entry is read.
     for path in survey.into_all() {
         let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
@@ -116,9 +116,9 @@ async fn owned_by(
 ///
 /// A request is written into the holder's znode. The holder receives it once, as
 /// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. The data of a Curator
-/// or kazoo holder is replaced by Curator's `__REVOKE__`; of these only a Curator mutex after `makeRevocable` reacts to
-/// it.
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. For a Curator or kazoo
+/// holder, it replaces the data by Curator's `__REVOKE__`. Of these, only a Curator mutex after `makeRevocable` reacts
+/// to it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -153,24 +153,25 @@ impl Revoker {
         }
     }
 
-    /// Sets the name under which it requests, for the holder and its events.
+    /// Sets the name that the holder and its events show.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.by = Some(name.into());
         self
     }
 
-    /// Requests the release of a lock. Returns the znodes of the entries that received the request; those that have
-    /// left by then are missing.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request, without those that
+    /// had left.
     ///
-    /// A waiter receives it when it holds. Of several requests before the holder reads them, it receives the last. If a
-    /// reply of the store is lost and another revoker writes meanwhile, the holder may receive a request twice.
+    /// A waiter receives the request when it becomes the holder. If several requests arrive before the holder reads
+    /// them, it receives only the last. If a reply of the store is lost while another revoker writes, the holder may
+    /// receive a request twice.
     ///
-    /// Not cancel safe: dropped midway, some entries have the request and some do not. It can be repeated.
+    /// Not cancel safe: if dropped midway, only some entries have the request. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store, [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may have the
-    /// request by then; it can be repeated.
+    /// Store errors, including [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may already
+    /// have the request. The call can be repeated.
     pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
@@ -182,22 +183,23 @@ impl Revoker {
         Ok(asked)
     }
 
-    /// Removes the entries of a lock, so that the next in the queue hold it. Returns the znodes that were deleted.
+    /// Removes the entries of a lock, so that the next contenders hold it. Returns the deleted znodes.
     ///
-    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as [`Revoked`](crate::LostReason::Revoked),
-    /// but may work on until then: hence the promise [`FencingEnforced`]. A waiter that is targeted leaves the queue at
-    /// once; its wait fails with [`EntryDeleted`](crate::LockError::EntryDeleted) at its next look, when the entry
-    /// ahead of it leaves.
+    /// A holder notices that it [`Lost`](crate::LockEvent::Lost) the lock, with the reason
+    /// [`Revoked`](crate::LostReason::Revoked), but may continue to work until then. That is why you must promise
+    /// [`FencingEnforced`]. A targeted waiter leaves the queue immediately. Its wait only fails with
+    /// [`EntryDeleted`](crate::LockError::EntryDeleted) when it next checks, which is when the entry ahead of it
+    /// leaves.
     ///
-    /// It deletes the entries that it has found, never their successors: an entry's name contains a UUID, and no other
-    /// znode has that name. (Libraries that name entries by their number alone are an exception: numbers start again
-    /// when the lock's parent is created anew.) Unlike a [`Warden`](crate::Warden) it deletes at any version: a
-    /// `keep_alive` in between does not save the holder.
+    /// Only the entries that were found are deleted, never their successors, because an entry's name contains a UUID.
+    /// (The exception are libraries that only number their entries, because numbers restart when the lock's parent is
+    /// recreated.) Unlike a [`Warden`](crate::Warden), this deletes at any version, so a `keep_alive` in between does
+    /// not save the holder.
     ///
-    /// Not cancel safe: dropped midway, some entries are deleted and some are not. It can be repeated.
+    /// Not cancel safe: if dropped midway, only some entries are deleted. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store. Some entries may have been deleted by then.
+    /// Store errors. Some entries may already have been deleted.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -218,7 +220,7 @@ impl Revoker {
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
-        // From the last to the first: in the other order each delete would let the next target hold for a moment.
+        // From last to first. In the other order each delete would briefly make the next target a holder.
         for path in target.find(&session).await?.into_iter().rev() {
             if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
@@ -230,24 +232,23 @@ impl Revoker {
     }
 }
 
-/// Deletes an entry. Returns true if it existed, or may have been deleted by an earlier attempt whose reply was lost.
+/// Deletes an entry. Returns true if it existed, or may have been deleted by an attempt whose reply was lost.
 async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
-            // Sent again: the name has a UUID, so no later entry can be hit (see `Revoker::force` for the exception).
+            // Safe to send again, because the name has a UUID (see `Revoker::force` for the exception).
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Writes a request into an entry, keeping what others write there meanwhile. Returns false if the entry was gone
-/// before.
+/// Writes a request into an entry without overwriting other writes. Returns false if the entry was already gone.
 async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
-    // Once, before the loop: all attempts are one request.
+    // Before the loop, because all attempts are one request.
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
@@ -255,8 +256,8 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };
-        // The write before may have been carried out and its reply lost. Written again it would have the next number,
-        // and the holder would receive it twice.
+        // The previous write may have been executed although its reply was lost. Writing it again would increment its
+        // number, and the holder would receive it twice.
         if unanswered
             .as_ref()
             .is_some_and(|sent| holds_request(sent, &data))
@@ -264,12 +265,12 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             return Ok(true);
         }
         let request = request::with_request(&data, by, at_ms);
-        // At the version that was read: a `keep_alive` or another request since then must not be overwritten.
+        // At the version that was read, so that no `keep_alive` or other request is overwritten.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(false),
-            // Refused, so nothing of it stands there.
+            // Refused, so nothing was written.
             Err(Error::BadVersion { .. }) => None,
             Err(Error::ConnectionLoss) => Some(request),
             Err(error) => return Err(error),
@@ -277,7 +278,7 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
     }
 }
 
-/// Returns true if an entry's data contains the request in `sent`. The rest may have been rewritten since.
+/// Returns true if an entry's data contains the request in `sent`. The rest may differ.
 fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {

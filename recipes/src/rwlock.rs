@@ -1,6 +1,7 @@
-//! [`RwLock`]: many readers or one writer, in the order of their arrival.
+//! [`RwLock`]: many readers or one writer, in the order of arrival.
 //!
-//! Both stand in the one queue; their kinds decide which entries block which. [`convert`] changes the kind of a holder.
+//! Readers and writers share one queue, and their kinds decide which entries block which. [`convert`] changes the kind
+//! of a holder.
 
 mod convert;
 mod guards;
@@ -19,20 +20,21 @@ use crate::queue_lock::QueueLock;
 
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
 
-/// A read-write lock among all programs that name the same path of the same store: any number of
-/// readers hold it together, or one writer alone.
+/// A read-write lock among all programs that name the same path of the same store. Any number of readers or one writer
+/// can hold it.
 ///
-/// It is fair to both: a reader waits for the writers that came before it, a writer for all contenders that came before
-/// it, in the order in which their znodes were created. So no stream of readers starves a writer, and no stream of
-/// writers a reader; when a writer leaves, the readers up to the next writer hold the lock together. Each contender
-/// watches one znode, the nearest that blocks it: a writer's release wakes the readers behind it once each, or the next
-/// writer; a writer wakes at most once for each reader ahead.
+/// It is fair to both. In the order in which the znodes were created, a reader waits for earlier writers, and a writer
+/// for all earlier contenders. So readers cannot starve a writer, or writers a reader. When a writer leaves, the
+/// readers up to the next writer hold the lock together. Each contender watches only the nearest znode that blocks it.
+/// The release of a writer wakes each reader behind it once, or the next writer. A writer wakes at most once per reader
+/// ahead.
 ///
-/// It outlives its client's sessions: after an expiry the next `read` or `write` opens a new one. A clone is the same
-/// lock. It is not re-entrant: a reader that waits to write waits for itself ([`try_upgrade`](ReadGuard::try_upgrade)
-/// does not wait), and a second read can wait for a writer that came in between, which waits for the first read.
+/// The lock outlives its client's sessions. After an expiry the next `read` or `write` opens a new session. Clones are
+/// the same lock. It is not reentrant: a reader that waits to write waits for itself
+/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait), and a second read can wait for a writer that in turn waits
+/// for the first read.
 ///
-/// The znodes' names are those of Curator's `InterProcessReadWriteLock`, with which it shares a path.
+/// The znode names are compatible with Curator's `InterProcessReadWriteLock`, which can use the same path.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -69,26 +71,26 @@ impl RwLock {
         })
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the znode that contains the queue.
     pub fn path(&self) -> &ZnodePath {
         self.queue.path()
     }
 
-    /// Returns the client that the lock speaks through.
+    /// Returns the client that the lock uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Acquires the lock as a reader: waits until all writers that came before have left.
+    /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no writer that comes later holds it before this reader. So a task that already reads must not read again: if a
-    /// writer waits in between, it waits for the first read, and the second read for the writer, for ever. Such a wait is
-    /// logged as a warning, as that of a [`Mutex`](crate::Mutex).
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not read again, because
+    /// a writer may be waiting in between. That writer waits for the first read, and the second read waits for the
+    /// writer, forever. Such a wait is logged as a warning, as for a [`Mutex`](crate::Mutex).
     ///
-    /// Cancel safe: a dropped wait leaves the queue, at whichever moment it is dropped. It loses its place.
+    /// Cancel safe: you can drop a wait at any time. It leaves the queue and loses its place.
     ///
     /// # Errors
-    /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
+    /// [`LockError::Store`](crate::LockError::Store) if the session ended or the store refused,
     /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the waiter's entry was removed,
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
     ///
@@ -105,13 +107,12 @@ impl RwLock {
         self.read_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as the writer: waits until all contenders that came before have left.
+    /// Acquires the lock as the writer. Waits until all earlier contenders have left.
     ///
-    /// Fair: no contender that comes later, reader or writer, holds it before this writer. Cancel safe, as
-    /// [`read`](Self::read).
+    /// Fair: no later contender holds the lock before this writer. Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -126,13 +127,12 @@ impl RwLock {
         self.write_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as a reader within `timeout`: one deadline for everything, the joining
-    /// of the queue included.
+    /// Acquires the lock as a reader within `timeout`, which covers the whole call, including joining the queue.
     ///
-    /// Fair and cancel safe, as [`read`](Self::read).
+    /// Fair and cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and the errors of [`read`](Self::read).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -150,25 +150,24 @@ impl RwLock {
         self.read_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Acquires the lock as the writer within `timeout`: one deadline for everything, the
-    /// joining of the queue included.
+    /// Acquires the lock as the writer within `timeout`, which covers the whole call, including joining the queue.
     ///
-    /// Fair and cancel safe, as [`write`](Self::write).
+    /// Fair and cancel safe, like [`write`](Self::write).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and the errors of [`read`](Self::read).
     pub async fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard> {
         self.write_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Acquires the lock as a reader with the given options. A queue limit counts all that are ahead, readers
-    /// that hold the lock included; it counts only for a contender that has to wait.
+    /// Acquires the lock as a reader with the given options. A queue limit counts all contenders ahead, including
+    /// readers that hold the lock, but only applies if this reader has to wait.
     ///
-    /// Fair and cancel safe, as [`read`](Self::read).
+    /// Fair and cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), [`LockError::QueueFull`](crate::LockError::QueueFull),
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`read`](Self::read).
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`read`](Self::read).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -187,24 +186,23 @@ impl RwLock {
 
     /// Acquires the lock as the writer with the given options. See [`read_with`](Self::read_with).
     ///
-    /// Fair and cancel safe, as [`write`](Self::write).
+    /// Fair and cancel safe, like [`write`](Self::write).
     ///
     /// # Errors
-    /// Those of [`read_with`](Self::read_with).
+    /// Same as [`read_with`](Self::read_with).
     pub async fn write_with(&self, options: LockOptions) -> Result<WriteGuard> {
         self.writers().acquire(options).await.map(WriteGuard::new)
     }
 
-    /// Acquires the lock as a reader if no writer holds it or waits for it now; `None` otherwise.
+    /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// A lock that is taken costs one request, a read, and no write. "Taken" may be as stale as the server that answers
-    /// (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by the queue
-    /// itself.
+    /// A taken lock costs one read and no write. The answer "taken" can be as stale as the server that gave it, unless
+    /// the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
     ///
-    /// Never ahead of a waiting writer. Cancel safe, as [`read`](Self::read).
+    /// It never overtakes a waiting writer. Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -219,37 +217,34 @@ impl RwLock {
         self.try_read_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as the writer if no other contender holds it or waits for it now; `None` otherwise.
+    /// Acquires the lock as the writer if no other contender holds it or waits for it now, otherwise returns `None`.
     ///
-    /// Its cost and the age of its answer are those of [`try_read`](Self::try_read). Cancel safe, as
-    /// [`read`](Self::read).
+    /// Its cost and staleness are the same as for [`try_read`](Self::try_read). Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
         self.try_write_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as a reader if no writer holds it or waits for it now, with the given options; `None`
-    /// otherwise. A queue limit has no effect.
+    /// Like [`try_read`](Self::try_read), with the given options. A queue limit has no effect.
     ///
-    /// Cancel safe, as [`read`](Self::read).
+    /// Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time,
-    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) if the store does not answer in time,
+    /// [`LockError::InvalidField`](crate::LockError::InvalidField), and the errors of [`read`](Self::read).
     pub async fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
         let guard = self.readers().try_acquire(options).await?;
         Ok(guard.map(ReadGuard::new))
     }
 
-    /// Acquires the lock as the writer if no other contender holds it or waits for it now, with the given options;
-    /// `None` otherwise. A queue limit has no effect.
+    /// Like [`try_write`](Self::try_write), with the given options. A queue limit has no effect.
     ///
-    /// Cancel safe, as [`read`](Self::read).
+    /// Cancel safe, like [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`try_read_with`](Self::try_read_with).
+    /// Same as [`try_read_with`](Self::try_read_with).
     pub async fn try_write_with(&self, options: LockOptions) -> Result<Option<WriteGuard>> {
         let guard = self.writers().try_acquire(options).await?;
         Ok(guard.map(WriteGuard::new))

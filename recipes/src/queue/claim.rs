@@ -1,9 +1,9 @@
 //! [`Claim`]: the protected create.
 //!
-//! A create may have been carried out although its reply was lost. As with Curator's protected create
-//! (`CreateBuilder.withProtection`) the znode's name contains a unique id, drawn for this one create: the znode is found
-//! again by its name and its owner, and is never created twice. A claim knows at each moment how far the create has come,
-//! so that dropping it leaves no znode behind, in any state and after any lost reply (invariant 7).
+//! The create may have been executed even if its reply was lost. As in Curator's protected create
+//! (`CreateBuilder.withProtection`), the znode's name contains an id that is unique to this create, so we can find the
+//! znode by name and owner and never create it twice. A claim always knows the state of its create, so dropping it
+//! never leaves a znode behind (invariant 7).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,46 +20,42 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::retry::retry;
 
-/// Znodes that this session creates in one request, until they are handed over to guards.
+/// Znodes that one request creates, until they are handed over to guards.
 pub(crate) struct Claim<'a, R: Created> {
     session: &'a Session,
     names: Names<'a>,
     state: State<R>,
 }
 
-/// Names of the znodes of a claim. They contain a unique id: no request of another claim uses them.
+/// Names of a claim's znodes. They contain a unique id, so no other claim uses them.
 pub(crate) enum Names<'a> {
-    /// One entry in each of these queues, all under the same name, to which the store appends a number.
+    /// One entry per queue, all with the same name, to which the store appends a number.
     Numbered {
         queues: &'a [ZnodePath],
         kind: Kind,
         id: EntryId,
     },
-    /// Names that are complete before the create is sent: a semaphore's leases, a converted entry.
+    /// Names that are complete before the create, for a semaphore's leases or a converted entry.
     Exact(Vec<ZnodePath>),
 }
 
 enum State<R: Created> {
-    /// Nothing is at the store.
     Unsent,
-    /// The create is under way.
     Sent(Box<Call<R>>),
-    /// The reply was lost, or cannot be decoded: the znodes may exist.
+    /// The reply was lost or cannot be decoded, so the znodes may exist.
     Unknown,
-    /// These znodes exist.
+    /// The znodes exist.
     Owned(R::Nodes),
 }
 
-/// Reply to the create of a claim.
 pub(crate) trait Created: Send + 'static {
-    /// One znode or several. An array for a single entry: the wait for one lock allocates no list.
+    /// An array for a single entry, so that waiting for one lock allocates no list.
     type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
 
-    /// Returns the znodes that were created.
     fn nodes(&self) -> Self::Nodes;
 }
 
-/// An entry's znode, the transaction that created it, and its predecessor.
+/// An entry's znode, the zxid of its create, and its predecessor.
 pub(crate) type Enqueued = (ZnodePath, Zxid, Predecessor);
 
 impl Created for Enqueued {
@@ -82,12 +78,11 @@ impl Created for Vec<OpReply> {
     }
 }
 
-/// Outcome of a [create](Claim::create) that was carried out.
+/// Result of a successful [create](Claim::create).
 pub(crate) enum Creation<R> {
-    /// The reply came.
     Replied(R),
-    /// The reply was lost. For each queue the entry in it, and the transaction that created it; `None` where the entry
-    /// has been deleted since.
+    /// The reply was lost. Contains the entry in each queue with the zxid of its create, or `None` if it has since been
+    /// deleted.
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
@@ -101,7 +96,6 @@ impl<R: Created> State<R> {
 }
 
 impl<'a, R: Created> Claim<'a, R> {
-    /// Creates a claim without sending anything.
     pub(crate) fn new(session: &'a Session, names: Names<'a>) -> Self {
         Self {
             session,
@@ -110,7 +104,6 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates a claim of znodes that exist.
     pub(crate) fn owned(session: &'a Session, names: Names<'a>, nodes: R::Nodes) -> Self {
         Self {
             session,
@@ -119,7 +112,6 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Returns the znodes that are known to exist.
     pub(crate) fn nodes(&self) -> &[ZnodePath] {
         match &self.state {
             State::Owned(nodes) => nodes.as_ref(),
@@ -127,7 +119,6 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Returns the names that are complete before the create.
     pub(crate) fn exact_names(&self) -> &[ZnodePath] {
         match &self.names {
             Names::Exact(names) => names,
@@ -135,7 +126,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Hands the znodes over to the caller, which is responsible for deleting them from now on.
+    /// Hands the znodes over to the caller, which must delete them from now on.
     pub(crate) fn take(&mut self) -> R::Nodes {
         match std::mem::replace(&mut self.state, State::Unsent) {
             State::Owned(nodes) => nodes,
@@ -143,8 +134,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates the znodes. `send` sends the create, and is called again only once it is certain that the create before
-    /// was not carried out.
+    /// Creates the znodes. Calls `send` again only when it is certain that the previous create was not executed.
     pub(crate) async fn create(
         &mut self,
         mut send: impl FnMut() -> Call<R>,
@@ -155,24 +145,25 @@ impl<'a, R: Created> Claim<'a, R> {
                 Err(error) if error.is_ambiguous() => error,
                 Err(error) => return Err(error),
             };
-            // Never sent again without a search: of two entries in the queue the unknown one would block all behind it
+            // Never send again without a search. If both creates were executed, the unknown entry would block the queue
             // for as long as the session lives.
             let found = Box::pin(self.find()).await?;
             if found.iter().any(Option::is_some) {
                 return Ok(Creation::Found(found));
             }
-            // An error code that cannot be decoded would only come again: that create was refused, as its absence shows.
+            // An error code that cannot be decoded would only repeat. The missing znode shows that the create was
+            // refused.
             if lost != Error::ConnectionLoss {
                 return Err(lost);
             }
         }
     }
 
-    /// Sends the create, and waits for its reply. After an [ambiguous](Error::is_ambiguous) error the caller finds out
-    /// whether it was carried out, and reports that with [`resolve`](Self::resolve).
+    /// Sends the create, and waits for its reply. After an [ambiguous](Error::is_ambiguous) error the caller must find
+    /// out whether it was executed, and call [`resolve`](Self::resolve).
     pub(crate) async fn request(&mut self, send: impl FnOnce() -> Call<R>) -> Result<R, Error> {
         self.state = State::Sent(Box::new(send()));
-        // Awaited in place: dropped in the middle of this, the claim must still own the call.
+        // Awaited in place, because if this future is dropped, the claim must still own the call.
         let reply = poll_fn(|context| match &mut self.state {
             State::Sent(call) => Pin::new(call).poll(context),
             _ => unreachable!("nothing else moves the state while the reply is awaited"),
@@ -183,7 +174,7 @@ impl<'a, R: Created> Claim<'a, R> {
                 Ok(reply)
             }
             Err(error) => {
-                // Any other error is the store's own refusal: nothing was created.
+                // Any other error is a refusal by the store, so nothing was created.
                 self.state = match error.is_ambiguous() {
                     true => State::Unknown,
                     false => State::Unsent,
@@ -193,7 +184,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Returns the znodes of a reply. A reply that names fewer or more is ambiguous, as if it had been lost.
+    /// Returns the znodes of a reply. A reply with the wrong number of znodes is ambiguous, like a lost one.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
@@ -210,8 +201,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Notes whether the create of znodes with exact names, which was not answered, has been carried out. If not, the
-    /// caller must have made sure that it cannot be carried out any more.
+    /// Records whether an unanswered create with exact names was executed. If not, the caller must have made sure that
+    /// it can no longer be executed.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
             true => State::owned(self.exact_names().to_vec()),
@@ -219,7 +210,7 @@ impl<'a, R: Created> Claim<'a, R> {
         };
     }
 
-    /// Searches for the entries of a create that was not answered. From then on a drop removes those that were found.
+    /// Searches for the entries of an unanswered create. From then on a drop removes them.
     async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
         let Names::Numbered { queues, kind, id } = self.names else {
             unreachable!("znodes with exact names are looked for by the caller");
@@ -237,15 +228,14 @@ impl<'a, R: Created> Claim<'a, R> {
         Ok(found)
     }
 
-    /// Removes all znodes that have been or may still be created, in the background where the store does not answer at
-    /// once.
+    /// Removes all znodes that were or may still be created, in the background unless the store answers immediately.
     pub(crate) fn abandon(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Unsent);
         match (state, &self.names) {
             (State::Unsent, _) => {}
             (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // The requests of a session are carried out in the order in which they were sent: a delete by name, sent now,
-            // comes behind a create that is still under way.
+            // A session's requests are executed in the order in which they are sent, so this delete follows any create
+            // that is still in flight.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());
@@ -258,15 +248,14 @@ impl<'a, R: Created> Claim<'a, R> {
 impl<R: Created> Drop for Claim<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // After a grant, the usual case, nothing is left to remove.
+        // Nothing to remove after a grant, which is the usual case.
         if !matches!(self.state, State::Unsent) {
             self.abandon();
         }
     }
 }
 
-/// Removes the entries of a create that has been sent, once its outcome is known. Their numbers, which the store appends,
-/// are not known before.
+/// Removes the entries of a create once its outcome is known. Only then do we know the numbers that the store appended.
 fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
     let reply = match state {
         State::Sent(call) => call.now_or_never(),
@@ -275,7 +264,7 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
     if let Ok(Ok(reply)) = &reply {
         return remove_all(&session, reply.nodes().as_ref());
     }
-    // Counts as pending from now on, not only from the reply on, because a program may wait until no clean-up is pending.
+    // Counted from now on, not only after the reply, because a program may wait until no clean-up is pending.
     let pending = Cleanup::new(&session, &queues[0]);
     spawn_detached(async move {
         let (_pending, session) = (pending, session);
@@ -291,14 +280,14 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
                     .iter()
                     .for_each(|node| remove(&session, node));
             }
-            // Lost, or not decoded. The connection may also break after the wait has been dropped.
+            // The connection may also break after the wait was dropped.
             Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
             Err(_) => {}
         }
     });
 }
 
-/// Searches for the entries of a create that was not answered, and removes them.
+/// Finds and removes the entries of an unanswered create.
 async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     let mut cleanup = Cleanup::new(&session, &queues[0]);
     let mut session = session;
@@ -310,7 +299,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
             }
             Err(error) => error,
         };
-        // Gives up only when no retry can help, and has logged it then.
+        // Gives up, and logs that, only if no retry can help.
         match cleanup.retry_after(session, error).await {
             Ok(again) => session = again,
             Err(_) => return,
@@ -318,8 +307,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     }
 }
 
-/// Finds the entries of a create that was not answered, in all queues concurrently. Returns for each queue the entry and
-/// the transaction that created it.
+/// Finds the entries of an unanswered create in all queues concurrently, with the zxids of their creates.
 async fn find_all(
     session: &Session,
     queues: &[ZnodePath],
@@ -331,8 +319,8 @@ async fn find_all(
 
 /// Finds one entry by its unique name and its owner.
 ///
-/// Finding it is proof. Its absence is proof only behind a write that was committed on the same connection: until then the
-/// create may still be on its way to the leader, over the connection that broke (invariant 8).
+/// Absence is only proof after a write that was committed on the same connection. Until then the create may still be on
+/// its way to the leader over the broken connection (invariant 8).
 async fn find(
     session: &Session,
     queue: &ZnodePath,
@@ -341,7 +329,7 @@ async fn find(
     let unnumbered = queue.join(name)?;
     let children = retry(|| list_behind_a_write(session, queue, &unnumbered)).await?;
     for child in children.iter().filter(|child| child.starts_with(name)) {
-        // By its owner, too: a name can be copied.
+        // Check the owner too, because a name can be copied.
         let node = queue.join(child)?;
         if let Some(czxid) = created_at(session, &node).await? {
             return Ok(Some((node, czxid)));
@@ -350,22 +338,21 @@ async fn find(
     Ok(None)
 }
 
-/// Version that no znode has.
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists, at a
-/// version that no znode has. Although refused, it is agreed upon like any other write. A sync would not do: it is no
-/// transaction.
+/// Lists a queue after a write that was committed on the same connection. The write deletes `missing`, which never
+/// exists, at an impossible version. It is refused, but still agreed upon like any write. A sync is not enough, because
+/// it is not a transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
     missing: &ZnodePath,
 ) -> Result<Vec<String>, Error> {
-    // Both are sent before either is awaited: one round trip, and the list cannot overtake the write.
+    // Both are sent before either is awaited. That takes one round trip, and the list cannot overtake the write.
     let barrier = session.delete(missing, Some(NO_VERSION));
     let list = session.get_children(queue);
     match (barrier.await, list.await) {
-        // Without the write the list proves nothing: the caller sends both again.
+        // Without the write the list proves nothing, so the caller sends both again.
         (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
         (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
         (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
@@ -374,8 +361,8 @@ async fn list_behind_a_write(
     }
 }
 
-/// Returns the transaction that created a znode of this session's; `None` if the znode is missing, or another
-/// session's: a name can be copied, so it alone does not prove the owner.
+/// Returns the zxid of a znode's create, or `None` if it is missing or belongs to another session. The name is not
+/// enough because it can be copied.
 pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
     let stat = retry(|| session.exists(node)).await?;
     Ok(stat
@@ -383,7 +370,6 @@ pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Op
         .map(|stat| stat.czxid))
 }
 
-/// Submits the create of an entry, and asks for its predecessor.
 #[inline]
 pub(crate) fn enqueue(
     session: &Session,
@@ -407,7 +393,7 @@ pub(crate) fn enqueue(
     session.enqueue(enqueue)
 }
 
-/// Creates a queue's parent znode and its missing ancestors, as containers where the server has them.
+/// Creates a queue's parent znode and its missing ancestors, as containers if the server supports them.
 pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -418,7 +404,7 @@ pub(crate) async fn create_queue(
         let marker = ReleaseMarker::fresh_bytes(kind);
         match retry(|| session.create(queue, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-            // A server without containers: the queue then stays when it is empty.
+            // Without containers, an empty queue's znode remains.
             Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
                 mode = CreateMode::Persistent;
             }
@@ -435,8 +421,8 @@ pub(crate) async fn create_queue(
     }
 }
 
-/// Creates a znode above a queue and its missing ancestors, as containers where the server has them: of paths that are new
-/// each time, persistent ones would gather for ever.
+/// Creates a znode above a queue and its missing ancestors. They are containers if the server supports them, because
+/// persistent ones would accumulate if paths are always new.
 pub(crate) async fn create_above(
     session: &Session,
     above: &ZnodePath,
@@ -458,7 +444,7 @@ mod tests {
 
     const KIND: Kind = Kind::Mutex;
 
-    /// Connects to the one store of this process, and creates three queues there for a test.
+    /// Creates three queues in this process's only store.
     async fn connected(test: &str) -> (Client, Session, [ZnodePath; 3]) {
         let client = connect("memory:").await.unwrap();
         let session = client.session().await.unwrap();
@@ -470,8 +456,8 @@ mod tests {
         (client, session, queues)
     }
 
-    /// Creates an entry in each queue under the name of a claim. Returns the call, which has been carried out, the entries,
-    /// and watches on them.
+    /// Creates an entry in each queue under the name of a claim. Returns the executed call, the entries, and watches on
+    /// them.
     async fn create(
         session: &Session,
         queues: &[ZnodePath],
@@ -498,7 +484,7 @@ mod tests {
         (call, nodes, watches)
     }
 
-    /// However its create was answered, if it was: the entries go, which ends the waits of the watches.
+    /// The entries are deleted, which fires the watches.
     #[test]
     fn a_dropped_claim_leaves_no_entry_behind() {
         pollster::block_on(async {
@@ -506,7 +492,7 @@ mod tests {
             type Answer = fn(Call<Vec<OpReply>>) -> State<Vec<OpReply>>;
             let sent: Answer = |call| State::Sent(Box::new(call));
             let lost: Answer = |_| State::Unknown;
-            // In the last two cases one queue has no entry, so the reply has fewer than expected and is ambiguous.
+            // In the last two cases one queue has no entry, so the reply has too few znodes and is ambiguous.
             for (answer, created) in [(sent, 3), (lost, 3), (sent, 2), (lost, 2)] {
                 let id = EntryId::fresh();
                 let names = Names::Numbered {

@@ -1,36 +1,35 @@
-//! Deletes that are repeated until the znode is gone or the session has ended (invariant 7).
+//! Deletes that are retried until the znode is gone or the session has ended (invariant 7).
 
 use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached};
 
-/// A delete that has been sent: its reply, or the call to await.
 pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
-/// Withdraws an entry of this session, in the background unless the store answers at once.
+/// Withdraws an entry of this session, in the background unless the store answers immediately.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());
             spawn_detached(async move {
-                // Its failure has been logged; no caller is left to return it to.
+                // The failure has been logged, and there is no caller to return it to.
                 let _ = until_gone(session, path, first, Session::withdraw).await;
             });
         }
     }
 }
 
-/// Withdraws entries in a drop. Waits until the deletes have been [written](Session::flush) to the connection, since the
-/// process may end right after the drop.
+/// Withdraws entries in a drop. Waits until the deletes are [written](Session::flush) to the connection, because the
+/// process may exit right after the drop.
 pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
     nodes.into_iter().for_each(|node| remove(session, node));
     session.flush();
 }
 
-/// Deletes a znode of this session, and repeats the delete as needed. Returns true if the znode may have existed when the
-/// delete was first sent, false if it was certainly gone.
+/// Deletes a znode of this session, and retries as needed. Returns true if the znode may have existed when the delete
+/// was first sent.
 ///
-/// A delete that was refused, or that lost its reply, is repeated ([`Cleanup`]). That is safe because the name is unique:
-/// the delete hits this znode or none. The end of the session deletes the znode, too.
+/// A delete that was refused or lost its reply is retried ([`Cleanup`]). That is safe because the name is unique. The
+/// end of the session also deletes the znode.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,
@@ -47,8 +46,8 @@ async fn until_gone(
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);
-    // Declared after the count, so dropped before it: the last client waits for the count, and must find itself the last
-    // owner of the session then.
+    // Declared after `cleanup` and so dropped before it. The last client waits for that count, and must then be the
+    // last owner of the session.
     let mut session = session;
     let mut may_be_done = false;
     let mut deleted = match first {
@@ -58,7 +57,7 @@ async fn until_gone(
     loop {
         let error = match deleted {
             Ok(()) => return Ok(true),
-            // After a lost reply it was perhaps the delete before that removed the znode.
+            // If a reply was lost, the previous delete may have removed the znode.
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
             Err(error) => error,
         };

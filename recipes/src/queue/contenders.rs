@@ -1,7 +1,7 @@
-//! Contenders among the children of a queue.
+//! Finds contenders among the children of a queue.
 //!
-//! A name alone does not make a contender: contenders are ephemeral, and a persistent znode must block no lock. A store's
-//! index holds ephemeral znodes only; over a list of names, a request tells.
+//! Contenders are ephemeral, and a persistent znode with such a name must not block a lock. A store's index contains
+//! only ephemeral znodes. For a list of names we may have to read their states.
 
 use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
@@ -11,11 +11,10 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Number of requests that are sent before the first reply is awaited: a bound, however many znodes stand in a folder
-/// (invariant 10).
+/// Number of requests sent before the first reply is awaited, which bounds memory in large folders (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
-/// Returns those of a queue's children that have the names of contenders, in order.
+/// Returns the children with names of contenders, in order.
 pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(i64, &'a str)> {
     let numbered = children.iter().filter_map(|child| {
         let number = contender_number(session, child)?;
@@ -26,7 +25,7 @@ pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(
     contenders
 }
 
-/// Returns the paths of the contenders among the children of a queue, by their names and in their order.
+/// Like [`contenders`], but returns paths.
 pub(crate) fn in_order(
     session: &Session,
     parent: &ZnodePath,
@@ -36,8 +35,8 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// Returns true if one of these children of a queue would block a new contender. `is_index`: they are from the store's
-/// index, which has ephemeral znodes only.
+/// Returns true if one of these children would block a new contender. `is_index` says that they are from the store's
+/// index, which contains only ephemeral znodes.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,
@@ -56,20 +55,20 @@ pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool)
     })
 }
 
-/// Returns true if a list of the queue shows a contender that would block a new one.
 pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> {
-    // For an exclusive contender the head alone tells; ahead of the first writer may be any number of readers. 0: all.
+    // For an exclusive contender the head is enough. Any number of readers may be ahead of the first writer, so 0 lists
+    // all.
     let limit = usize::from(queue.kind.is_exclusive());
     match list_queue(queue.session, queue.path, limit, synced).await {
         Ok((names, is_index)) => is_taken(queue, &names, is_index).await,
-        // Never used, or reaped.
+        // The queue was never used, or was reaped.
         Err(Error::NoNode { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns true if one of these children, which have the names of contenders, is a contender. A name with a unique id is
-/// believed, so that trying a held lock costs one request.
+/// Returns true if one of these children with contenders' names is a contender. A name with a unique id is trusted, so
+/// that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -81,7 +80,7 @@ pub(crate) async fn any_contends(
     Ok(first_ephemeral(session, queue, names).await?.is_some())
 }
 
-/// Refuses a queue in which an entry belongs to another kind of recipe.
+/// Refuses a queue with an entry of another kind of recipe.
 pub(crate) async fn check_kind(
     session: &Session,
     queue: &ZnodePath,
@@ -92,8 +91,8 @@ pub(crate) async fn check_kind(
     let strangers: Vec<_> = children
         .filter(|child| expected.foreign_recipe(child).is_some())
         .collect();
-    // A semaphore's `locks` and `leases` are persistent, and tell the recipe by their names; a numbered entry counts only
-    // if it is ephemeral.
+    // A semaphore's `locks` and `leases` are persistent and identify the recipe. A numbered entry only counts if it is
+    // ephemeral.
     let part = strangers.iter().find(|child| !is_numbered(child));
     let stranger = match part {
         Some(part) => Some(*part),
@@ -102,7 +101,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// Refuses a child, known to be ephemeral or part of a semaphore, that belongs to another kind of recipe.
+/// Refuses a child of another kind of recipe. The caller knows that it is ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),
@@ -119,7 +118,6 @@ fn is_numbered(child: &str) -> bool {
     lockkeeper_store::sequence_of(child).is_some()
 }
 
-/// Returns the first of these children that exists and is ephemeral.
 pub(crate) async fn first_ephemeral<'a>(
     session: &Session,
     queue: &ZnodePath,
@@ -129,7 +127,7 @@ pub(crate) async fn first_ephemeral<'a>(
     Ok(first.map(|index| names[index]))
 }
 
-/// Returns the index of the first of these children that exists with a wanted state.
+/// Returns the index of the first of these children whose state matches.
 pub(crate) async fn first_such(
     session: &Session,
     queue: &ZnodePath,
@@ -148,7 +146,7 @@ pub(crate) async fn first_such(
     Ok(None)
 }
 
-/// Reads the states of several children in one round trip: all requests are sent before the first reply is awaited.
+/// Reads the states of several children in one round trip.
 async fn stats(
     session: &Session,
     queue: &ZnodePath,
@@ -165,8 +163,8 @@ async fn stats(
     Ok(stats)
 }
 
-/// Lists a queue as [`Session::get_queue`] does; if `synced`, on a server that has first caught up with everything
-/// committed before the call.
+/// Like [`Session::get_queue`]. If `synced`, lists on a server that has caught up with everything committed before the
+/// call.
 pub(crate) async fn list_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -174,12 +172,12 @@ pub(crate) async fn list_queue(
     synced: bool,
 ) -> Result<(Vec<String>, bool), Error> {
     retry(|| async {
-        // Sent together, in this order: the server answers in FIFO order, so the barrier costs no extra round trip.
+        // Sent together, because the server answers in FIFO order and the barrier then costs no extra round trip.
         let barrier = synced.then(|| session.sync(queue));
         let list = session.get_queue(queue, limit);
         if let Some(barrier) = barrier {
             match barrier.await {
-                // A server syncs as a whole, for any path.
+                // The sync concerns the whole server, so a missing path does not matter.
                 Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -195,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// Beyond those that are asked about in one round trip.
+    /// More children than fit into one round trip.
     #[test]
     fn the_first_of_many_children_is_found_by_its_place() {
         pollster::block_on(async {
@@ -216,7 +214,7 @@ mod tests {
             );
             for place in places {
                 let child = queue.join(&names[place]).unwrap();
-                // A persistent one ahead of it is not wanted.
+                // A persistent child ahead does not match.
                 let ahead = queue.join(&names[place - 1]).unwrap();
                 session
                     .create(&ahead, "", CreateMode::Persistent)

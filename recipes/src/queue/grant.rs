@@ -1,4 +1,4 @@
-//! [`Grant`]: the outcome of a wait, from which a guard is created.
+//! [`Grant`]: the result of a wait, from which a guard is created.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,21 +7,19 @@ use lockkeeper_store::{EntryKey, EntryName, Lease, ZnodeHandle, ZnodePath};
 use super::order::CurrentMarker;
 use crate::token::FencingToken;
 
-/// A znode that holds a lock.
 #[derive(Clone)]
 pub(crate) struct Grant {
     pub(crate) node: HeldNode,
     pub(crate) token: FencingToken,
-    /// The session's lease at the time of the grant. Once it has lapsed the guard is lost for good, even if the session
-    /// recovers (invariant 6).
+    /// The session's lease at the time of the grant. Once it has lapsed, the guard is lost for good, even if the
+    /// session recovers (invariant 6).
     pub(crate) lease: Lease,
-    /// The queue's release marker, to be moved on at the release. `None` unless the holder has waited behind a list and
-    /// read it there.
+    /// The queue's release marker, which the release moves forward. `None` unless the holder has read it while it
+    /// waited.
     pub(crate) marker: Option<CurrentMarker>,
 }
 
 impl Grant {
-    /// Creates the grant of a contender that has read no release marker.
     pub(crate) fn new(node: HeldNode, token: FencingToken, lease: Lease) -> Self {
         Self {
             node,
@@ -32,15 +30,13 @@ impl Grant {
     }
 }
 
-/// A held znode. That of an entry in a store of this process is known by reference, and its path is written out when
-/// somebody asks for it.
+/// A held znode. An entry in an embedded store is a reference, and its path is only built on demand.
 #[derive(Clone)]
 pub(crate) struct HeldNode {
     entry: Option<HeldEntry>,
     path: OnceLock<ZnodePath>,
 }
 
-/// An entry by reference.
 #[derive(Clone)]
 pub(crate) struct HeldEntry {
     pub(crate) queue: Arc<ZnodeHandle>,
@@ -56,7 +52,6 @@ impl HeldNode {
         }
     }
 
-    /// Returns the entry's reference, if it was created by reference.
     #[inline]
     pub(crate) fn key(&self) -> Option<EntryKey> {
         Some(self.held()?.key)

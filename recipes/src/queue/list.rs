@@ -1,7 +1,7 @@
-//! [`ListedQueue`]: the search for the blocker in a store that only lists names, such as ZooKeeper.
+//! [`ListedQueue`]: finds the blocker in a store that only lists names, such as ZooKeeper.
 //!
-//! The names are listed and ordered once ([`Predecessors`]). From then on the waiter reads the release marker and single
-//! entries ahead instead of another list, so the requests and bytes of a hand-over do not grow with the queue.
+//! The names are listed and ordered once ([`Predecessors`]). After that the waiter reads the release marker and a few
+//! entries ahead instead of another list, so the cost of a hand-over does not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
@@ -13,29 +13,27 @@ use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Number of entries that are read at first, and at most, in one request. It grows while all that were read turn out to be
-/// gone.
+/// Initial and maximum number of entries read per request. The number grows while all entries read turn out to be gone.
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
-/// Largest number of names under which one entry is read, see [`names_of`].
+/// Maximum number of names read per entry (see [`names_of`]).
 const MAX_NAMES: usize = 3;
 
-/// A queue as it was listed once, and the knowledge gained since.
+/// A queue as listed once, plus what we have learned since.
 #[derive(Default)]
 pub(super) struct ListedQueue {
     predecessors: Predecessors,
-    /// Length that a new list would have, as of the last look at the parent.
+    /// Length of a new list, as of the last read of the parent.
     queued: usize,
-    /// The queue's release marker, as it was last read.
     pub(super) marker: Option<CurrentMarker>,
-    /// All entries up to this number have left, according to that marker.
+    /// All entries up to this number have left, according to the marker.
     released: Option<i64>,
 }
 
 impl ListedQueue {
-    /// Takes over a list of all names, and watches the nearest entry that blocks `entry`. `own` tells whether the entry was
-    /// seen to be the session's by the request that listed: a list shows a name, and not whose it is.
+    /// Takes a list of all names, and watches the nearest entry that blocks `entry`. `own` says whether the same
+    /// request showed that the entry belongs to our session, because the list only shows names.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -58,7 +56,7 @@ impl ListedQueue {
         self.find(queue, entry, own).await
     }
 
-    /// Watches the nearest entry that blocks, after a change of its data.
+    /// Watches the nearest blocking entry again, after a change of its data.
     pub(super) async fn watch_again(
         &mut self,
         queue: Queue<'_>,
@@ -67,19 +65,19 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Finds and watches the nearest entry that blocks. If none does, the turn has come only if the own entry exists then:
-    /// it is confirmed unless it was seen after all that is known of those ahead (invariant 8).
+    /// Finds and watches the nearest blocking entry. If there is none, the lock is only free for us if our entry
+    /// exists, so it is confirmed unless it was read after everything known about the entries ahead (invariant 8).
     async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
-                // A persistent znode with a contender's name: it blocks no lock.
+                // A persistent znode with a contender's name, which does not block.
                 Ok(None) => {
                     self.predecessors.discard_nearest();
                     own = Own::Unknown;
                 }
-                // Not repeated on the next connection: after a reconnection the queue is read anew (invariant 8).
+                // Not retried, because after a reconnection the queue must be read again (invariant 8).
                 Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
                 Err(error) => return Err(error.into()),
             }
@@ -91,7 +89,7 @@ impl ListedQueue {
         }
     }
 
-    /// Confirms `entry` after the nearest blocker is gone (invariant 8), and watches the next one.
+    /// Confirms `entry` after the nearest blocker is gone (invariant 8), and watches the next blocker.
     pub(super) async fn pass(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<Step> {
         if !self.confirm(queue, entry).await? {
             return Ok(Step::Gone);
@@ -107,14 +105,14 @@ impl ListedQueue {
         self.find(queue, entry, Own::Seen).await
     }
 
-    /// Returns true if the marker that was read last shows that `entry`, the one just ahead, was released. A marker that
-    /// high is its own: no entry behind the reader can have written one yet.
+    /// Returns true if the last marker shows that `entry`, the one just ahead, was released. No entry behind us can
+    /// have written a marker yet, so it must be its own.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
 
-    /// Reads the own entry and how far the queue has been released: one request of a size that does not depend on the
-    /// queue's. Returns true if the entry exists, and is the session's.
+    /// Reads our entry and the release marker in one request of constant size. Returns true if the entry exists and
+    /// belongs to our session.
     async fn confirm(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<bool> {
         let Queue {
             session,
@@ -134,7 +132,7 @@ impl ListedQueue {
                 self.queued = usize::try_from(stat.num_children).unwrap_or(0);
                 MarkerReading::parse(kind, session.store_id(), data, stat)
             }
-            // Missing the right to read it, for one.
+            // For example, no permission to read it.
             _ => None,
         };
         self.marker = reading.as_ref().map(|reading| reading.current);
@@ -142,9 +140,9 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest few still exist: an entry that died while it waited, or left a shared lock, has left no
-    /// marker. If all are gone it goes on with more, as long as that is less to read than a new list. `None` if the own
-    /// entry is gone.
+    /// Reads whether the nearest few entries still exist, because an entry that died while waiting, or left a shared
+    /// lock, wrote no marker. If all are gone, reads more, as long as that is cheaper than a new list. Returns `None`
+    /// if our entry is gone.
     async fn ask_about_nearest(
         &mut self,
         queue: Queue<'_>,
@@ -166,29 +164,29 @@ impl ListedQueue {
     }
 }
 
-/// Returns true if reading the next `few` of the entries that are `left` may be more than a list of `queued` names.
+/// Returns true if reading `few` of the remaining `left` entries may cost more than a list of `queued` names.
 fn exceeds_list(few: usize, left: usize, queued: usize) -> bool {
     MAX_NAMES * few.min(left) > queued
 }
 
-/// Knowledge that the own entry exists and is the session's, when those ahead were looked at.
+/// Whether our entry was known to exist when the entries ahead were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     Seen,
     Unknown,
 }
 
-/// Returns true for the reply of a read of the own entry. The owner is compared, too: a name can be copied.
+/// Checks the owner as well, because a name can be copied.
 fn is_own(session: &Session, read: Option<&ReadReply>) -> bool {
     matches!(read, Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id())
 }
 
-/// Arms a watch on the entry `by`. Returns `None` for a znode that is not ephemeral.
+/// Watches the entry `by`. Returns `None` if it is not ephemeral.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
-        // Entries of ours are converted between reader and writer under names that follow from each other. A writer
-        // of Curator's (since 5.5, CURATOR-621) becomes a reader in a new znode of the same number and any name,
-        // which only a new list shows.
+        // Our entries keep a derivable name when they are converted between reader and writer. Since 5.5 (CURATOR-621),
+        // a writer of Curator becomes a reader in a new znode with the same number and any name, which only a new list
+        // shows.
         match session.watch_data(&by).await {
             Ok((data, stat, watcher)) => {
                 let is_ours = LockMetadata::parse(&data).is_some();
@@ -199,7 +197,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
         }
     } else {
         let (stat, watcher) = session.watch_exists(&by).await?;
-        // On a missing znode `exists` arms a watch for its creation: dropping the watcher takes it away again.
+        // On a missing znode `exists` watches its creation. Dropping the watcher removes that watch.
         (stat, stat.map(|_| watcher), true)
     };
     if stat.is_some_and(|stat| !stat.is_ephemeral()) {
@@ -213,8 +211,8 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Returns the name under which each of these entries exists; `None` for one that does not. The own `entry` is read last:
-/// it was there when all that were missing had gone. `None` for all if it is not.
+/// Returns the name under which each entry exists, if it does. Our `entry` is read last, so it existed after all
+/// missing ones had left. Returns `None` if it is gone.
 async fn standing(
     queue: Queue<'_>,
     entry: &ZnodePath,
@@ -244,8 +242,8 @@ async fn standing(
 /// Returns the names under which an entry may exist, in the order in which to read them.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
-        // A reader whose upgrade fails comes back under its first name, perhaps between two of these reads: read only
-        // once, it would be missed under both names.
+        // A reader whose upgrade fails returns to its first name, perhaps between two reads. So we read that name
+        // twice.
         Some(other) => vec![name.to_owned(), other, name.to_owned()],
         None => vec![name.to_owned()],
     }

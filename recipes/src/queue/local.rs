@@ -1,4 +1,4 @@
-//! [`LocalEntry`]: an entry in a store of this process, known by reference. It joins, waits and leaves without a request.
+//! [`LocalEntry`]: an entry in an embedded store, used by reference. It joins, waits and leaves without a request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// An entry by reference, until it is handed over to a guard. Small, because each waiter has one. Dropping it leaves the
-/// queue.
+/// An entry by reference, until it is handed over to a guard. Small, because each waiter has one. Dropping it leaves
+/// the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -28,28 +28,26 @@ struct Parts {
     node: HeldNode,
     id: EntryId,
     data: EntryData,
-    /// The session's lease, from before the entry was created: a lapse in between then shows.
+    /// The session's lease from before the entry was created, so that a later lapse shows.
     lease: Lease,
-    /// The wait for the entry ahead, as long as that is by reference, too.
+    /// The wait for the entry ahead, if it is by reference.
     turn: Option<Turn>,
-    /// Of a wait with a deadline.
     progress: Option<Progress>,
 }
 
-/// Outcome of an attempt to take a lock by reference.
 pub(crate) enum Attempt<G> {
     Granted(G),
     /// The entry is in the queue and has to wait.
     Queued(Box<LocalEntry>),
-    /// Nothing was done. The caller has to send requests instead.
+    /// Nothing was done, and the caller must send requests instead.
     Unsupported,
 }
 
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Puts an entry in a queue. `hold` makes a guard of it if it holds and its grant is not to be reported. `data` makes
-    /// the entry's data, from the time in milliseconds since the epoch.
+    /// Adds an entry to a queue. If it holds the lock immediately and need not be reported, `hold` turns it into a
+    /// guard. `data` gets the time in milliseconds since the epoch.
     #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
     pub(crate) fn enter<G>(
         client: &Client,
@@ -95,8 +93,8 @@ impl LocalEntry {
         })))))
     }
 
-    /// Hands the entry over to the guard that `hold` makes of it. `None` if the lease is too old for that. The caller makes
-    /// sure that the turn has come.
+    /// Hands the entry over to the guard that `hold` creates. The caller must know that nothing blocks it. Returns
+    /// `None` if the lease is too old.
     pub(crate) fn hold<G>(
         &mut self,
         hold: impl FnOnce(Session, Grant, EntryData) -> G,
@@ -113,7 +111,7 @@ impl LocalEntry {
         Some(hold(session, Grant::new(node, token, lease), data))
     }
 
-    /// Hands the entry's znode over to the caller, which is responsible for deleting it from now on.
+    /// Hands the znode over to the caller, which must delete it from now on.
     pub(super) fn take(&mut self) -> HeldNode {
         self.0.take().expect(HANDED_OVER).node
     }
@@ -147,9 +145,9 @@ impl LocalEntry {
         key.expect("it was created by reference")
     }
 
-    /// Waits by reference until the entry ahead is gone. Returns true once the turn has come, and false where the wait goes
-    /// on by requests: the entry ahead is another recipe's or library's, it left the way blocked, the session has ended, or
-    /// the wait is so long that it may be for itself. Cancel safe.
+    /// Waits by reference until the entry ahead is gone. Returns true if nothing blocks any more. Returns false if the
+    /// wait must continue with requests, because the entry ahead belongs to another recipe or library, another entry
+    /// blocks, the session has ended, or the wait is long enough to be for itself. Cancel safe.
     pub(crate) async fn wait(&mut self, kind: Kind, deadline: &Option<Progress>) -> bool {
         let Parts {
             session,
@@ -169,7 +167,7 @@ impl LocalEntry {
         if let Some(progress) = progress {
             progress.note_wait();
         }
-        // Tasks of one client may wait for themselves; a reader also behind another's writer.
+        // Tasks of one client may wait for themselves. For a reader the own writer may be further ahead.
         let may_be_own = ahead.is_own() && kind != Kind::Candidate || kind == Kind::Read;
         let contender = || Contender {
             session: session.clone(),
@@ -186,8 +184,8 @@ impl LocalEntry {
                 Either::Right(_) => return false,
             },
         };
-        // The event states, from the transaction that deleted the other, that this entry exists and is not blocked
-        // (invariant 8).
+        // The event is from the transaction that deleted the entry ahead. It states that our entry exists and is not
+        // blocked (invariant 8).
         let is_clear = gone.is_ok_and(|gone| gone.clear);
         if is_clear {
             *turn = None;
@@ -195,7 +193,7 @@ impl LocalEntry {
         is_clear
     }
 
-    /// Gives up the wait by reference. Returns false if there is none.
+    /// Ends the wait by reference. Returns false if there is none.
     pub(super) fn forget_turn(&mut self) -> bool {
         let Parts { session, turn, .. } = self.0.as_mut().expect(HANDED_OVER);
         let turn = turn.take();
@@ -205,7 +203,6 @@ impl LocalEntry {
         turn.is_some()
     }
 
-    /// Leaves the queue, unless the entry has been handed over.
     #[inline]
     pub(super) fn abandon(&mut self) {
         if self.0.is_some() {
@@ -218,14 +215,14 @@ impl LocalEntry {
         let Parts {
             session, progress, ..
         } = self.parts();
-        // Once, and only for the error of a deadline that has passed.
+        // Counted only when needed, for the error of a deadline that has passed.
         if let Some(progress) = progress.as_ref().filter(|it| it.is_over())
             && let Some(held) = self.parts().node.held()
             && let Some(ahead) = session.count_ahead(held.key)
         {
             progress.note(held.queue.path(), ahead);
         }
-        // The waiters behind must not take it for a release: perhaps the turn has come unnoticed.
+        // Not as a release, because we may have been granted the lock without noticing.
         if !self.session().leave(self.key(), DeleteReason::Unknown) {
             remove(self.session(), self.path());
         }

@@ -1,11 +1,10 @@
-//! The order in a queue, from names alone: [`Predecessors`], the entries ahead, and [`ReleaseMarker`], the number up to
-//! which a queue has been released. Pure.
+//! The order in a queue by names, without I/O. [`Predecessors`] are the entries ahead, and [`ReleaseMarker`] is the
+//! number up to which a queue has been released.
 //!
-//! A store without an index (a ZooKeeper server) shows the predecessors only by listing all names. So that a hand-over
-//! needs no second list, a holder that leaves writes into the queue's parent, in one multi with its own delete, the number
-//! up to which the queue has been released. The next waiter drops all entries up to that number from its own list.
-//! Libraries that do not know the marker ignore it; where the parent has foreign data, or may not be written, the release
-//! is a plain delete.
+//! A store without an index (ZooKeeper) only shows predecessors by listing all names. To avoid a second list per
+//! hand-over, a holder that leaves writes the number up to which the queue has been released into the queue's parent,
+//! in one multi with its own delete. The next waiter drops all entries up to that number from its list. Other libraries
+//! ignore the marker. If the parent contains foreign data or may not be written, the release is a plain delete.
 
 use std::sync::OnceLock;
 
@@ -19,15 +18,14 @@ use crate::names::{Kind, converted, is_writer};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Predecessors {
     blocking: Vec<(i64, String)>,
-    /// Number of the entry that was watched last.
     watched: Option<i64>,
-    /// Contenders ahead in all, blocking or not.
+    /// All contenders ahead, including those that do not block.
     pub(crate) ahead: usize,
 }
 
 impl Predecessors {
-    /// Selects those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number`
-    /// returns the number of a contender by its name.
+    /// Selects the entries ahead of the child `me` from all children. Returns `None` if `me` is missing. `number`
+    /// returns the number of a contender.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -43,9 +41,9 @@ impl Predecessors {
             let Some(sequence) = number(&child) else {
                 continue;
             };
-            // By the number, not by the text: prefixes differ between libraries, and numbers grow beyond ten digits. Two
-            // entries can have one number (Curator converts a writer into a new znode of the same number): then the name
-            // gives the same order to all.
+            // By number, not by text, because prefixes differ between libraries and numbers grow beyond ten digits. Two
+            // entries can have the same number, because Curator converts a writer into a new znode with its number.
+            // Then the name decides, which gives everyone the same order.
             if (sequence, child.as_str()) < (mine, me) {
                 ahead += 1;
                 if blocks(&child, blockers) {
@@ -61,21 +59,21 @@ impl Predecessors {
         })
     }
 
-    /// Returns the entry to watch: the nearest one (invariant 4).
+    /// Returns the entry to watch, which is the nearest (invariant 4).
     pub(crate) fn nearest(&self) -> Option<&str> {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
 
-    /// Drops the nearest entry, which turned out to be no contender.
+    /// Drops the nearest entry, which is not a contender.
     pub(crate) fn discard_nearest(&mut self) {
         self.blocking.pop();
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Drops the entry that was watched, which is gone, and all that have been released according to the marker.
+    /// Drops the watched entry, which is gone, and all entries released according to the marker.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // A reader or writer is not dropped: it may have been converted, and still block under its other name.
+        // Keep a reader or writer, because it may have been converted and still block under its other name.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -86,25 +84,23 @@ impl Predecessors {
         self.count();
     }
 
-    /// Returns the nearest entries, nearest first: those to read when the nearest of all is gone.
+    /// Returns the nearest entries, nearest first.
     pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
         let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
         names.take(few)
     }
 
-    /// Returns the number of entries that may block.
     pub(crate) fn len(&self) -> usize {
         self.blocking.len()
     }
 
-    /// Takes over the names under which the nearest few exist now; `None` for one that does not exist.
+    /// Takes the names under which the nearest few entries exist, or `None` for missing ones.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
-            // The data of the writer that was watched have shown that its conversion is traceable; of any other that is
-            // not known.
+            // Only for the watched writer do we know from its data that we can follow its conversion.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -125,24 +121,22 @@ impl Predecessors {
     }
 }
 
-/// State of knowledge of the nearest entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nearest {
-    /// It is known, or none is left.
+    /// The nearest entry is known, or none is left.
     Known,
-    /// All that were read are gone: more must be read, or the queue listed again.
+    /// All entries read are gone, so read more or list the queue again.
     Further,
-    /// Only a new list can tell: a writer that was not watched is gone. If it was an entry of another library, it may
-    /// exist as a reader under any name.
+    /// A writer that we did not watch is gone. If it belonged to another library, it may exist as a reader under any
+    /// name, so only a new list helps.
     Unknown,
 }
 
-/// Returns true if an entry ahead with this name is one of these blockers.
 pub(crate) fn blocks(name: &str, blockers: Blockers) -> bool {
     blockers == Blockers::All || !name.contains(SHARED_MARKER)
 }
 
-/// Counts the holders in a queue: they are its first entries.
+/// Counts the holders, which are the first entries of a queue.
 pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     let mut names = names.into_iter();
     match names.next() {
@@ -152,33 +146,32 @@ pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usi
     }
 }
 
-/// Returns true if an entry with this name can hold beside others: a reader (of kazoo, too) or a semaphore's permit.
+/// Returns true if an entry with this name can share the lock: a reader (also kazoo's) or a semaphore's permit.
 pub(crate) fn is_shared(name: &str) -> bool {
     [SHARED_MARKER, "__rlock__", "-lease-"]
         .iter()
         .any(|mark| name.contains(mark))
 }
 
-/// Returns the holders among the entries of a queue, which are given in order.
+/// Returns the holders of a queue whose entries are in order.
 pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue.truncate(count_holders(queue.iter().map(ZnodePath::name)));
     queue
 }
 
-/// Release marker of a queue, as stored in the data of its parent: the number up to which all entries have left.
+/// Release marker in the data of a queue's parent: the number up to which all entries have left.
 ///
-/// Numbers begin again under another parent. So a marker names the store and the parent (by its czxid) for which it was
-/// written, and claims nothing in a copy elsewhere: believed there, it would let a waiter hold beside the holder
-/// (invariant 5).
+/// Numbers restart under a new parent. A marker therefore names its store and its parent (by czxid) and is ignored
+/// anywhere else. Trusting a copied marker would let a waiter hold the lock together with its holder (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// Id of the store for which the marker is valid. `None` in the marker of a queue that no holder has left yet.
+    /// Id of the store in which the marker is valid. `None` in a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
-    /// The czxid of the parent for which the marker is valid.
+    /// Czxid of the parent for which the marker is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<i64>,
     /// All entries up to this number have left.
@@ -186,7 +179,7 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// The part that markers of all versions have in common: it shows that the data may be replaced by a newer marker.
+/// What markers of all versions have in common. It shows that the data may be replaced by a newer marker.
 #[derive(Deserialize)]
 struct AnyVersion {
     #[serde(rename = "v")]
@@ -197,8 +190,8 @@ struct AnyVersion {
 impl ReleaseMarker {
     const VERSION: u32 = 2;
 
-    /// Returns the marker of a queue that no holder has left yet. It claims nothing: its parent's czxid is not
-    /// known before the create that it is a part of.
+    /// Returns the marker of a queue that no holder has left yet. It is part of the create, when the parent's czxid is
+    /// unknown, so it makes no claim.
     pub(crate) fn fresh(kind: Kind) -> Self {
         Self {
             v: Self::VERSION,
@@ -209,7 +202,7 @@ impl ReleaseMarker {
         }
     }
 
-    /// Returns the fresh marker as data, which goes with every create of an entry: made once for each kind.
+    /// Returns the fresh marker as data, built once per kind. Every create of an entry carries it.
     pub(crate) fn fresh_bytes(kind: Kind) -> &'static Bytes {
         static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
         FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes())
@@ -221,7 +214,7 @@ impl ReleaseMarker {
             .into()
     }
 
-    /// Returns the number up to which the queue is released, if the marker was written for this store and this parent.
+    /// Returns the number up to which the queue is released, if the marker belongs to this store and parent.
     fn released_in(&self, store: &str, parent: Zxid) -> Option<i64> {
         let is_known = self.v == Self::VERSION;
         let is_here = self.store.as_deref() == Some(store) && self.parent == Some(parent.0);
@@ -229,19 +222,19 @@ impl ReleaseMarker {
     }
 }
 
-/// Identity of the marker on a queue's parent, as a contender has read it, for the write that replaces it.
+/// Identifies the marker that a contender has read, for the write that replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentMarker {
-    /// The parent's czxid. It cannot change while the contender's own znode exists below it.
+    /// The parent's czxid, which cannot change while the contender's own znode exists.
     parent: Zxid,
-    /// Version of the parent's data. The write is conditional on it, so that data written since are never overwritten;
-    /// a release that fails for it falls back to the plain delete.
+    /// Version of the parent's data. The write is conditional on it, so that newer data are never overwritten. If it
+    /// fails, the release falls back to the plain delete.
     version: i32,
 }
 
 impl CurrentMarker {
-    /// Returns the operation that moves the marker on to `entry`, for the multi that deletes this entry. `None` if the
-    /// store has no id: a marker without one would be valid nowhere.
+    /// Returns the operation that moves the marker to `entry`, for the multi that deletes it. `None` if the store has
+    /// no id, because the marker would be valid nowhere.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -257,7 +250,7 @@ impl CurrentMarker {
     }
 }
 
-/// Release marker as a contender has read it from its queue's parent.
+/// A release marker as read from a queue's parent.
 #[derive(Debug)]
 pub(crate) struct MarkerReading {
     pub(crate) current: CurrentMarker,
@@ -266,9 +259,9 @@ pub(crate) struct MarkerReading {
 }
 
 impl MarkerReading {
-    /// Parses the data of a queue's parent in the store with this id; `None` for foreign data, such as another recipe's
-    /// marker, which is neither believed nor replaced. A marker of this recipe for another version, store or parent claims
-    /// nothing here, and is replaced.
+    /// Parses the data of a queue's parent in the store with this id. Returns `None` for foreign data, including
+    /// another recipe's marker, which are neither trusted nor replaced. This recipe's marker for another version, store
+    /// or parent makes no claim and is replaced.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;
@@ -286,7 +279,6 @@ impl MarkerReading {
     }
 }
 
-/// Returns the number of an entry's znode.
 pub(crate) fn number_of(path: &ZnodePath) -> Option<i64> {
     sequence_of(path.name())
 }
@@ -452,7 +444,7 @@ mod tests {
 
     const STORE: &str = "one";
 
-    /// `None`: not ours. `Some(None)`: ours, and without a claim here.
+    /// `None` if it is not ours, and `Some(None)` if it is ours without a claim here.
     fn read(data: &[u8]) -> Option<Option<i64>> {
         let stat = Stat {
             czxid: Zxid(5),
@@ -506,7 +498,7 @@ mod tests {
         };
         assert_eq!((path.as_str(), version), ("/queue", Some(3)));
         assert_eq!(read(&data), Some(Some(7)));
-        // A store without an id: the mark would be valid nowhere.
+        // Without a store id the marker would be valid nowhere.
         assert!(reading.current.release(None, kind, &entry).is_none());
     }
 

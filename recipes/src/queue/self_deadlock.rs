@@ -1,7 +1,7 @@
-//! Warning of a self-deadlock: a wait for a lock that the same session holds.
+//! Warning of a self-deadlock, which is a wait for a lock that the same session holds.
 //!
-//! Tasks of one client wait for each other all the time, and no task has an identity. Only the duration tells such a wait
-//! from one that never ends, so the warning is a guess, and nothing but a line in the log.
+//! Tasks of one client often wait for each other, and we cannot identify tasks. Only the duration separates such a wait
+//! from one that never ends, so the warning is a guess and only goes to the log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::names::Kind;
 use crate::reporter::label;
 use crate::select::{Either, select};
 
-/// Longest duration of a wait behind the same session before the warning. It is less for a session with a shorter timeout.
+/// Maximum delay of the warning. Sessions with a shorter timeout warn earlier.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Number of entries at the head of a queue that are read to find the holders: there can be any number of readers.
+/// Number of entries read to find the holders, because there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// Runs `sleep`, a wait behind the entry `by`, and warns once if the session itself holds the lock for so long that it may
+/// Runs `sleep`, a wait behind the entry `by`. Warns once if our own session holds the lock for so long that this may
 /// be a deadlock.
 pub(super) async fn or_warn<T>(
     queue: Queue<'_>,
@@ -30,12 +30,12 @@ pub(super) async fn or_warn<T>(
     data: &EntryData,
     mut sleep: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> T {
-    // Candidates of one client wait behind each other for as long as it lives.
+    // Candidates of one client normally wait behind each other for as long as it lives.
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    // All waits share the clock's tick, and only a wait that outlasts one sets a timer: the others are granted long before,
-    // and setting and removing a timer would be a tenth of the cost of a hand-over in memory.
+    // All waits share the clock's tick, and only a wait that outlasts it sets a timer. Most waits end earlier, and a
+    // timer would be a tenth of the cost of a hand-over in memory.
     let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
         Either::Left(output) => return output,
         Either::Right(tick) => tick,
@@ -47,7 +47,7 @@ pub(super) async fn or_warn<T>(
     }
 }
 
-/// Warns of a wait that began before `since`, if it is not dropped before the warning is due.
+/// Warns once a wait that started before `since` is too long.
 async fn warn_after(
     since: BootInstant,
     queue: Queue<'_>,
@@ -60,18 +60,18 @@ async fn warn_after(
     warn_if_own(queue, by, data).await
 }
 
-/// Warns of a wait behind `by` if the session itself holds the lock, with that entry or with one ahead of it. An error ends
-/// the attempt: the wait itself will meet it, too.
+/// Warns if our session holds the lock with the entry `by` or one ahead of it. Errors are not retried, because the wait
+/// itself will see them too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
     let mut holders = holding(in_order(session, path, &names)?);
     if queue.kind == Kind::Acquirer {
-        // The head of a semaphore's queue waits, too.
+        // The head of a semaphore's queue waits as well.
         holders.retain(|holder| holder == by);
     }
     let is_own = |stat: &Stat| stat.ephemeral_owner == session.id();
-    // An entry of the session that waits as well is not the cause, and its own wait warns.
+    // If `by` is our own waiting entry, it is not the cause, and its own wait warns.
     if !holders.contains(by) && session.exists(by).await?.as_ref().is_some_and(is_own) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! [`sleep`]: a wait for a watch, for the next connection, or for the end of the session.
+//! [`sleep`]: waits for a watch, for a new connection, or for the end of the session.
 //!
-//! An event alone tells nothing of the time between two connections. So each new connection wakes the waiter, which then
+//! An event says nothing about the time between two connections. So each new connection wakes the waiter, which then
 //! asks the store (invariant 8).
 
 use lockkeeper_store::{
@@ -12,26 +12,24 @@ use crate::events::LockEvent;
 use crate::reporter::Reporter;
 use crate::select::{Either, select};
 
-/// Reason for which a sleep ended.
 pub(crate) enum WakeReason {
-    /// The entry ahead was deleted, for this reason, and the store says that no other ahead blocks.
+    /// The entry ahead was deleted for this reason, and the store says that nothing else blocks.
     Clear(DeleteReason),
     /// The entry ahead was deleted.
     Gone,
-    /// The entry ahead still exists, with other data: its holder called `keep_alive`, or a revocation was requested.
+    /// The data of the entry ahead changed, because of a `keep_alive` or a revocation request.
     Changed,
-    /// The connection is another, or the watch is gone: all knowledge of the queue may be out of date.
+    /// The connection changed or the watch is gone, so everything known about the queue may be outdated.
     Stale,
 }
 
-/// Sleeps until a watch fires, the session is connected again, or it ends.
 pub(crate) async fn sleep(
     session: &Session,
     reporter: &Reporter,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
-    // A session without a timeout is one of a store in this process: no connection can be lost, and the end of the
-    // session ends its watchers. Nothing else has to be awaited.
+    // A session without a timeout is in an embedded store. It has no connection to lose, and its end also ends its
+    // watchers.
     if session.timeout().is_none() {
         return wake(watcher.await);
     }
@@ -46,10 +44,10 @@ async fn sleep_connected(
     let status = session.status().clone();
     let connection = status.connection();
     let mut states = status.states();
-    // Each suspension that was told is followed by its resumption, and a resumption is told of no other.
+    // Resumptions are only reported after a reported suspension.
     let mut is_told = false;
     loop {
-        // Subscribed before the comparison: a reconnection between the two is seen by one of them.
+        // Subscribed before the comparison, so that no reconnection is missed in between.
         if status.connection() != connection {
             if is_told {
                 reporter.report(LockEvent::Resumed);
@@ -60,13 +58,13 @@ async fn sleep_connected(
             Either::Left(event) => {
                 let wake = wake(event)?;
                 if is_told {
-                    // Without a connection the waiter could ask nothing.
+                    // The waiter needs a connection to ask the store.
                     next_connection(&status, &mut states, connection).await?;
                     reporter.report(LockEvent::Resumed);
                     return Ok(WakeReason::Stale);
                 }
-                // The event may have come over a later connection than the one on which the watch was armed, or have
-                // ended the watch: what happened between the two is unknown (invariant 8).
+                // The event may have arrived on a later connection than the watch, so we do not know what happened in
+                // between (invariant 8).
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }
@@ -84,7 +82,6 @@ async fn sleep_connected(
     }
 }
 
-/// Waits until the session has another connection than this one.
 async fn next_connection(
     status: &SessionStatus,
     states: &mut StateStream,
@@ -107,7 +104,7 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
         }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
         Ok(_) => Ok(WakeReason::Changed),
-        // The watch was lost with its connection, or dropped under a limit: no event will come.
+        // The watch was lost with its connection, or dropped under a limit.
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
@@ -129,13 +126,13 @@ mod tests {
 
     const ROUNDS: usize = 5_000;
 
-    /// Waits until both threads are here, on the processor: the two go on at the same moment.
+    /// Spins until both threads are here, so that they continue at the same moment.
     fn meet(met: &AtomicUsize) {
         let both = met.fetch_add(1, Ordering::AcqRel) / 2 * 2 + 2;
         let mut spins = 0;
         while met.load(Ordering::Acquire) < both {
             spins += 1;
-            // The other one may not be running.
+            // The other thread may not be running.
             if spins % 1_000 == 0 {
                 std::thread::yield_now()
             } else {
@@ -144,8 +141,8 @@ mod tests {
         }
     }
 
-    /// The beginning of a wait and a reconnection, at the same time on two threads. Whichever comes first, the wait must
-    /// not need a further reconnection.
+    /// Starts a wait and reconnects at the same time on two threads. In either order, the wait must not need another
+    /// reconnection.
     #[test]
     fn a_reconnection_while_a_wait_begins_is_not_waited_for_again() {
         let options = ConnectOptions::new().session_timeout(Duration::from_secs(60));
@@ -180,7 +177,7 @@ mod tests {
                 }));
                 let mut waiting = pin!(sleep(&session, &reporter, &mut watcher));
                 meet(&met);
-                // The two meet at another place in each round.
+                // Shifts the overlap in each round.
                 (0..round % 10).for_each(|_| std::hint::spin_loop());
                 let begun = waiting.as_mut().poll(&mut context).is_ready();
                 meet(&met);

@@ -1,7 +1,7 @@
-//! [`attended`]: a warning for a wait that was granted and is not polled.
+//! [`attended`]: warns about a wait that was granted the lock but is not polled.
 //!
-//! A wait that a task keeps without polling it, as a `select!` over `&mut lock()` does between its turns, does not take its
-//! lock when its turn comes, and blocks every contender behind it. The wait itself cannot notice that: its waker does.
+//! A task may keep a wait without polling it, for example in a `select!` over `&mut lock()`. When such a wait is
+//! granted the lock, it blocks every contender behind it. The wait cannot notice that itself, but its waker can.
 
 use std::mem::{replace, take};
 use std::pin::Pin;
@@ -17,32 +17,29 @@ use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::reporter::label;
 
-/// Ticks of the clock, a quarter of a second each, that pass between the wake and the warning: a second at least.
+/// Clock ticks (a quarter of a second each) between the wake and the warning, which makes at least a second.
 const TICKS: u8 = 5;
 
-/// Most ticks between two looks at a wait that was not granted when it was woken: 40 seconds.
+/// Maximum number of ticks between two looks at a wait that was woken without a grant, which is 40 seconds.
 const MAX_TICKS: u8 = 160;
 
-/// Entries at the head of a queue that are read to find the holders: there can be any number of readers.
+/// Number of entries read to find the holders, because there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// A contender, as the warning names it.
 pub(crate) struct Contender {
     pub(super) session: Session,
     pub(super) queue: ZnodePath,
     pub(super) name: EntryName,
     pub(super) data: EntryData,
-    /// `None` for a lock, which the first entries of its queue hold.
+    /// `None` for a lock, whose holders are the first entries of its queue.
     pub(crate) permits: Option<Box<dyn Permits>>,
 }
 
-/// The permits that a contender for a semaphore wants.
 pub(crate) trait Permits: Send + Sync {
-    /// Returns the semaphore.
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the znode of a grant: the contender's entry, given if it is the first of the queue, once enough permits are
-    /// free; or the first of its leases, if they exist.
+    /// Returns the znode of a grant, if any. This is the contender's entry, if it is the `first` of the queue and
+    /// enough permits are free, or the first of its leases, if they exist.
     fn granted<'a>(
         &'a self,
         session: &'a Session,
@@ -50,9 +47,10 @@ pub(crate) trait Permits: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>>;
 }
 
-/// Runs `wait`, and warns once if its contender is granted and the wait was not polled for a second after it was woken.
+/// Runs `wait`, and warns once if its contender is granted the lock and the wait is not polled for a second after a
+/// wake.
 ///
-/// The first poll uses the caller's waker, so that a lock which is free costs nothing more.
+/// The first poll uses the caller's waker, so a free lock has no extra cost.
 pub(crate) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
 where
     W: Future,
@@ -62,7 +60,7 @@ where
     Attended { wait, state }
 }
 
-/// The future of [`attended`]. No `async fn`, which would hold each of its arguments twice.
+/// Not an `async fn`, which would store each argument twice.
 pub(crate) struct Attended<'a, W, C> {
     wait: Pin<&'a mut W>,
     state: Attendance<C>,
@@ -116,20 +114,19 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Waker of the task; `None` once it was woken.
     task: Option<Waker>,
     /// Set from a wake until the next poll.
     unpolled: Option<Unpolled>,
-    /// True once the warning was given, or the wait is over: a waker may outlive it.
+    /// True once we have warned, or the wait is over. A waker may outlive the wait.
     is_done: bool,
 }
 
 struct Unpolled {
-    /// Ticks since the last wake that was not one, or the last look at the store.
+    /// Ticks since the last wake by an event, or since the last look at the store.
     ticks: u8,
-    /// Ticks from which on the wait is overdue.
+    /// Number of ticks after which the wait is overdue.
     due: u8,
-    /// Place at the next tick; `None` while the wait is overdue, until another wake.
+    /// Place at the next tick. `None` while the wait is overdue, until another wake.
     next: Option<TickPlace>,
 }
 
@@ -155,9 +152,8 @@ impl Drop for Attention {
 }
 
 impl Shared {
-    /// Notes that the task polls the wait with this waker.
     fn note_poll(&self, task: &Waker) {
-        // Cloned and dropped outside the lock: a waker is the user's code.
+        // Wakers are cloned and dropped outside the lock, because they are user code.
         let task = Some(task.clone());
         let mut state = self.state.lock();
         let former = (replace(&mut state.task, task), state.unpolled.take());
@@ -165,15 +161,16 @@ impl Shared {
         drop(former);
     }
 
-    /// Returns true, once, if the wait has not been polled since it was woken last.
+    /// Returns true, once, if the wait has not been polled since its last wake.
     fn is_first_to_warn(&self) -> bool {
         let mut state = self.state.lock();
         let is_unpolled = state.unpolled.as_ref().is_some_and(|it| it.next.is_none());
         is_unpolled && !replace(&mut state.is_done, true)
     }
 
-    /// Warns if the contender is granted, else looks again later: a wait that was woken without a grant, and not polled
-    /// since, watches nothing that would wake it again. An error ends the attempt: the wait itself will meet it, too.
+    /// Warns if the contender is granted. Otherwise looks again later, because a wait that was woken without a grant
+    /// and not polled has no watch that would wake it again. Errors are not retried, because the wait itself will see
+    /// them too.
     async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
@@ -197,7 +194,7 @@ impl Shared {
             self.look_later();
             return Ok(());
         };
-        // A wait that was polled since then has taken the lock.
+        // If the wait was polled since, it has taken the lock.
         if !self.is_first_to_warn() {
             return Ok(());
         }
@@ -211,7 +208,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the clock's ticks look again, after twice the time, unless the wait was woken or polled meanwhile.
+    /// Looks again after twice as many ticks, unless the wait was woken or polled in the meantime.
     fn look_later(self: Arc<Self>) {
         let clock = self.contender.session.clock();
         let mut state = self.state.lock();
@@ -223,8 +220,7 @@ impl Shared {
     }
 }
 
-/// Called by the store when something has happened to the wait, and by the clock's ticks from then on until the wait is
-/// polled.
+/// Called by the store when the wait may have changed, and then by clock ticks until the wait is polled.
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();

@@ -1,14 +1,15 @@
-//! [`Waiter`]: one contender, from the create of its entry to the grant. The one loop of all recipes, on every store.
+//! [`Waiter`]: one contender, from the create of its entry to the grant. All recipes and stores share this loop.
 //!
-//! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. A
-//!    [`Claim`] removes the entry again if the wait is dropped or fails, at any point and after any lost reply.
-//! 2. **Find the blocker.** The embedded store's index names the nearest entry that blocks, and watches it in the same
-//!    step. A store without an index lists all names, which [`ListedQueue`] orders. Either comes down to a [`Step`].
-//! 3. **Sleep** until that entry goes. No other is watched: a departure wakes at most one waiter (invariant 4).
-//! 4. **Confirm.** The event may state that the waiter's entry exists and that nothing ahead blocks it. If it does not,
-//!    and after every reconnection, the waiter asks the store (invariant 8).
-//! 5. **Grant**, if enough is left of the session's lease that the lock is not lost at once (invariant 6). Otherwise the
-//!    waiter waits for a proof that the session is alive, and asks the store again.
+//! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. If the
+//!    wait is dropped or fails, a [`Claim`] removes the entry, at any point and after any lost reply.
+//! 2. **Find the blocker.** The embedded store's index returns the nearest blocking entry and watches it in the same
+//!    step. A store without an index lists all names, which [`ListedQueue`] orders. Both result in a [`Step`].
+//! 3. **Sleep** until that entry is gone. Only this entry is watched, so a departure wakes at most one waiter
+//!    (invariant 4).
+//! 4. **Confirm.** The event may state that our entry exists and that nothing blocks it. Otherwise, and after every
+//!    reconnection, ask the store (invariant 8).
+//! 5. **Grant**, if the session's lease is valid for long enough (invariant 6). Otherwise wait for a proof that the
+//!    session is alive, and ask the store again.
 
 use std::mem::take;
 use std::pin::pin;
@@ -39,48 +40,46 @@ use crate::reporter::Reporter;
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Options of a wait, as the queue needs them.
 pub(crate) struct WaitOptions {
-    /// Data of the entry's znode.
     pub(crate) data: EntryData,
-    /// Count the entries ahead. Not free: the index has to be asked for the number.
+    /// Count the entries ahead. The index charges extra for this.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
-    /// Give up at once if an entry ahead blocks.
+    /// Give up immediately if an entry ahead blocks.
     pub(crate) only_if_free: bool,
     pub(crate) progress: Option<Progress>,
 }
 
-/// A contender for a lock, from the create of its entry to the grant. Dropping it leaves the queue.
+/// A contender for a lock. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    /// What the store is to wait for once nobody is ahead. It may not.
+    /// Conditions that the store should also wait for once nobody is ahead. It may ignore them.
     conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
-    /// The transaction that created the entry; its number is the fencing token.
+    /// Zxid of the create, which is the fencing token.
     czxid: Zxid,
     /// The session's lease under which the lock will be held.
     lease: Lease,
-    /// The queue by its names, once the store has replied with a list. Boxed: a store with an index never does.
+    /// The queue's names, if the store returned a list. Boxed because stores with an index never do.
     list: Option<Box<ListedQueue>>,
-    /// True as long as nothing but the reply to the create was needed to know whether the turn has come.
+    /// True while the reply to the create is all that we have needed.
     is_first_answer: bool,
     reporter: Reporter,
     has_failed: bool,
-    /// Moment at which the contender was first blocked; only where events are wanted.
+    /// When the contender was first blocked, if anyone wants its events.
     since: Option<BootInstant>,
     /// Position in the last event.
     position: Option<usize>,
-    /// The way in which the previous holder left; `Free` until the contender is blocked.
+    /// How the previous holder left, or `Free` until the contender is blocked.
     previous: PreviousHolder,
-    /// Keeps the proof of life fresh while this waits, so that its turn costs no other round trip.
+    /// Keeps the proof of life fresh during the wait, so that the grant needs no extra round trip.
     _heartbeat: Heartbeat,
 }
 
 impl<'a> Waiter<'a> {
-    /// Creates a contender that has not entered the queue.
+    /// Creates a contender that has not joined the queue.
     pub(crate) fn new(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -98,7 +97,7 @@ impl<'a> Waiter<'a> {
         )
     }
 
-    /// Creates a contender for an entry that has joined the queue already, by a request.
+    /// Creates a contender for an entry that has already joined the queue, by a request.
     pub(crate) fn joined(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -113,7 +112,7 @@ impl<'a> Waiter<'a> {
         waiter
     }
 
-    /// Creates a contender for an entry that has joined the queue already, in a store of this process.
+    /// Creates a contender for an entry that has already joined the queue of an embedded store.
     pub(crate) fn local(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -154,21 +153,20 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Enters the queue, waits for the turn, and takes the lock. `None` if the lock is not free and the options want it
-    /// only if it is.
+    /// Joins the queue, waits, and takes the lock. Returns `None` if the options only want a free lock and it is not
+    /// free.
     ///
-    /// Takes the waiter by reference, as the functions below do: an argument by value is stored in the future twice.
+    /// Takes `self` by reference like the functions below, because a future stores an argument by value twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Enters the queue and waits for the turn, but takes nothing: dropping the waiter still leaves the queue. For a
-    /// batch, which holds nothing before it can hold all.
+    /// Like [`acquire`](Self::acquire), but stops before the grant, so that dropping the waiter still leaves the queue.
+    /// A batch must not hold one lock before it can hold all.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
         Ok(self.wait().await?.then_some(self))
     }
 
-    /// Returns the contender, as it is named where its wait is [`attended`].
     pub(crate) fn contender(&self) -> impl FnOnce() -> Contender + use<'a> {
         contender(self.queue, self.id, &self.options.data)
     }
@@ -194,8 +192,8 @@ impl<'a> Waiter<'a> {
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, and creates it if it is missing. Calls `sent` each time that the create has been sent: the caller
-    /// can then send another request right behind it.
+    /// Joins the queue, and creates it if it is missing. Calls `sent` each time the create has been sent, so that the
+    /// caller can send another request right behind it.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<Step> {
         let Queue {
             session,
@@ -218,31 +216,30 @@ impl<'a> Waiter<'a> {
                     self.czxid = czxid;
                     return self.step(ahead);
                 }
-                // The reply was lost, and with it the predecessor and the watch.
+                // The reply was lost, including the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
                     return Ok(Step::Recheck);
                 }
-                // The queue has never been used, or the store has reaped it: containers go when they are empty. In a
-                // loop, since it may be reaped again before the next create.
+                // The queue was never used, or the store reaped the empty container. A loop, because it may be reaped
+                // again before the next create.
                 Err(Error::NoNode { .. }) => Box::pin(create_queue(session, path, kind)).await?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Waits until no entry ahead blocks, starting from `step`. Returns false if one does and the options want only a
+    /// Waits until no entry ahead blocks, starting with `step`. Returns false if one does and the options only want a
     /// free lock.
     pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
-            // The arms of remote stores are boxed: the future of a wait in this process stays small.
+            // Arms for remote stores are boxed to keep the future of a local wait small.
             *step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
-                // The turn has come, but the last proof that the session is alive is too old (invariant 6); or a list
-                // does not show this entry. A committed write settles both. The turn is not carried over the wait for
-                // it: the queue may have changed meanwhile.
+                // Nothing blocks us, but the last proof of life is too old (invariant 6), or a list lacks our entry. A
+                // committed write settles both. The queue may change while we wait for it, so check again.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
                     Step::Recheck
@@ -260,7 +257,6 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until the entry that blocks is gone or has changed, and finds the next step.
     async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<Step> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
@@ -270,23 +266,23 @@ impl<'a> Waiter<'a> {
             None => WakeReason::Gone,
         };
         match (wake, blocker.source) {
-            // The event states, from the transaction that deleted the other, that this entry exists and is not blocked:
-            // the one case in which the turn needs no request of its own (invariant 8).
+            // The event is from the transaction that deleted the entry ahead, and states that our entry exists and is
+            // not blocked. Only in this case do we need no request (invariant 8).
             (WakeReason::Clear(reason), Source::Index) => {
                 self.previous = PreviousHolder::of(reason);
                 Ok(Step::Clear)
             }
-            // A one-shot watch on the data has fired: a holder's keep_alive. The entry still blocks.
+            // The data changed, for example by a `keep_alive`, and the entry still blocks.
             (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
             (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
                 Box::pin(self.pass(&blocker.by)).await
             }
-            // The connection is another, or the event does not tell what is ahead now.
+            // The connection changed, or the event does not say what is ahead now.
             _ => Ok(Step::Recheck),
         }
     }
 
-    /// Asks the store for the predecessor as it is now.
+    /// Asks the store for the current predecessor.
     async fn recheck(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let look = GetPredecessor {
@@ -298,18 +294,17 @@ impl<'a> Waiter<'a> {
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
             Ok(ahead) => self.step(ahead),
-            // The queue itself is gone, and every entry with it.
+            // The queue is gone, with every entry.
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Converts the store's answer into the next step.
     #[inline]
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
-            // Nobody is ahead, and a condition does not hold.
+            // No entry is ahead, but a condition is not met.
             Predecessor::Blocked { by, watcher, .. } if self.is_condition(&by) => {
                 Step::Behind(Blocker {
                     by,
@@ -318,7 +313,7 @@ impl<'a> Waiter<'a> {
                     source: Source::Index,
                 })
             }
-            // The index holds every numbered ephemeral znode, contender or not: only the name tells.
+            // The index contains every numbered ephemeral znode, so check the name.
             Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
             Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
                 by,
@@ -338,22 +333,22 @@ impl<'a> Waiter<'a> {
             .any(|condition| condition.znode() == by)
     }
 
-    /// Returns true if the store may wait for conditions, too, before it tells of the turn.
+    /// Returns true if the store may also wait for conditions.
     pub(crate) fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()
     }
 
-    /// Sets what the store is to wait for from the next request on.
+    /// Sets the conditions for the next requests.
     pub(crate) fn set_conditions(&mut self, conditions: Vec<Condition>) {
         self.conditions = conditions;
     }
 
-    /// Returns true if somebody wants to know of each step of the wait.
+    /// Returns true if each step of the wait must be reported.
     pub(crate) fn is_watched(&self) -> bool {
         self.options.count || self.reporter.sink().is_some()
     }
 
-    /// Returns true for the name of a contender of this recipe. An entry of another recipe is an error.
+    /// Returns true if `by` is a contender of this recipe, and an error if it belongs to another recipe.
     #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
@@ -361,7 +356,7 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        // The common case by the name's end alone, without parsing it.
+        // The common case needs only the end of the name.
         if kind.is_own(by.as_str()) {
             return Ok(true);
         }
@@ -369,7 +364,7 @@ impl<'a> Waiter<'a> {
         Ok(contender_number(session, by.name()).is_some())
     }
 
-    /// Lists all children, as a store without an index does in its reply to the create.
+    /// Lists all children, like a store without an index in its reply to the create.
     async fn list_all(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let Queue { session, path, .. } = self.queue;
@@ -380,7 +375,6 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Finds the blocker in a list of all names.
     async fn order(&mut self, names: Vec<String>) -> Result<Step> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
@@ -398,7 +392,6 @@ impl<'a> Waiter<'a> {
         list.watch_again(self.queue, entry).await
     }
 
-    /// Finds the next blocker of the list, after the deletion of `gone`.
     async fn pass(&mut self, gone: &ZnodePath) -> Result<Step> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
@@ -409,13 +402,12 @@ impl<'a> Waiter<'a> {
         Ok(step)
     }
 
-    /// Waits for a fresh lease, and has the store commit that this entry exists.
+    /// Waits for a fresh lease, and has the store commit that our entry exists.
     async fn prove(&mut self) -> Result<()> {
-        // The lease first: a check that was committed under the former one would prove nothing for the new one.
+        // First the lease, because a check committed under the old one proves nothing for the new one.
         self.renew_lease().await?;
         let (session, entry) = (self.queue.session, self.path().clone());
-        // A multi with nothing but a check is a transaction: unlike a read it cannot be answered by a follower that
-        // lags behind.
+        // A multi with only a check is a transaction, so a follower that lags behind cannot answer it.
         match retry(|| session.check(&entry, None)).await {
             Ok(()) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
@@ -423,38 +415,36 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits for a fresh lease: a lock granted from then on is held for as long as that lease is valid.
+    /// Waits for a fresh lease. A lock granted from then on is held while that lease is valid.
     pub(crate) async fn renew_lease(&mut self) -> Result<()> {
         self.lease = self.queue.session.fresh_lease().await?;
         Ok(())
     }
 
-    /// Returns true if a lock that is granted now is not lost at once (invariant 6).
+    /// Returns true if a lock granted now would not be lost immediately (invariant 6).
     pub(crate) fn may_grant(&self) -> bool {
         self.lease.may_grant()
     }
 
-    /// Notes that the store has committed, under this lease, that the entry exists.
+    /// Records that the store has committed, under this lease, that our entry exists.
     pub(crate) fn proved(&mut self, lease: Lease) {
         self.lease = lease;
     }
 
-    /// Returns true if another entry has blocked this one.
     pub(crate) fn has_waited(&self) -> bool {
         self.previous != PreviousHolder::Free
     }
 
-    /// Returns true if the reply to the create alone shows that the turn has come.
+    /// Returns true if the reply to the create alone shows that nothing blocks.
     pub(crate) fn is_first_answer(&self) -> bool {
         self.is_first_answer
     }
 
-    /// Returns the entry's znode. Only for a contender that has entered.
+    /// Returns the entry's znode. The contender must have joined the queue.
     pub(crate) fn path(&self) -> &ZnodePath {
         self.entry.path()
     }
 
-    /// Returns true if this has entered the queue, and not left it.
     pub(crate) fn has_entered(&self) -> bool {
         match &self.entry {
             Entry::Claimed(claim, _) => !claim.nodes().is_empty(),
@@ -462,14 +452,13 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Returns the error of a contender with an entry that is gone.
     pub(crate) fn removed(&self) -> LockError {
         self.gone(self.path())
     }
 
-    /// Returns the error of a contender whose znode is gone.
+    /// Returns the error for a deleted znode.
     pub(crate) fn gone(&self, entry: &ZnodePath) -> LockError {
-        // The end of the session deletes its znodes, too: that is the cause to report, not a removal.
+        // If the session has ended, which also deletes its znodes, report that instead.
         match self.queue.session.status().end() {
             Some(end) => end.into(),
             None => LockError::EntryDeleted {
@@ -478,7 +467,6 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Sleeps until this watcher fires, the session is connected again, or it ends.
     pub(crate) async fn sleep(
         &mut self,
         watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
@@ -487,24 +475,23 @@ impl<'a> Waiter<'a> {
         woken.map(drop)
     }
 
-    /// Returns the operation that moves the queue's release marker on to this entry, for the multi that deletes it.
-    /// `None` where this contender has read no marker.
+    /// Returns the operation that moves the release marker to this entry, for the multi that deletes it. `None` if we
+    /// have read no marker.
     pub(crate) fn move_marker(&self) -> Option<Op> {
         let marker = self.list.as_ref()?.marker?;
         marker.release(self.queue.session.store_id(), self.queue.kind, self.path())
     }
 
-    /// Forgets the release marker, which this contender may not write.
     pub(crate) fn forget_marker(&mut self) {
         if let Some(list) = &mut self.list {
             list.marker = None;
         }
     }
 
-    /// Accounts for an entry ahead that blocks: checks the queue's limit, notes the progress and puts the event.
+    /// Handles being blocked: enforces the queue limit, records progress, emits the event.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
-        // The limit refuses to begin a wait, and does not end one: later the number only falls.
+        // The limit only prevents a wait from starting. Later the number only decreases.
         if let (None, Some(limit), Some(ahead)) = (self.since, self.options.queue_limit, count)
             && ahead > limit
         {
@@ -512,7 +499,7 @@ impl<'a> Waiter<'a> {
             return Err(LockError::QueueFull { path, ahead, limit });
         }
         if let Some(progress) = &self.options.progress {
-            // Where the store gives no number it is one at least: the entry that blocks.
+            // Without a number from the store, at least the blocking entry is ahead.
             progress.note(self.queue.path, count.unwrap_or(1));
         }
         self.previous = PreviousHolder::Unknown;
@@ -533,7 +520,7 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Takes the lock. The caller makes sure that the turn has come.
+    /// Takes the lock. The caller must know that nothing blocks.
     pub(crate) fn grant(&mut self) -> Grant {
         let token = FencingToken::new(self.czxid);
         self.tell_acquired(token, self.previous);
@@ -546,23 +533,21 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends the wait with a grant other than the entry: a semaphore's permits, created by the transaction that deleted
-    /// the entry, or without one. Returns the lease under which they are held.
+    /// Ends the wait with a grant other than the entry, such as a semaphore's permits. The transaction that created
+    /// them deleted the entry, if there was one. Returns the lease under which they are held.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // The predecessor left the queue with its permits: that tells nothing of the holders before.
+        // The predecessor left the queue with its permits, which says nothing about the holders before.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,
         };
         self.tell_acquired(token, previous);
-        // The entry is gone: there is nothing left to remove.
         if self.has_entered() {
             self.entry.take();
         }
         self.lease.clone()
     }
 
-    /// Returns the way in which this ends without a grant.
     fn outcome(&self) -> Outcome {
         let progress = self.options.progress.as_ref();
         match self.has_failed {
@@ -590,14 +575,12 @@ impl<'a> Waiter<'a> {
 
 /// A contender's entry, until it is handed over to a guard. Dropping it leaves the queue.
 enum Entry<'a> {
-    /// By its path, as requests create it, with its first predecessor if that was read before the wait.
+    /// By path, as created by requests, with its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),
-    /// By reference.
     Local(LocalEntry),
 }
 
 impl Entry<'_> {
-    /// Returns the entry's znode. Only for a contender that has entered.
     fn path(&self) -> &ZnodePath {
         match self {
             Self::Claimed(claim, _) => &claim.nodes()[0],
@@ -625,7 +608,7 @@ impl Entry<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // In this order: when the event is read, the entry's clean-up has been started.
+        // In this order, so that clean-up has started when the event is read.
         self.entry.abandon();
         self.reporter.abandoned(self.outcome());
     }

@@ -1,7 +1,7 @@
-//! [`RevocationInbox`]: the requests that a holder has received, each of them once.
+//! [`RevocationInbox`]: the requests that a holder has received, each once.
 //!
-//! Several watchers of one guard read the same znode, and their replies arrive in any order. The inbox is what they
-//! share: it orders the reads by zxid.
+//! Several watchers of one guard read the same znode, and their replies arrive in any order. They share the inbox,
+//! which orders the reads by zxid.
 
 use std::sync::Arc;
 
@@ -12,14 +12,12 @@ use super::request::{RevocationRequest, request_in};
 use crate::events::LockEvent;
 use crate::reporter::Reporter;
 
-/// Requests that a holder has received, from any of its watchers.
 #[derive(Default)]
 pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
-    /// Zxid of the newest write that was read. A read of an older one is late, and is ignored: its request may have
-    /// been replaced since.
+    /// Zxid of the newest write that was read. Older reads are ignored, because their request may have been replaced.
     seen: Zxid,
     last: Option<RevocationRequest>,
     /// True until the last request is returned to a caller.
@@ -27,16 +25,16 @@ struct InboxState {
 }
 
 impl RevocationInbox {
-    /// Takes in the data of the holder's znode. Returns the request in it, if that is new.
+    /// Takes the data of the holder's znode. Returns its request if that is new.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
         let mut inbox = self.0.lock();
         if stat.mzxid <= inbox.seen {
             return None;
         }
-        // Under the same lock as the comparison: of two watchers that read one write, one alone reports it.
+        // Under the same lock as the comparison, so that only one of two watchers reports a write.
         inbox.seen = stat.mzxid;
         let request = request_in(data, stat, inbox.last.as_ref())?;
-        // Another part of the data has changed, by a `keep_alive` for instance.
+        // Another part of the data changed, for example by a `keep_alive`.
         if inbox.last.as_ref() == Some(&request) {
             return None;
         }
@@ -52,13 +50,12 @@ impl RevocationInbox {
             .flatten()
     }
 
-    /// Returns the last request, taken or not.
+    /// Returns the last request, even if it was already taken.
     pub(crate) fn last(&self) -> Option<RevocationRequest> {
         self.0.lock().last.clone()
     }
 }
 
-/// Inbox of a holder, and the reporter of its events.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) hearing: Arc<RevocationInbox>,
@@ -66,12 +63,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes the last request; `None` if it was taken before.
+    /// Takes the last request, unless it was taken before.
     pub(crate) fn take(&self) -> Option<RevocationRequest> {
         self.hearing.take()
     }
 
-    /// Takes in the data of the holder's znode, and reports a new request as an event.
+    /// Takes the data of the holder's znode, and reports a new request as an event.
     pub(crate) fn hear(&self, data: &[u8], stat: &Stat) {
         let Some(request) = self.hearing.hear(data, stat) else {
             return;

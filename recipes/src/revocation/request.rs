@@ -1,4 +1,4 @@
-//! [`RevocationRequest`]: a request to release a lock, as it is written into the holder's znode.
+//! [`RevocationRequest`]: a request to release a lock, as stored in the holder's znode.
 
 use bytes::Bytes;
 use lockkeeper_store::Stat;
@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 
 use crate::metadata::LockMetadata;
 
-/// A request to release a lock, as it stands in the holder's metadata under `revocation`.
+/// A request to release a lock, stored in the holder's metadata as `revocation`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Name of the revoker; `None` if it has given none, as Curator's `Revoker`.
+    /// Name of the revoker. `None` if it has no name, like Curator's `Revoker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock; of Curator's request by the
-    /// server's.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock. For Curator's requests by the
+    /// server's clock.
     #[serde(default)]
     pub at_ms: i64,
-    /// Number of requests to this entry up to this one. It wraps around, and tells equal requests apart.
+    /// Counts the requests to this entry, so that equal requests can be told apart. It wraps around.
     #[serde(default)]
     pub number: u64,
     /// All other fields.
@@ -26,11 +26,10 @@ pub struct RevocationRequest {
     pub other: Map<String, Value>,
 }
 
-/// Data with which Curator's `Revoker` overwrites a holder's, and for which Curator's holders watch.
+/// Data that Curator's `Revoker` writes over a holder's data, and that Curator's holders watch for.
 pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
-/// Returns an entry's data with a request added to its metadata; Curator's request in place of data that are not our
-/// JSON.
+/// Returns an entry's data with a request in its metadata. Replaces data that are not our JSON by Curator's request.
 pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
@@ -39,15 +38,15 @@ pub(crate) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.revocation = Some(RevocationRequest {
         by: by.map(str::to_owned),
         at_ms,
-        // Wrapping: a number that another client wrote must not make later requests equal to it.
+        // Wrapping, so that a number written by another client cannot make later requests equal to it.
         number: before.wrapping_add(1),
         other: Map::new(),
     });
     metadata.to_bytes()
 }
 
-/// Returns the request in an entry's data; `last` is the one before it. Curator's request has no number: each write of
-/// it counts as the next one.
+/// Returns the request in an entry's data. `last` is the previous one. Curator's request has no number, so each write
+/// of it counts as the next request.
 pub(crate) fn request_in(
     data: &[u8],
     stat: &Stat,
