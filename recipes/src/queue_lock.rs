@@ -1,4 +1,5 @@
-//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. Used by all recipes with one entry per holder.
+//! [`QueueLock`]: acquires the lock of one queue, with or without waiting. Used by all recipes with one entry per
+//! holder.
 
 use std::pin::pin;
 use std::sync::Arc;

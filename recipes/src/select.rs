@@ -1,16 +1,15 @@
-//! [`select`]: a race of two futures.
+//! [`select`]: races two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Output of the first of two futures.
 pub(crate) enum Either<A, B> {
     Left(A),
     Right(B),
 }
 
-/// Runs two futures until one is done, and drops the other. When both are ready the left wins.
+/// Runs two futures until one is done, and drops the other. If both are ready, the left one wins.
 pub(crate) async fn select<A: Future, B: Future>(
     left: A,
     right: B,

@@ -1,7 +1,7 @@
-//! [`Semaphore`]: a number of permits, granted in order of arrival.
+//! [`Semaphore`]: a counting semaphore whose permits are granted in order of arrival.
 //!
-//! Waiters stand in the common queue. Its head takes permits, or a request that finds no queue ([`grant`]); a free one of a
-//! store in this process takes no request ([`local`]). [`znodes`] has the stored number.
+//! Only the head of the queue takes permits, or a request that finds the queue empty ([`grant`]). In an embedded store,
+//! taking a free permit needs no request ([`local`]). [`znodes`] has the stored number.
 
 mod grant;
 mod leases;
@@ -34,19 +34,19 @@ use crate::synced::read_synced;
 
 /// A number of permits, shared by all programs that name the same path of the same store.
 ///
-/// It is fair: requests are granted in the order in which they joined the queue, each at once with all the permits that
-/// it asks for. So small requests cannot starve a large one ahead of them, and two requests for several permits cannot
-/// deadlock with a part of the permits each. The permits of a holder that dies come back when its session ends.
+/// It is fair. Requests are granted in the order in which they joined the queue, each with all its permits together. So
+/// small requests cannot starve a large one ahead of them, and two large requests cannot deadlock with a part of the
+/// permits each. If a holder dies, its permits are free when its session ends.
 ///
-/// The number of permits is stored once, the same for every client. [`set_permits`](Self::set_permits) changes it while
-/// others hold and wait. Lowering it revokes nothing: until enough permits have been released, more than the new number
-/// may be held.
+/// The number of permits is stored, and is the same for every client. [`set_permits`](Self::set_permits) changes it
+/// while others hold and wait. Lowering it revokes nothing, so more permits than the new number may be held until
+/// enough are released.
 ///
-/// With more than one permit, several holders work at the same time; see [`Permit`] for the meaning of the token then.
-/// A clone is the same semaphore; it outlives its client's sessions.
+/// With more than one permit, several holders work at the same time. See [`Permit`] for the meaning of the token in
+/// that case. Clones are the same semaphore. It outlives its client's sessions.
 ///
-/// Below the path, waiters stand in `locks` and held permits in `leases`, one znode each (the layout of Curator's
-/// `InterProcessSemaphoreV2`), and the number is the data of `permits`, as JSON. [`waiters`](Self::waiters) and
+/// Below the path, `locks` contains the waiters and `leases` the held permits, one znode each, as in Curator's
+/// `InterProcessSemaphoreV2`. The data of `permits` is the number, as JSON. [`waiters`](Self::waiters) and
 /// [`holders`](Self::holders) list them.
 ///
 /// ```
@@ -74,9 +74,9 @@ impl Semaphore {
     /// Creates the semaphore at a path, with the number of permits that this program expects it to have.
     /// Nothing is sent.
     ///
-    /// Its first use stores the number, if none is stored. If another is, that use and all after it fail with
-    /// [`LockError::PermitsMismatch`], until the numbers agree or [`set_permits`](Self::set_permits) has been called. A
-    /// handle whose number has agreed once, and its clones, follow all later changes.
+    /// The first use stores the number, unless one is stored already. If that number is different, all uses fail with
+    /// [`LockError::PermitsMismatch`] until the numbers agree or [`set_permits`](Self::set_permits) is called. Once
+    /// they have agreed, the handle and its clones follow all later changes.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -96,9 +96,9 @@ impl Semaphore {
         Self::with_permits(client, path.into_lock_path()?, Some(permits))
     }
 
-    /// Opens the semaphore at a path, with the number of permits that is stored there. Nothing is sent.
+    /// Opens the semaphore at a path with the number of permits stored there. Nothing is sent.
     ///
-    /// Its use fails with [`LockError::NoPermits`] where no number is stored.
+    /// Its use fails with [`LockError::NoPermits`] if no number is stored.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -124,34 +124,34 @@ impl Semaphore {
         })
     }
 
-    /// Returns the znode under which the semaphore stands.
+    /// Returns the znode of the semaphore.
     pub fn path(&self) -> &ZnodePath {
         &self.znodes.root
     }
 
-    /// Returns the client that the semaphore speaks through.
+    /// Returns the client that the semaphore uses.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Returns the number of all permits, held or not.
+    /// Returns the total number of permits, held or not.
     ///
-    /// One read, as stale as the server that answers. Cancel safe.
+    /// The answer takes one read and is as stale as the server that gave it. Cancel safe.
     ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
-    /// [`LockError::WrongKind`], and those of the store.
+    /// [`LockError::WrongKind`], and store errors.
     pub async fn permits(&self) -> Result<u32> {
         Ok(self.supply().await?.total)
     }
 
-    /// Returns the number of permits that are free now; 0 if more are held than exist, after the number was lowered.
-    /// Waiters are not counted: a free permit may be about to go to the first of them.
+    /// Returns the number of permits that are free now. It is 0 if more are held than exist, after the number was
+    /// lowered. Waiters are not counted, so the first waiter may be about to take a free permit.
     ///
-    /// One read, as stale as the server that answers. Cancel safe.
+    /// The answer takes one read and is as stale as the server that gave it. Cancel safe.
     ///
     /// # Errors
-    /// Those of [`permits`](Self::permits).
+    /// Same as [`permits`](Self::permits).
     pub async fn available(&self) -> Result<u32> {
         Ok(self.supply().await?.free())
     }
@@ -162,17 +162,17 @@ impl Semaphore {
         self.znodes.read(&session).await
     }
 
-    /// Changes the number of permits for all clients, or stores it where none is stored.
+    /// Changes the number of permits for all clients, or stores it if there is none.
     ///
-    /// Waiters are granted the permits that a higher number allows. A lower one revokes nothing; a request for more
-    /// than the new number fails with [`LockError::TooManyPermits`] when its turn comes. With 0, all requests are
-    /// refused.
+    /// If the number rises, waiters get the additional permits. If it falls, nothing is revoked, but a waiting request
+    /// for more than the new number fails with [`LockError::TooManyPermits`] when it reaches the head of the queue.
+    /// With 0, all requests are refused.
     ///
-    /// Cancelling it midway leaves open whether the number was changed. A change whose reply is lost is sent again; of
-    /// concurrent changes the last one that is carried out wins.
+    /// If the call is dropped, the number may or may not have been changed. A change whose reply is lost is sent again.
+    /// Of several concurrent changes, the last one to execute wins.
     ///
     /// # Errors
-    /// [`LockError::WrongKind`], and those of the store.
+    /// [`LockError::WrongKind`], and store errors.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -188,16 +188,16 @@ impl Semaphore {
         self.znodes.change(&session, permits).await
     }
 
-    /// Acquires a permit: waits for it, in the order of arrival.
+    /// Acquires a permit, in the order of arrival.
     ///
-    /// Fair: no later request is granted before this one, though it asks for fewer permits.
+    /// Fair: no later request is granted before this one, even if it needs fewer permits.
     ///
-    /// Cancel safe: a dropped wait leaves the queue and holds nothing, at whichever moment it is dropped. It loses its
-    /// place.
+    /// Cancel safe: you can drop a wait at any time. It leaves the queue, loses its place and holds nothing.
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`] with the session's end or a
-    /// refusal, [`LockError::EntryDeleted`] if the waiter's entry was removed, and those of [`permits`](Self::permits).
+    /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`] if the session ended or the
+    /// store refused, [`LockError::EntryDeleted`] if the waiter's entry was removed, and the errors of
+    /// [`permits`](Self::permits).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -212,16 +212,16 @@ impl Semaphore {
         self.acquire_with(1, LockOptions::new())
     }
 
-    /// Acquires several permits, all granted at once, in the order of arrival.
+    /// Acquires several permits, granted together, in the order of arrival.
     ///
-    /// Fair, as [`acquire`](Self::acquire). The wait ends when so many permits are free at the same moment.
+    /// Fair, like [`acquire`](Self::acquire). Waits until that many permits are free at the same moment.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] if `count` is above the number of all permits: at once, or when its turn comes, if
-    /// the number was lowered while it waited. [`Error::BadArguments`] for 0, [`Error::TooLarge`] for more than one
-    /// request can carry (some thousands), and those of [`acquire`](Self::acquire).
+    /// [`LockError::TooManyPermits`] if `count` exceeds the total number, immediately or, if the number was lowered
+    /// during the wait, at the head of the queue. [`Error::BadArguments`] for 0, [`Error::TooLarge`] for more than fits
+    /// into one request (some thousands), and the errors of [`acquire`](Self::acquire).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -235,12 +235,12 @@ impl Semaphore {
         self.acquire_with(count, LockOptions::new()).await
     }
 
-    /// Acquires a permit within `timeout`: one deadline for everything, the joining of the queue included.
+    /// Acquires a permit within `timeout`, which covers the whole call, including joining the queue.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], and those of [`acquire`](Self::acquire).
+    /// [`LockError::Timeout`], and the errors of [`acquire`](Self::acquire).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -261,13 +261,12 @@ impl Semaphore {
 
     /// Acquires `count` permits with the given options. A queue limit counts the waiters ahead, not the holders.
     ///
-    /// Among its events, `Queued` and `Advanced` with position 0 mean that no waiter is ahead, but too few permits are
-    /// free.
+    /// The events `Queued` and `Advanced` with position 0 mean that no waiter is ahead, but too few permits are free.
     ///
-    /// Fair and cancel safe, as [`acquire`](Self::acquire).
+    /// Fair and cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and those of
+    /// [`LockError::Timeout`], [`LockError::QueueFull`], [`LockError::InvalidField`], and the errors of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
         // As in `QueueLock::acquire`.
@@ -279,17 +278,17 @@ impl Semaphore {
         Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Acquires a permit if one is free now and the queue is empty; else `None`.
+    /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. "Taken" may be as stale as the server that answers (a follower's
-    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the store. On ZooKeeper a
-    /// request that does not have to wait also stands in the queue for a moment: a concurrent try may return `None`
-    /// although several permits are free. A try never passes a waiter.
+    /// A failed try costs one read and no write. The answer "taken" can be as stale as the server that gave it, unless
+    /// the options are [`synced`](LockOptions::synced). A grant is confirmed by the store. On ZooKeeper even a request
+    /// that does not wait is briefly in the queue, so a concurrent try may return `None` although several permits are
+    /// free. A try never overtakes a waiter.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -304,24 +303,23 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Acquires several permits if so many are free now and the queue is empty; else `None`.
-    /// See [`try_acquire`](Self::try_acquire).
+    /// Like [`try_acquire`](Self::try_acquire), for several permits.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// Those of [`acquire_many`](Self::acquire_many).
+    /// Same as [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
         self.try_acquire_with(count, LockOptions::new()).await
     }
 
-    /// Acquires `count` permits if so many are free now and the queue is empty, with the given options; else
-    /// `None`. A queue limit has no effect. See [`try_acquire`](Self::try_acquire).
+    /// Like [`try_acquire`](Self::try_acquire), for `count` permits and with the given options. A queue limit has no
+    /// effect.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Cancel safe, like [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::Timeout`] when the store has not answered in time, [`LockError::InvalidField`], and those of
+    /// [`LockError::Timeout`] if the store does not answer in time, [`LockError::InvalidField`], and the errors of
     /// [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_with(
         &self,
@@ -359,7 +357,7 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.znodes.check_stated(&session).await?;
-        // Refused here if possible: in the queue a request for too many would hold up all behind it until its turn.
+        // Refuse it here if possible, because in the queue it would block all requests behind it until it is the head.
         // The hint may be old, so the stored number decides.
         if count > self.znodes.last_seen().number {
             let supply = self.znodes.read(&session).await?;
@@ -378,12 +376,13 @@ impl Semaphore {
         PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await
     }
 
-    /// Lists the requests that wait for permits, in order. The first may be granted at this moment.
+    /// Lists the requests that are waiting for permits, in order. The first may be about to be granted.
     ///
-    /// As stale as the server that answers, and several reads, as [`queue`](crate::queue()). Cancel safe.
+    /// The answer takes several reads and is as stale as the server that gave it, as for [`queue`](crate::queue()).
+    /// Cancel safe.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     pub async fn waiters(&self) -> Result<Vec<QueueEntry>, Error> {
         queue(
             &self.client,
@@ -392,13 +391,14 @@ impl Semaphore {
         .await
     }
 
-    /// Lists the permits that are held, one entry each, in the order of their grants. Of several permits that were granted
-    /// together, `sequence` counts from 0; of a single one it tells nothing.
+    /// Lists the held permits, one entry each, in the order of their grants. For permits that were granted together,
+    /// `sequence` counts from 0. For a single permit it has no meaning.
     ///
-    /// As stale as the server that answers, and several reads, as [`queue`](crate::queue()). Cancel safe.
+    /// The answer takes several reads and is as stale as the server that gave it, as for [`queue`](crate::queue()).
+    /// Cancel safe.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Store errors.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -413,8 +413,8 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.path().clone())?;
         let mut held = queue(&self.client, leases).await?;
-        // Lease names end with their index in the grant, or with any number, so the order of the queue says nothing about
-        // the grants.
+        // Lease names end with their index in the grant, or with any number, so the order of the queue is not the order
+        // of the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

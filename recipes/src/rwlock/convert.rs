@@ -1,13 +1,13 @@
-//! Conversion of a held lock: of a writer's znode into a reader's, or of a reader's into a writer's.
+//! Conversion of a held lock between reader and writer.
 //!
-//! One multi deletes the one znode and creates the other, with the same id and number: the position in the queue is
-//! kept, and at no moment is the holder missing from the queue. Waiters behind it see a deletion, and look again.
+//! One multi deletes the old znode and creates the new one with the same id and number, so the holder keeps its
+//! position and is never missing from the queue. Waiters behind it see a deletion and look again.
 //!
-//! A downgrade is that alone. An upgrade must be refused if another contender exists, a condition that no operation of
-//! a store can state. So it looks, converts, and looks again. The order matters: a contender that came before the
-//! conversion saw a reader ahead and may be reading, so the conversion is taken back; one that came after it saw a
-//! writer ahead, and waits. Without the second look a reader that came between look and conversion would read beside
-//! the writer. Two upgrades cannot both succeed: the later of the two readers sees the other one at its first look.
+//! A downgrade needs nothing else. An upgrade must be refused if there is another contender, which no store operation
+//! can express. So it looks, converts, and looks again. A contender that joined before the conversion saw a reader
+//! ahead and may be reading, so the conversion is undone. A contender that joined after it saw a writer ahead, and
+//! waits. Without the second look, a reader that joined between the first look and the conversion would read next to
+//! the writer. Two upgrades cannot both succeed, because the later reader sees the other one at its first look.
 
 use bytes::Bytes;
 use lockkeeper_store::{
@@ -24,32 +24,32 @@ use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queu
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Outcome of an upgrade. The lock is held in both cases.
+/// Result of an upgrade. The lock is held in both cases.
 pub(super) enum Upgraded {
     Yes(Guard),
     No(Guard),
 }
 
-/// Starts work that continues when the returned future is dropped; its outcome is dropped then, too.
+/// Starts work that continues if the returned future is dropped. Its result is then dropped.
 ///
-/// So a conversion is sent by the call itself, as a release is, and the caller cannot stop it between two of its steps.
+/// A conversion is sent by the call itself, like a release, and cannot be stopped between two steps.
 pub(super) fn in_background<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send + 'static {
     let (send, outcome) = oneshot::channel();
     spawn_detached(async move {
-        // The receiver may be gone: a guard in the outcome is dropped here, which releases the lock.
+        // If the receiver is gone, a guard in the result is dropped here, which releases the lock.
         let _ = send.send(work.await);
     });
     async move {
-        // The work is dropped unfinished only together with the store or connection that would have woken it.
+        // The work is only dropped together with the store or connection that would wake it.
         let ended = |_| LockError::from(LostReason::SessionClosed);
         outcome.await.map_err(ended)?
     }
 }
 
-/// Converts a writer into a reader. It needs no look: readers may come in beside it, and writers wait behind it as
-/// before. The token stays, since no other writer held in between.
+/// Converts a writer into a reader. Needs no look, because readers may join it, and writers still wait behind it. Keeps
+/// the token, because no other writer held in between.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
     conversion.convert().await?;
@@ -57,10 +57,9 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     conversion.finish()
 }
 
-/// Converts a reader into the writer, if there is no other contender.
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
-    // Two names suffice to see that another contender exists. Behind a barrier, to spare waiters a conversion that is
-    // taken back; correctness rests on the second look alone.
+    // Two names are enough to show another contender. The barrier only avoids conversions that must be undone.
+    // Correctness depends on the second look.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
     let seen: Vec<_> = seen.iter().map(String::as_str).collect();
     let queue = parent_of(guard.path());
@@ -71,7 +70,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     let mut conversion = Conversion::of(guard)?;
     conversion.convert().await?;
     match conversion.alone_since().await? {
-        // A new token: writes under the reader's shared one must be refused from now on.
+        // A new token, because writes under the reader's shared token must now be refused.
         Some(czxid) => {
             let token = FencingToken::new(czxid);
             conversion.parts().held.token = token;
@@ -87,15 +86,15 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     }
 }
 
-/// A held znode while it is converted. Dropping it releases the lock: after an error it is not known under which of the
-/// two names the holder stands, so no guard could be given back.
+/// A held znode during its conversion. Dropping it releases the lock, because after an error we do not know which of
+/// the two names the holder has.
 struct Conversion {
     /// `None` at the end.
     parts: Option<GuardParts>,
 }
 
 impl Conversion {
-    /// Takes the guard apart first: its monitor would take the deletion for a forced removal.
+    /// Takes the guard apart first, because its monitor would take the deletion for a forced removal.
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),
@@ -110,12 +109,12 @@ impl Conversion {
         self.parts().reporter.report(event);
     }
 
-    /// Replaces the znode by that of the other side.
+    /// Replaces the znode by its counterpart.
     async fn convert(&mut self) -> Result<()> {
         let from = self.parts().held.node.path().clone();
         let to = other_side(&from)?;
         let parts = self.parts();
-        // Not if Curator's revocation request has replaced the data: the metadata that the holder knows is kept.
+        // If Curator's revocation request has replaced the data, keep the metadata that we know.
         if let Some(data) = replace(&parts.session, &from, &to).await?
             && LockMetadata::parse(&data).is_some()
         {
@@ -129,18 +128,17 @@ impl Conversion {
         Ok(())
     }
 
-    /// Returns the transaction that created the znode, or `None` if another contender came before that transaction.
+    /// Returns the zxid of the znode's create, or `None` if another contender joined before it.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let GuardParts { session, held, .. } = self.parts();
-        // All names: behind this znode any contender may be the one that came before the conversion. No barrier: this
-        // session has seen its own conversion, and so everything committed before it.
+        // List all names, because any contender behind this znode may have joined before the conversion. No barrier is
+        // needed, because this session has seen its own conversion and everything committed before it.
         let others = others(session, held.node.path(), 0, false).await?;
         let Some(mine) = created_at(session, held.node.path()).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        // By transaction, not by number: the number was drawn with the first create of this holder. A contender that is
-        // gone by now has left: it cannot have been converted, since its own upgrade would have been refused at the
-        // first look.
+        // Compare zxids, because the number is from this holder's first create. A contender that is missing now has
+        // left. It cannot have been converted, because its own upgrade would have been refused at the first look.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
         let before = first_such(session, &parent_of(held.node.path()), &others, came_before).await;
         Ok(before.map_err(ended)?.is_none().then_some(mine))
@@ -155,7 +153,7 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(GuardParts { session, held, .. }) = &self.parts {
-            // The name that the last successful step left. After a failed step its claim removes the other one.
+            // The name after the last successful step. After a failed step its claim removes the other name.
             remove_all(session, [held.node.path()]);
         }
     }
@@ -170,8 +168,8 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Deletes one znode and creates the other in one multi, with the data of the first: other clients may have written a
-/// request there. Returns that data, if it is known. After an error the claim removes the other znode, should it exist.
+/// Replaces one znode by the other in one multi. Keeps its data, because other clients may have written a request
+/// there, and returns them if known. After an error the claim removes the new znode if it exists.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
@@ -179,16 +177,16 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     loop {
         let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
-                // `from` exists, so the multi before was not carried out. A reply that cannot be decoded would be the
-                // same the next time.
+                // `from` exists, so the previous multi was not executed. A reply that cannot be decoded would only
+                // repeat.
                 if let Some(error) = unanswered {
                     return Err(ended(error));
                 }
                 written = Some(data);
                 stat.version
             }
-            // An earlier multi was carried out and its reply lost, or the holder was removed by force. Only the other
-            // znode tells, by its owner: its name can be computed by anyone.
+            // Either an earlier multi was executed and its reply lost, or the holder was removed by force. The owner of
+            // the other znode decides, because anyone can compute its name.
             Err(Error::NoNode { .. }) => {
                 let created = created_at(session, to).await.map_err(ended)?;
                 claim.resolve(created.is_some());
@@ -203,7 +201,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
         let ops = [
             Op::Delete {
                 path: from.clone(),
-                // The version that was read: a request written since must not be lost with the old znode.
+                // Conditional, so that a request written since is not lost with the old znode.
                 version: Some(version),
             },
             Op::Create(Create {
@@ -218,12 +216,12 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 claim.take();
                 return Ok(written);
             }
-            // The reply was lost. Not sent again blindly: if the multi was carried out, `from` is missing, and a second
-            // one would be refused as if the holder had been removed. The next round looks which of the two exists.
+            // Do not send it again yet. If the multi was executed, `from` is missing, and a second multi would fail as
+            // if the holder had been removed. The next round checks which znode exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
-                // Removed, or written since it was read. The next read tells.
+                // Removed, or written since it was read. The next read shows which.
                 Error::NoNode { .. } | Error::BadVersion { .. } => {}
                 refusal => return Err(refusal.into()),
             },
@@ -232,7 +230,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     }
 }
 
-/// Lists the names of the other contenders: all if `among` is 0, otherwise those among the first so many of the queue.
+/// Lists the names of the other contenders, among the first `among` entries of the queue, or among all if that is 0.
 async fn others(
     session: &Session,
     node: &ZnodePath,
@@ -245,13 +243,13 @@ async fn others(
             names.retain(|name| name != node.name() && contender_number(session, name).is_some());
             Ok(names)
         }
-        // The whole queue was deleted, this znode with it.
+        // The whole queue was deleted, including this znode.
         Err(Error::NoNode { .. }) => Err(LostReason::Revoked.into()),
         Err(error) => Err(ended(error)),
     }
 }
 
-/// Converts the end of the session into the loss of the lock that it held.
+/// Converts the end of the session into the loss of its lock.
 fn ended(error: Error) -> LockError {
     match error {
         Error::SessionExpired { .. } => LostReason::SessionExpired.into(),

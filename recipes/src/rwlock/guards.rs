@@ -6,27 +6,27 @@ use super::convert;
 use crate::error::Result;
 use crate::guard::Guard;
 
-/// The guard of a read-write lock that is held together with other readers: a [`Guard`], and the upgrade.
+/// The guard of a reader: a [`Guard`] that can be upgraded.
 ///
-/// Its [token](Guard::fencing_token) is shared: the resource admits it with
+/// Its [token](Guard::fencing_token) is shared with other readers. The resource admits it with
 /// [`FencingGate::admit_shared`](crate::FencingGate::admit_shared).
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct ReadGuard(Guard);
 
-/// The guard of a read-write lock that is held alone: a [`Guard`], and the downgrade.
+/// The guard of a writer: a [`Guard`] that can be downgraded.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// Outcome of [`ReadGuard::try_upgrade`]. `R` and `W` are the guards: by default the async ones, in
-/// [`blocking`](crate::blocking) those of blocking code.
+/// Result of [`ReadGuard::try_upgrade`]. `R` and `W` are the guards, which [`blocking`](crate::blocking) replaces by
+/// its own.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade<R = ReadGuard, W = WriteGuard> {
-    /// The reader is the writer now.
+    /// The reader is now the writer.
     Upgraded(W),
-    /// Another contender holds the lock or waits for it: the reader is still a reader.
+    /// Another contender holds the lock or waits for it, so the reader is still a reader.
     Refused(R),
 }
 
@@ -35,34 +35,34 @@ impl ReadGuard {
         Self(guard)
     }
 
-    /// Releases the lock and waits until the store has confirmed it. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed it. See [`Guard::release`].
     ///
     /// # Errors
-    /// Those of [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.0.release()
     }
 
-    /// Converts it into the plain guard, which cannot be upgraded. Nothing is sent.
+    /// Converts this into a plain guard, which cannot be upgraded. Sends nothing.
     pub fn into_guard(self) -> Guard {
         self.0
     }
 
-    /// Becomes the writer if no other contender holds the lock or waits for it; otherwise stays a reader. The position
-    /// in the queue is kept. It never waits for other contenders: two readers that both waited to write would deadlock.
+    /// Becomes the writer if no other contender holds the lock or waits for it, otherwise stays a reader. Keeps the
+    /// position in the queue. Never waits for other contenders, because two readers that wait to write would deadlock.
     ///
-    /// No other client writes between this reader's reads and its writes. The writer's token is a new one, greater than
-    /// any before.
+    /// No other client writes between this reader's reads and its writes. The writer gets a new token, greater than any
+    /// before.
     ///
-    /// If the first look shows another contender, that look is all that is sent. One that joins just after it may see
-    /// this reader as a writer until the upgrade has been taken back.
+    /// If the first look shows another contender, nothing else is sent. A contender that joins just after it may see
+    /// this reader as a writer until the upgrade is undone.
     ///
-    /// Not cancel safe: the upgrade is sent by the call itself and continues when the future is dropped; the lock is
-    /// released then.
+    /// Not cancel safe: the call itself sends the upgrade, which continues if the future is dropped. The lock is then
+    /// released.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
-    /// Nothing is held after an error.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is
+    /// held.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -94,28 +94,28 @@ impl WriteGuard {
         Self(guard)
     }
 
-    /// Releases the lock and waits until the store has confirmed it. See [`Guard::release`].
+    /// Releases the lock, and waits until the store has confirmed it. See [`Guard::release`].
     ///
     /// # Errors
-    /// Those of [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.0.release()
     }
 
-    /// Converts it into the plain guard, which cannot be downgraded. Nothing is sent.
+    /// Converts this into a plain guard, which cannot be downgraded. Sends nothing.
     pub fn into_guard(self) -> Guard {
         self.0
     }
 
-    /// Becomes a reader, in the same position of the queue: no writer gets in between, and the readers up to the next
-    /// writer hold the lock from now on, too. The token stays the same, and is shared from now on.
+    /// Becomes a reader at the same position in the queue, so no writer gets in between. The readers up to the next
+    /// writer now also hold the lock. The token stays the same, and is now shared.
     ///
-    /// Not cancel safe: the change is sent by the call itself and continues when the future is dropped; the lock is
-    /// released then.
+    /// Not cancel safe: the call itself sends the change, which continues if the future is dropped. The lock is then
+    /// released.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
-    /// Nothing is held after an error.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock was lost, and store errors. After an error nothing is
+    /// held.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

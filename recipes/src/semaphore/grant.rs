@@ -1,12 +1,12 @@
-//! [`PermitWaiter`]: a request for permits, which takes them at once, or from the head of the semaphore's queue.
+//! [`PermitWaiter`]: a request for permits, which it takes immediately or at the head of the queue.
 //!
-//! A store that counts leases within a transaction is asked for the permits first, on condition that enough are free and
-//! nobody waits. Where they are not, and on ZooKeeper, the request joins the queue and waits at its head.
+//! If the store can count leases within a transaction, the first request takes the permits on condition that enough are
+//! free and nobody waits. Otherwise, and on ZooKeeper, the request joins the queue and waits at its head.
 //!
-//! While the queue has an entry, only its head takes permits. So the number of free ones can only grow while it looks, and
-//! it needs no lock over the leases. It leaves the queue in the same transaction that creates its leases: at no moment
-//! does it stand in the queue with permits, where the next waiter would count them and still be blocked by it, or hold
-//! neither entry nor permits, where the next waiter would take them.
+//! While the queue is not empty, only its head takes permits, so the number of free ones can only grow while it looks,
+//! and no lock over the leases is needed. The head leaves the queue in the same transaction that creates its leases. It
+//! never has both an entry and permits, which would block the next waiter although its permits count as held, and never
+//! neither, which would let the next waiter take them.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -32,29 +32,29 @@ use crate::queue::{
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// A request for permits, up to the grant. Dropping it leaves neither entry nor leases behind.
+/// A request for permits. Dropping it leaves neither entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
     waiter: Waiter<'a>,
-    /// The leases. Their names are drawn before the grant is sent, so a drop can delete them without reading the
-    /// reply (invariant 7).
+    /// The leases. Their names are chosen before the grant is sent, so a drop can delete them without the reply
+    /// (invariant 7).
     leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
-/// Evidence that enough permits are free, which the transaction of a grant checks.
+/// Evidence that enough permits are free, checked by the transaction of a grant.
 enum Basis {
-    /// Enough permits were free in a read, in which their number had this version. The number of the free ones can only
-    /// have grown since.
+    /// A read showed enough free permits, when the number had this version. The number of free permits can only have
+    /// grown since.
     Read { version: i32 },
-    /// This number of permits in all: the transaction itself counts those that are held.
+    /// The total number of permits. The transaction itself counts the held ones.
     Number(Total),
 }
 
 impl<'a> PermitWaiter<'a> {
-    /// Takes the permits: at once if they are free and nobody waits, else in turn. `None` if the terms ask for free
-    /// permits, and they are not.
+    /// Takes the permits immediately if they are free and nobody waits, otherwise in turn. Returns `None` if the terms
+    /// only want free permits and they are not free.
     pub(super) async fn grant(
         znodes: &'a Arc<Znodes>,
         session: &'a Session,
@@ -93,7 +93,7 @@ impl<'a> PermitWaiter<'a> {
 
     async fn take_permits(&mut self) -> Result<Option<Zxid>> {
         let (znodes, terms) = (self.znodes, self.terms);
-        // A try has just seen free permits, and an empty queue.
+        // A try has just seen free permits and an empty queue.
         let mut made = match terms.only_if_free || !znodes.is_contended() {
             true => self.take_at_once().await?,
             false => None,
@@ -105,29 +105,29 @@ impl<'a> PermitWaiter<'a> {
         Ok(made)
     }
 
-    /// Takes the permits without joining the queue, in a transaction that fails unless enough are free and nobody waits.
+    /// Takes the permits without joining the queue, if enough are free and nobody waits.
     async fn take_at_once(&mut self) -> Result<Option<Zxid>> {
         match self.try_number().await {
             Ok(Some(made)) => {
                 self.prove(made).await?;
                 Ok(Some(made))
             }
-            // It has some bytes more than the grant of the queue's head.
+            // This request is a few bytes larger than a grant at the head of the queue.
             Err(LockError::Store(Error::TooLarge { .. })) => Ok(None),
             other => other,
         }
     }
 
-    /// Joins the queue, waits for the turn, and takes the permits.
+    /// Joins the queue, waits, and takes the permits.
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
         self.wait_for_permits_too();
-        // The supply is read in the round trip of the create, where the grant cannot do without. It counts only if the
-        // same round trip shows that no entry is ahead: what is read before the turn may be taken by the entries ahead.
+        // If the grant needs a read, it is sent together with the create. It only counts if the same round trip shows
+        // that no entry is ahead, because entries ahead may take what we read earlier.
         let mut early = None;
         let is_read = !znodes.may_have_conditions();
         let read_early = || {
-            // Replaces the read of an earlier attempt, which was refused: that read came before this entry existed.
+            // Replaces the read of an earlier, refused attempt, which was before this entry existed.
             early = is_read.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = self.waiter.enter(read_early).await?;
@@ -137,7 +137,7 @@ impl<'a> PermitWaiter<'a> {
         let early = match early.filter(|_| self.waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
                 Ok(replies) => znodes.parse(&replies)?,
-                // The entry has been confirmed by its own reply; only the read is repeated, in `take`.
+                // The entry's own reply has confirmed it. `take` repeats the read.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -146,10 +146,9 @@ impl<'a> PermitWaiter<'a> {
         self.take(early).await
     }
 
-    /// Waits until enough permits are free, and takes them.
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
-        // Behind others the permits are theirs, as a rule, and a try would be in vain. But where the store has waited for
-        // the permits, too, the turn came because they are free.
+        // The entry ahead of us usually took the permits, so a try would fail. But if the store also waited for
+        // permits, they are free now.
         let mut is_worth_a_try = !self.waiter.has_waited() || self.waiter.has_conditions();
         loop {
             if is_worth_a_try && let Some(made) = self.try_number().await? {
@@ -160,8 +159,8 @@ impl<'a> PermitWaiter<'a> {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
-            // No stale view shows too many free permits: the transaction that took the last entry ahead out of the
-            // queue also created its leases, and this session has seen that transaction, or it would not be the head.
+            // No stale view shows too many free permits. The transaction that removed the last entry ahead also created
+            // its leases, and this session has seen it, because otherwise it would not be the head.
             if self.wanted <= supply.free() {
                 if let Some(made) = self.try_read(&supply).await? {
                     self.prove(made).await?;
@@ -169,8 +168,8 @@ impl<'a> PermitWaiter<'a> {
                 }
                 continue;
             }
-            // The number may have been lowered since the request was made. Waiting on would block all behind it for
-            // ever.
+            // The number may have been lowered since the request was made. Waiting would block all requests behind it
+            // forever.
             self.znodes.check_total(self.wanted, supply.total)?;
             if self.terms.only_if_free {
                 return Ok(None);
@@ -181,10 +180,10 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Has the store wait for the permits, too, from the next request on, where it can. Then the turn comes when enough of
-    /// them are free, by the number that was last seen.
+    /// Makes the store also wait for the permits from the next request on, if it can. The wait then ends when enough
+    /// are free, by the number that we saw last.
     ///
-    /// Not where somebody wants to know of each step: the store tells of no entry that leaves meanwhile.
+    /// Not used if every step must be reported, because the store does not report entries that leave in the meantime.
     fn wait_for_permits_too(&mut self) {
         let total = self.znodes.last_seen();
         if self.znodes.may_have_conditions()
@@ -200,8 +199,8 @@ impl<'a> PermitWaiter<'a> {
         self.waiter.queue.session
     }
 
-    /// Reads the supply, and confirms in the same request that this entry exists and belongs to its session
-    /// (invariant 8): a head that was removed must not take permits beside the next one.
+    /// Reads the supply, and confirms in the same request that our entry exists and belongs to our session (invariant
+    /// 8). A head that was removed must not take permits along with the next one.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
         let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
@@ -211,22 +210,21 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Sleeps until the leases or the number change. Returns at once if they have changed since the caller read them, and
-    /// false if that is not known.
+    /// Sleeps until the leases or the number change. Returns immediately if they have changed since the caller read
+    /// them, and false if we cannot know.
     async fn until_changed(&mut self) -> Result<bool> {
-        // Both are sent before either is awaited: one round trip.
+        // Both are sent before either is awaited, which takes one round trip.
         let leases = self.session().watch_children(self.znodes.leases.path());
         let number = self.session().watch_data(self.znodes.permits.path());
         let (leases, number) = (leases.await, number.await);
         let ((names, _, leases), (data, _, number)) = match (leases, number) {
             (Ok(leases), Ok(number)) => (leases, number),
-            // The caller's next read waits for the connection, and stores the number where it is missing.
+            // The caller's next read waits for the connection, and stores a missing number.
             (Err(Error::NoNode { .. } | Error::ConnectionLoss), _)
             | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(false),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        // Decided by the data that came with the watches, not by the earlier read: a permit that came back between
-        // the two fires neither watch.
+        // Use the data read with the watches. A permit released after the earlier read fires neither watch.
         let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
@@ -236,7 +234,7 @@ impl<'a> PermitWaiter<'a> {
         Ok(true)
     }
 
-    /// Takes the permits on the basis of a read. `None` if the supply has to be read again.
+    /// Takes the permits based on a read. Returns `None` if the supply must be read again.
     async fn try_read(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
             create_queue(self.session(), self.znodes.leases.path(), Kind::Lease).await?;
@@ -245,8 +243,8 @@ impl<'a> PermitWaiter<'a> {
         self.try_take(Basis::Read { version }).await
     }
 
-    /// Takes the permits if the store itself finds enough of them free, by the number that was last seen. `None` if not,
-    /// or if it cannot do that.
+    /// Takes the permits if the store finds enough of them free, by the number that we saw last. Returns `None` if not,
+    /// or if the store cannot do that.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
         if self.wanted > total.number || !self.znodes.may_have_conditions() {
@@ -261,19 +259,19 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Takes the permits, in one transaction that fails unless its basis holds, and this entry stands in the queue, or
-    /// none does. `None` if nothing was taken, and may be later.
+    /// Takes the permits in one transaction. It fails unless its basis holds and our entry is in the queue, or the
+    /// queue is empty. Returns `None` if nothing was taken, but a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
-        // Before the grant is sent: a lapse of the session while it is under way ends this lease, and `prove` then
-        // confirms the permits under another one.
+        // Before the grant is sent. If the session lapses in the meantime, this lease ends, and `prove` confirms the
+        // permits under a new one.
         self.waiter.renew_lease().await?;
         let (session, (conditions, ops)) = (self.session(), self.ops(basis));
         match self.leases.request(|| session.multi(ops)).await {
             Ok(replies) => zxid_of(&replies).map(Some),
-            // The reply was lost. Not sent again blindly: if the grant was carried out, this entry has left the queue,
-            // and a second grant would be refused as if the entry had been removed.
+            // Do not send it again yet. If the grant was executed, our entry has left the queue, and a second grant
+            // would fail as if the entry had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
-                // A reply that cannot be decoded would be the same the next time.
+                // A reply that cannot be decoded would only repeat.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
@@ -282,7 +280,7 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Returns the operations of a grant, and how many of them, the first ones, are conditions.
+    /// Returns the operations of a grant, and how many of the first ones are conditions.
     fn ops(&self, basis: Basis) -> (usize, Vec<Op>) {
         let data = self.terms.data.to_bytes();
         let marker = self.waiter.move_marker();
@@ -301,7 +299,7 @@ impl<'a> PermitWaiter<'a> {
             }
         }
         if !self.waiter.has_entered() {
-            // Nobody is passed.
+            // So that no waiter is overtaken.
             ops.push(Op::Require(Condition::Children {
                 znode: self.znodes.locks.path().clone(),
                 limit: 0,
@@ -309,7 +307,7 @@ impl<'a> PermitWaiter<'a> {
         }
         let conditions = ops.len();
         if self.waiter.has_entered() {
-            // At any version: others may write a revocation request into the entry.
+            // At any version, because others may write a revocation request into the entry.
             ops.push(Op::Delete {
                 path: self.waiter.path().clone(),
                 version: None,
@@ -330,8 +328,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // The grant's zxid is the token. ZooKeeper before 3.9 returns a Stat for a setData of a multi, but not for
-            // a create. The marker is a setData already; without one the first lease gets its data that way.
+            // The token is the grant's zxid. Before 3.9, ZooKeeper returns a Stat for a setData in a multi, but not for
+            // a create. The marker is a setData. Without it, the first lease gets its data that way.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,
@@ -341,12 +339,12 @@ impl<'a> PermitWaiter<'a> {
         (conditions, ops)
     }
 
-    /// Decides what follows from the refusal of one operation. Nothing of the grant was carried out.
+    /// Decides what a refused operation means. Nothing of the grant was executed.
     fn refused(&mut self, index: usize, why: Error, conditions: usize) -> Result<Option<Zxid>> {
         use Error::{BadVersion, NoAuth, NoNode, NotEmpty};
         if !self.waiter.has_entered() {
             return match why {
-                // The way through the queue needs other rights, and tells which one is missing.
+                // The queue needs other permissions, and its error names a missing one.
                 BadVersion { .. } | NoNode { .. } | NotEmpty { .. } | NoAuth { .. } => Ok(None),
                 why => Err(why.into()),
             };
@@ -354,26 +352,26 @@ impl<'a> PermitWaiter<'a> {
         let (leave_queue, marker) = (conditions, conditions + 1);
         let has_marker = self.waiter.move_marker().is_some();
         match why {
-            // The number was changed, too few permits are free, or the number was deleted: the next read stores it again.
+            // The number changed or was deleted, or too few permits are free. The next read stores a missing number.
             BadVersion { .. } | NotEmpty { .. } | NoNode { .. } if index < conditions => Ok(None),
             NoNode { .. } if index == leave_queue => Err(self.waiter.removed()),
-            // Another client writes the queue's znode too, or this one may not. The marker only saves the next waiter a
-            // list: the grant is tried again without one.
+            // Another client writes the queue's znode, or we may not. The marker only saves the next waiter a list, so
+            // try again without it.
             BadVersion { .. } | NoAuth { .. } if index == marker && has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)
             }
-            // The leases' parent, a container, was reaped since it was read. The next read shows that.
+            // The leases' parent, a container, was reaped. The next read shows that.
             NoNode { .. } => Ok(None),
             why => Err(why.into()),
         }
     }
 
-    /// Finds out whether a grant was carried out whose reply was lost: if so, its leases exist, and this entry has left the
+    /// Finds out whether a grant whose reply was lost was executed. If so, its leases exist, and our entry has left the
     /// queue.
     ///
-    /// It asks by a check, which is a write, and not by a read: it is ordered behind the grant, which a read on the
-    /// next connection could overtake.
+    /// Uses a check, which is a write and ordered behind the grant. A read on the next connection could overtake the
+    /// grant.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
         let asked = match self.waiter.has_entered() {
@@ -390,7 +388,8 @@ impl<'a> PermitWaiter<'a> {
                 self.leases.resolve(false);
                 return Ok(None);
             }
-            // Not granted, or granted and removed since: then the other leases of the request may still exist.
+            // Not granted, or granted and removed since. In the latter case other leases of the request may still
+            // exist.
             (false, false) => {
                 self.leases.abandon();
                 let names = fresh_leases(self.znodes.leases.path(), self.wanted)?;
@@ -399,18 +398,18 @@ impl<'a> PermitWaiter<'a> {
             }
             (true, false) | (false, true) => {}
         }
-        // The entry is gone: by the grant, or removed. All leases were created together, so the first one tells.
+        // The grant deleted the entry, or it was removed. All leases were created together, so the first one decides.
         let created = created_at(session, &first).await?;
         match created {
             Some(_) => self.leases.resolve(true),
-            // The claim stays unresolved: its drop deletes whatever leases exist.
+            // The claim stays unresolved, so its drop deletes any leases that exist.
             None => return Err(self.waiter.gone(&asked)),
         }
         Ok(created)
     }
 
-    /// Confirms by committed writes that the leases exist, until the session's lease lasts long enough for a grant
-    /// (invariant 6): the grant itself may have taken most of it.
+    /// Confirms with committed writes that the leases exist, until the session's lease is valid for long enough
+    /// (invariant 6). The grant itself may have used most of it.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiter.may_grant() {
             self.waiter.renew_lease().await?;
@@ -429,8 +428,8 @@ impl<'a> PermitWaiter<'a> {
         let session = self.session();
         let token = FencingToken::new(made);
         let lease = self.waiter.granted_instead(token);
-        // Nothing is awaited from here on: a drop finds either the claim or the guards.
-        // One guard sends the events of all: they are lost and released together.
+        // There is no await from here on, so a drop finds either the claim or the guards. One guard sends the events of
+        // all, because they are lost and released together.
         let mut events = events;
         let guards = self.leases.take().into_iter().map(|path| {
             let grant = Grant::new(path.into(), token, lease.clone());
@@ -441,11 +440,10 @@ impl<'a> PermitWaiter<'a> {
     }
 }
 
-/// The permits of a request, as a look from outside finds them.
+/// The permits of a request, for a check from outside.
 struct WantedPermits {
     znodes: Arc<Znodes>,
     wanted: u32,
-    /// The first lease.
     first: ZnodePath,
 }
 
@@ -473,7 +471,6 @@ impl Permits for WantedPermits {
     }
 }
 
-/// Returns the zxid of a grant.
 fn zxid_of(replies: &[OpReply]) -> Result<Zxid> {
     let told = replies.iter().find_map(|reply| match reply {
         OpReply::Set(stat) => Some(stat.mzxid),
@@ -482,7 +479,6 @@ fn zxid_of(replies: &[OpReply]) -> Result<Zxid> {
     told.ok_or_else(|| Error::Protocol("a grant was answered without a state".to_owned()).into())
 }
 
-/// The first event of two watchers.
 struct AnyEvent(Watcher, Watcher);
 
 impl Future for AnyEvent {

@@ -1,4 +1,4 @@
-//! A free permit of a store in this process, taken by reference: without a request, and without a path.
+//! Takes a free permit of an embedded store by reference, without a request or a path.
 
 use lockkeeper_store::{Condition, Place};
 
@@ -12,11 +12,11 @@ use crate::options::LockOptions;
 use crate::queue::{Attempt, LocalEntry};
 
 impl Semaphore {
-    /// Takes a permit under the conditions of [`PermitWaiter`](super::grant::PermitWaiter)'s first request: that the number
-    /// of permits is the one that was last seen, that one of them is free, and that nobody waits. `None`, and nothing is
-    /// held, where they do not hold, and where it takes a request.
+    /// Takes a permit under the same conditions as the first request of [`PermitWaiter`](super::grant::PermitWaiter):
+    /// the number of permits is unchanged, one is free, and nobody waits. Returns `None` and holds nothing if they are
+    /// not met, or if a request is needed.
     ///
-    /// Nothing is awaited between the lease's znode and its guard, so no drop can come in between (invariant 7).
+    /// There is no await between the lease's znode and its guard, so no drop can happen in between (invariant 7).
     #[inline(never)]
     pub(super) fn take_locally(&self, count: u32, options: &LockOptions) -> Result<Option<Permit>> {
         options.check()?;
@@ -43,7 +43,7 @@ impl Semaphore {
                 znode: leases,
                 limit: total.number - 1,
             },
-            // Nobody is passed.
+            // So that no waiter is overtaken.
             Condition::Children {
                 znode: locks,
                 limit: 0,
@@ -58,7 +58,7 @@ impl Semaphore {
         let attempt = LocalEntry::enter(&self.client, leases, kind, place, data, false, hold)?;
         Ok(match attempt {
             Attempt::Granted(permit) => Some(permit),
-            // The permit goes back if the session has ended meanwhile, or its lease has lapsed.
+            // The permit is returned if the session has ended or its lease has lapsed.
             Attempt::Queued(_) | Attempt::Unsupported => None,
         })
     }

@@ -7,16 +7,16 @@ use std::ops::Deref;
 use crate::error::Result;
 use crate::guard::GuardSet;
 
-/// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it gives them back, as the drop
-/// of a [`Guard`](crate::Guard) does; [`release`](Self::release) says when that is done.
+/// The guard of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it returns the permits, like
+/// dropping a [`Guard`](crate::Guard). [`release`](Self::release) also waits for the confirmation.
 ///
-/// It is a [`GuardSet`], one znode for each permit, and has its methods. It belongs to the session that took it, and is
-/// lost with it. The loss of one permit, by a forced removal for instance, is the loss of all.
+/// It is a [`GuardSet`] with one znode per permit, and has its methods. It is lost together with its session. The loss
+/// of one permit, for example by a forced removal, is the loss of all.
 ///
-/// A semaphore of more than one permit has several holders at a time, so the
-/// [`fencing_token`](GuardSet::fencing_token) must not be used to refuse writes: a resource that refuses older tokens
-/// would refuse holders that still hold. It identifies the grant, in the logs of the resource for instance. Only with a
-/// single permit in all, and as long as that is not changed, is it a fencing token like a mutex's.
+/// Do not use the [`fencing_token`](GuardSet::fencing_token) to refuse writes if the semaphore has more than one
+/// permit. It has several holders at a time, so a resource that refuses older tokens would refuse current holders. The
+/// token identifies the grant, for example in the resource's logs. It is only a fencing token like a mutex's while the
+/// semaphore has a single permit.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -38,16 +38,15 @@ impl Permit {
         Self { leases }
     }
 
-    /// Returns the number of permits that this holds, at least one. They may be lost; see
-    /// [`is_held`](GuardSet::is_held).
+    /// Returns the number of permits held, at least one. They may be lost (see [`is_held`](GuardSet::is_held)).
     pub fn count(&self) -> u32 {
         u32::try_from(self.leases.guards().len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes `count` permits out of this, to be held and given back by themselves; the rest stays. Both keep the token
-    /// of their grant. `None`, and nothing changes, if `count` is 0 or no permit would stay. Nothing is sent.
+    /// Splits off `count` permits into a separate guard. Both keep the token. Returns `None` without a change if
+    /// `count` is 0 or no permit would remain. Sends nothing.
     ///
-    /// Events of the wait continue with the permits that stay.
+    /// Events of the wait continue with the remaining permits.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -64,13 +63,13 @@ impl Permit {
         Some(Self { leases })
     }
 
-    /// Gives the permits back, and waits until the store has confirmed it.
+    /// Returns the permits, and waits until the store has confirmed it.
     ///
-    /// The releases of all are sent by the call itself; dropping the future does not stop them.
+    /// The call itself sends all releases, so dropping the future does not stop them.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when one had been lost before, and those of the store. The others
-    /// are given back in any case.
+    /// [`LockError::Lost`](crate::LockError::Lost) if one had been lost before, and store errors. The others are
+    /// returned anyway.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.leases.release()
     }

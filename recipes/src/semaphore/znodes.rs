@@ -16,41 +16,39 @@ use crate::path::LockPath;
 use crate::queue::{check_kind, create_above};
 use crate::retry::retry;
 
-/// The znodes of a semaphore, and the state that all clones of a handle share about its number of permits.
+/// The znodes of a semaphore, and state about its number of permits, shared by all clones of a handle.
 pub(super) struct Znodes {
     pub(super) root: ZnodePath,
-    /// The queue of the waiters.
     pub(super) locks: ZnodeHandle,
-    /// The permits that are held: one child each, leases of other libraries included.
+    /// The held permits, one child each, including leases of other libraries.
     pub(super) leases: Arc<ZnodeHandle>,
-    /// The number of permits, as its data.
+    /// The znode whose data is the number of permits.
     pub(super) permits: ZnodeHandle,
-    /// The number that this handle was created with; `None` if it follows the stored one.
+    /// The number that this handle was created with, or `None` if it uses the stored one.
     stated: Option<u32>,
-    /// True once it has been compared with the stored one. From then on the handle follows changes. Relaxed: two first
-    /// uses at the same time compare twice, which does no harm.
+    /// True once it has been compared with the stored number. From then on the handle follows changes. Relaxed, because
+    /// it does no harm if two concurrent first uses both compare.
     is_checked: AtomicBool,
-    /// A hint alone: it decides whether to read, or which number the store is asked to confirm, never whether to grant.
+    /// Only a hint. It decides whether to read, or which number the store is asked to confirm, but never whether to
+    /// grant.
     last_seen: Mutex<Total>,
-    /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown. They are not tried
-    /// again through this handle.
+    /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown.
     lacks_conditions: AtomicBool,
-    /// True if the last permits were not free at once. A hint, too: it decides whether to ask before joining the queue.
+    /// True if the last permits were not free immediately. A hint whether to ask before joining the queue.
     is_contended: AtomicBool,
 }
 
-/// Most data of a number that each request for permits carries as its condition.
+/// Maximum size of the number's data in the condition of a request for permits.
 const MAX_NUMBER_BYTES: usize = 256;
 
-/// A number of permits, held or not, as it was stored when it was read; 0 before.
+/// The total number of permits as last read, or 0 before the first read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
     pub(super) number: u32,
-    /// The data of the znode `permits`.
+    /// Data of the znode `permits`.
     pub(super) data: Bytes,
 }
 
-/// The data of the znode `permits`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PermitsData {
     v: u32,
@@ -66,18 +64,17 @@ impl PermitsData {
         number.expect("a number is plain JSON").into()
     }
 
-    /// Returns the number in these data; `None` in those of another version or kind.
+    /// Returns the number, or `None` for data of another version or kind.
     pub(crate) fn parse(data: &[u8]) -> Option<u32> {
         let number: Self = serde_json::from_slice(data).ok()?;
         (number.v == Self::VERSION).then_some(number.permits)
     }
 }
 
-/// Numbers of permits: in all, and held.
 #[derive(Debug)]
 pub(super) struct Supply {
     pub(super) total: u32,
-    /// The version of the number's znode.
+    /// Version of the number's znode.
     pub(super) version: i32,
     pub(super) held: u32,
     /// True if the parent of the leases exists.
@@ -106,14 +103,13 @@ impl Znodes {
         })
     }
 
-    /// Returns the number that was stored when this handle last read it.
     pub(super) fn last_seen(&self) -> Total {
         self.last_seen.lock().clone()
     }
 
     fn note_total(&self, number: u32, data: &[u8]) {
-        // Copied: they may be a slice of all that a connection has received. Where others have written much, the
-        // condition has the number alone, and fails: then it is read.
+        // Copied, because the slice may keep a whole receive buffer alive. If the data are too long, use only the
+        // number. The condition then fails, and the number is read.
         let data = match data.len() <= MAX_NUMBER_BYTES {
             true => Bytes::copy_from_slice(data),
             false => PermitsData::to_bytes(number),
@@ -121,12 +117,11 @@ impl Znodes {
         *self.last_seen.lock() = Total { number, data };
     }
 
-    /// Returns true once the number that this handle was created with has been compared with the stored one.
+    /// Returns true once the handle's number has been compared with the stored one.
     pub(super) fn is_checked(&self) -> bool {
         self.is_checked.load(Ordering::Relaxed)
     }
 
-    /// Returns true unless the store is known to take no [conditions](Self::conditions).
     pub(super) fn may_have_conditions(&self) -> bool {
         !self.lacks_conditions.load(Ordering::Relaxed)
     }
@@ -143,9 +138,8 @@ impl Znodes {
         self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 
-    /// Returns the conditions under which `wanted` of `total` permits may be taken without a read before: that this is
-    /// still what is stored, and that enough of them are free. By the data and not by its version: one that was stored
-    /// anew may have the same version.
+    /// Returns the conditions for taking `wanted` of `total` permits without a read: the stored number is unchanged,
+    /// and enough permits are free. Compares the data, because a recreated znode may have the same version.
     pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
             Condition::Data {
@@ -159,7 +153,6 @@ impl Znodes {
         ]
     }
 
-    /// Refuses a request for more than there are.
     pub(super) fn check_total(&self, wanted: u32, total: u32) -> Result<()> {
         if wanted <= total {
             return Ok(());
@@ -171,7 +164,7 @@ impl Znodes {
         })
     }
 
-    /// Compares, at a handle's first use, the number that it states with the stored one, and stores it where none is.
+    /// At a handle's first use, compares its number with the stored one, or stores it.
     pub(super) async fn check_stated(&self, session: &Session) -> Result<()> {
         if self.is_checked() {
             return Ok(());
@@ -180,11 +173,11 @@ impl Znodes {
     }
 
     async fn check_stated_now(&self, session: &Session) -> Result<()> {
-        // First: a number must not be stored in the queue of another recipe.
+        // First, because a number must not be stored in another recipe's queue.
         self.check_kind(session).await?;
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
-            // Not marked as checked: the next use compares again, and may find that the numbers agree.
+            // Not marked as checked, so the next use compares again.
             let path = self.root.clone();
             return Err(LockError::PermitsMismatch {
                 path,
@@ -196,7 +189,6 @@ impl Znodes {
         Ok(())
     }
 
-    /// Refuses a path that another recipe uses.
     async fn check_kind(&self, session: &Session) -> Result<()> {
         match retry(|| session.get_children(&self.root)).await {
             Ok((names, _)) => check_kind(session, &self.root, Kind::Lease, &names).await,
@@ -205,18 +197,18 @@ impl Znodes {
         }
     }
 
-    /// Stores a number in place of any other.
+    /// Stores a number, replacing any other.
     pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
         if !self.is_checked() {
             self.check_kind(session).await?;
         }
         let data = PermitsData::to_bytes(permits);
         loop {
-            // Repeated after a lost reply, it may undo another client's change that came in between. At any version: of
-            // concurrent changes the last one that is carried out wins.
+            // At any version, so the last of several concurrent changes wins. A retry after a lost reply may undo
+            // another client's change.
             match retry(|| session.set_data(self.permits.path(), data.clone(), None)).await {
                 Ok(_) => break,
-                // Another client may store its own number first: then this one is written over it.
+                // If another client stores its number first, overwrite it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
@@ -226,36 +218,35 @@ impl Znodes {
         Ok(())
     }
 
-    /// Stores a number unless one is stored.
     async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
         loop {
             let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
             match retry(|| session.create(self.permits.path(), data.clone(), mode)).await {
-                // Also after a lost reply: the number is this one, or another client was faster.
+                // The number is ours, or another client was faster.
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Once the number is deleted nothing is left of a semaphore that nobody uses.
+            // A container, so that nothing remains of an unused semaphore once its number is deleted.
             create_above(session, &self.root, CreateMode::Container).await?;
         }
     }
 
-    /// Returns the reads that show the supply. The leases are counted by their parent's Stat, so that the size of the
-    /// answer depends neither on the waiters nor on the holders.
+    /// Returns the reads for the supply. Leases are counted by their parent's Stat, so the size of the answer does not
+    /// depend on waiters or holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))
             .to_vec()
     }
 
-    /// Reads the supply. Where no number is stored, or it was deleted since, the stated one is stored.
+    /// Reads the supply. If no number is stored, stores the handle's own.
     pub(super) async fn read(&self, session: &Session) -> Result<Supply> {
         Ok(self.read_with(session, None).await?.0)
     }
 
-    /// Reads the supply and the state of another znode in one request. `None` for a znode that does not exist.
+    /// Reads the supply and the Stat of another znode, if it exists, in one request.
     pub(super) async fn read_with(
         &self,
         session: &Session,
@@ -278,7 +269,6 @@ impl Znodes {
         }
     }
 
-    /// Stores the stated number where none is stored.
     async fn store_stated(&self, session: &Session) -> Result<()> {
         match self.stated {
             Some(stated) => self.store_first(session, stated).await,
@@ -288,7 +278,7 @@ impl Znodes {
         }
     }
 
-    /// Parses the answers to [`reads`](Self::reads); `None` where no number is stored.
+    /// Parses the answers to [`reads`](Self::reads). Returns `None` if no number is stored.
     pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
         let (total, version) = match answers.first() {
             Some(ReadReply::Data { data, stat }) => {
@@ -307,14 +297,14 @@ impl Znodes {
         Ok(Some(Supply {
             total,
             version,
-            // A negative count comes from no server.
+            // No server returns a negative count.
             held: u32::try_from(held).unwrap_or(0),
             has_leases,
         }))
     }
 
-    /// Parses the data of the znode `permits`. Data of another version is refused, never guessed at: a wrong number
-    /// would grant too many.
+    /// Parses the data of the znode `permits`. Refuses data of another version, because a wrong number could grant too
+    /// many permits.
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
         PermitsData::parse(data).ok_or_else(|| LockError::InvalidPermitsData {
             path: self.permits.path().clone(),
@@ -322,8 +312,8 @@ impl Znodes {
         })
     }
 
-    /// Returns true if one read shows so many free permits and an empty queue. Children that are no contenders count,
-    /// too: a try may be refused for them, but none passes a waiter.
+    /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders count as
+    /// well. They may fail a try, but it never overtakes a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;
