@@ -1,7 +1,7 @@
-//! Streams of the recipes: named types over a boxed stream, and the channel that a slow reader cannot hold up.
+//! Streams of the recipes: named types over a boxed stream, and a channel that a slow reader cannot block.
 //!
-//! The channel is bounded, and its sender never waits: an item that finds it full is dropped and counted, and the reader
-//! gets the count once it has caught up (invariant 10).
+//! The channel is bounded, and its sender never waits. Items that find it full are dropped and counted, and the reader
+//! gets the count when it has caught up (invariant 10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// Declares a public stream over a [`BoxStream`], with an inherent `next`: users need no trait in scope.
+/// Declares a public stream over a [`BoxStream`], with an inherent `next` so that users need no trait in scope.
 macro_rules! named_stream {
     ($(#[$meta:meta])* $name:ident of $item:ty; $(#[$next:meta])*) => {
         $(#[$meta])*
@@ -45,12 +45,12 @@ macro_rules! named_stream {
 }
 pub(crate) use named_stream;
 
-/// Number of items that a reader may leave unread before some are dropped.
+/// Number of unread items from which on new ones are dropped.
 const MAX_BACKLOG: usize = 1_024;
 
 /// An item of a [`lossy`] channel.
 pub(crate) trait Lossy: Send + 'static {
-    /// The item that stands for `count` others, which were dropped.
+    /// Returns the item that reports `count` dropped items.
     fn missed(count: u64) -> Self;
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let items = async_stream::stream! {
         while let Some(item) = receiver.recv().await {
             yield item;
-            // Behind the backlog: the dropped items came after it.
+            // At the end of the backlog, because the dropped items were sent after it.
             if receiver.is_empty() {
                 let count = count_missed.swap(0, Ordering::Relaxed);
                 if count > 0 {
@@ -74,7 +74,7 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     (LossySender { sender, missed }, Box::pin(items))
 }
 
-/// Sender of a [`lossy`] channel. A clone sends to the same stream.
+/// Sender of a [`lossy`] channel. Clones send to the same stream.
 #[derive(Debug)]
 pub(crate) struct LossySender<T> {
     sender: mpsc::Sender<T>,
@@ -82,9 +82,9 @@ pub(crate) struct LossySender<T> {
 }
 
 impl<T> LossySender<T> {
-    /// Sends an item, or drops and counts it where the reader is too slow.
+    /// Sends an item, or drops and counts it if the reader is too slow.
     pub(crate) fn send(&self, item: T) {
-        // A closed channel has no reader: nothing is missed then.
+        // A closed channel has no reader to miss anything.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(item) {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }

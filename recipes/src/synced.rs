@@ -1,4 +1,4 @@
-//! [`read_synced`]: a read from a server that has caught up first.
+//! [`read_synced`]: reads from a server that has caught up.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 
 use crate::error::Result;
 
-/// Reads with `look`, behind a barrier if `synced`: the outcome is then no staler than this call.
+/// Reads with `look`, after a barrier if `synced`, so that the result is not staler than this call.
 pub(crate) async fn read_synced<T, F>(
     session: &Session,
     path: &ZnodePath,
@@ -22,13 +22,13 @@ where
     loop {
         let connection = session.status().connection();
         match session.sync(path).await {
-            // A server syncs as a whole, whether the path exists or not.
+            // The sync concerns the whole server, so a missing path does not matter.
             Ok(()) | Err(Error::NoNode { .. }) => {}
             Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(error.into()),
         }
         let seen = look().await?;
-        // After a reconnection the read may have been answered by another server, which had not caught up.
+        // After a reconnection another server, which had not caught up, may have answered the read.
         if session.status().connection() == connection {
             return Ok(seen);
         }

@@ -1,4 +1,4 @@
-//! [`FencingToken`], and [`FencingGate`] for the resources that check it.
+//! [`FencingToken`], and [`FencingGate`] for resources that check it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,17 @@ use lockkeeper_store::Zxid;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Number of a grant, greater than those of all grants before it: what makes a lock safe.
+/// Number of a grant, greater than the numbers of all earlier grants. It makes a lock safe.
 ///
-/// A holder passes it to the resource that the lock protects, and the resource refuses a token older than the newest that
-/// it has seen. So a holder that was paused beyond its session's timeout does no harm when it goes on.
+/// A holder passes it to the resource that the lock protects, and the resource refuses tokens older than the newest it
+/// has seen. So a holder that was paused beyond its session timeout does no harm when it continues.
 ///
-/// It is the czxid of the holder's znode, and always positive. Tokens of one store compare; those of different
-/// stores do not.
+/// It is the czxid of the holder's znode, and always positive. Only tokens of the same store can be compared.
 ///
 /// # As text and in JSON
 ///
-/// It is written as a decimal string, since it may exceed 2^53, above which JSON numbers are rounded by many
-/// programs. A JSON number is read too, as far as it is exact: up to 2^53 - 1.
+/// It is written as a decimal string, because it may exceed 2^53, above which many programs round JSON numbers. JSON
+/// numbers up to 2^53 - 1, which are exact, can be read as well.
 ///
 /// ```
 /// use lockkeeper::FencingToken;
@@ -31,7 +30,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
-/// The greatest integer up to which every JSON number is exact in every program: above it neighbours have one double.
+/// The largest integer up to which every JSON number is exact in every program.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
 impl FencingToken {
@@ -39,10 +38,11 @@ impl FencingToken {
         Self(czxid.0)
     }
 
-    /// Reads a token back from the number that [`as_i64`](Self::as_i64) returned.
+    /// Converts back a number that [`as_i64`](Self::as_i64) returned.
     ///
     /// # Errors
-    /// [`InvalidToken::NotPositive`]: no grant has such a token. A column's 0 or -1 for "none yet" is no token.
+    /// [`InvalidToken::NotPositive`], because no grant has such a token. A column's 0 or -1 for "none yet" is not a
+    /// token.
     pub fn from_i64(number: i64) -> Result<Self, InvalidToken> {
         match number {
             1.. => Ok(Self(number)),
@@ -50,20 +50,20 @@ impl FencingToken {
         }
     }
 
-    /// Returns the number, for resources that keep it in a column of their own.
+    /// Returns the number, for resources that store it in a column.
     pub fn as_i64(self) -> i64 {
         self.0
     }
 }
 
-/// The reason why something is no [`FencingToken`].
+/// Error of converting something that is not a [`FencingToken`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
     /// A number that no grant can have.
     #[error("a fencing token is a positive number, not {0}")]
     NotPositive(i64),
-    /// A text that is no decimal number of 64 bits.
+    /// A text that is not a 64-bit decimal number.
     #[error("a fencing token is a decimal number of 64 bits: {0}")]
     NotANumber(#[from] std::num::ParseIntError),
 }
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for FencingToken {
         if deserializer.is_human_readable() {
             deserializer.deserialize_any(TokenVisitor)
         } else {
-            // A binary format may not describe itself: read the type that was written.
+            // A binary format may not be self-describing, so request the type that was written.
             deserializer.deserialize_str(TokenVisitor)
         }
     }
@@ -120,8 +120,8 @@ impl Visitor<'_> for TokenVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<FencingToken, E> {
-        // A rounded token may be greater than that of any grant, and would shut out every holder to come; or be
-        // smaller, and let a stale one in.
+        // A rounded token may be greater than any grant's, which would lock out all later holders, or smaller, which
+        // would let a stale holder in.
         match i64::try_from(number) {
             Ok(exact) if number <= MAX_EXACT => FencingToken::from_i64(exact).map_err(E::custom),
             _ => Err(E::custom(format_args!(
@@ -138,12 +138,11 @@ impl Visitor<'_> for TokenVisitor {
     }
 }
 
-/// Memory of a resource: the newest tokens that it has seen, to refuse the writes of those that no longer hold the
-/// lock.
+/// A resource's memory of the newest tokens it has seen, which refuses writes of former holders.
 ///
-/// It belongs with the resource's own data: read it, ask it, and write it back in the same atomic
-/// step as the data (a transaction, or a file replaced under a lock). A holder first
-/// [`admit`](Self::admit)s its token, then reads, then writes with another `admit`.
+/// Store it with the resource's own data. Read it, check the token, and write it back in the same atomic step as the
+/// data (a transaction, or a file replaced under a lock). A holder [`admit`](Self::admit)s its token before it reads,
+/// and again when it writes.
 ///
 /// ```
 /// use lockkeeper::{FencingGate, FencingToken};
@@ -157,8 +156,8 @@ impl Visitor<'_> for TokenVisitor {
 /// # Ok::<(), lockkeeper::InvalidToken>(())
 /// ```
 ///
-/// The readers of an [`RwLock`](crate::RwLock) have tokens that are shared: they come with
-/// [`admit_shared`](Self::admit_shared), and no reader shuts another out.
+/// Readers of an [`RwLock`](crate::RwLock) have shared tokens. They use [`admit_shared`](Self::admit_shared), and do
+/// not lock each other out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencingGate {
     /// The newest exclusive token.
@@ -169,19 +168,18 @@ pub struct FencingGate {
 }
 
 impl FencingGate {
-    /// Admits the newest token and those that are newer still, and remembers it.
+    /// Admits a token that is at least as new as all seen before, and remembers it.
     ///
     /// # Errors
-    /// [`StaleToken`], when a newer one was seen: the caller no longer holds the lock and must not
-    /// write.
+    /// [`StaleToken`] if a newer one was seen. The caller no longer holds the lock and must not write.
     pub fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         refuse_before(self.newest(), token)?;
         self.newest = Some(token);
         Ok(())
     }
 
-    /// Admits a reader, unless a writer has come since that reader was granted the lock;
-    /// remembers it, so that a writer from before the reader is refused.
+    /// Admits a reader unless a newer writer was seen. Remembers the token, so that a writer from before the reader is
+    /// refused.
     ///
     /// ```
     /// use lockkeeper::{FencingGate, FencingToken};
@@ -198,21 +196,19 @@ impl FencingGate {
     /// ```
     ///
     /// # Errors
-    /// [`StaleToken`], if a newer token of a writer was seen: the data that the caller reads from now on may be half
-    /// written.
+    /// [`StaleToken`] if a newer writer's token was seen. The data that the caller would read may be half written.
     pub fn admit_shared(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         refuse_before(self.newest, token)?;
         self.newest_shared = self.newest_shared.max(Some(token));
         Ok(())
     }
 
-    /// Returns the newest token seen, a writer's or a reader's.
+    /// Returns the newest token seen, of a writer or a reader.
     pub fn newest(&self) -> Option<FencingToken> {
         self.newest.max(self.newest_shared)
     }
 
-    /// Forgets all tokens, for a move to another store: its tokens do not compare with those of the old one. No client may
-    /// hold a lock meanwhile.
+    /// Forgets all tokens, for a move to another store with unrelated tokens. No client may hold a lock during this.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -228,13 +224,13 @@ fn refuse_before(newest: Option<FencingToken>, token: FencingToken) -> Result<()
     }
 }
 
-/// A token that is older than one that the resource has seen.
+/// Error for a token that is older than one that the resource has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("token {fencing_token} is stale: {newest} was seen")]
 pub struct StaleToken {
     /// The token that was refused.
     pub fencing_token: FencingToken,
-    /// The newest that was seen.
+    /// The newest token seen.
     pub newest: FencingToken,
 }
 

@@ -1,6 +1,6 @@
-//! [`Warden`]: watches locks for holders that hold for too long.
+//! [`Warden`]: watches locks for holders that hold too long.
 //!
-//! [`HoldTimes`] decides, without IO, for how long each holder has been seen; a [`LockWatcher`] for each lock, or a
+//! [`HoldTimes`] decides, without I/O, how long each holder has been seen. A [`LockWatcher`] per lock, or a
 //! [`PrefixWatcher`] for all locks below a prefix, reads, reports and removes.
 
 mod hold_times;
@@ -29,26 +29,26 @@ use prefix_watcher::{PrefixTimes, PrefixWatcher};
 use removal::Removal;
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats};
 
-/// Watches locks for holders that hold for longer than they stated, by
-/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after)
-/// and [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
+/// Watches locks for holders that hold longer than they declared with
+/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after) and
+/// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
 ///
-/// A holder states durations, and no clocks are compared: the warden times each holder on its own clock, from its first
-/// sight of it as a holder or of its last [`keep_alive`](crate::Guard::keep_alive). So it may be late, by as long as it
-/// could not look, and is never early. For the same reason no function lists overdue holders without a warden: a single
-/// read shows the durations that a holder stated, but not the beginning of its hold. A request for
-/// [`revocation`](crate::LockMetadata::revocation) in its znode is no sign of life.
+/// No clocks are compared. The warden times each holder with its own clock, starting when it first sees it as a holder
+/// or sees its last [`keep_alive`](crate::Guard::keep_alive). It may be late by as long as it could not look, but is
+/// never early. For the same reason no function lists overdue holders without a warden, because a single read shows the
+/// declared durations but not the start of the hold. A [`revocation`](crate::LockMetadata::revocation) request in a
+/// holder's znode is no sign of life.
 ///
-/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path), and recognises them by
-/// the names of their entries. Holders of other libraries state nothing and are never overdue. A lock with a single
+/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path), and recognizes them by
+/// the names of their entries. Holders of other libraries declare nothing and are never overdue. A lock with a single
 /// holder costs no requests until that holder leaves, writes or is overdue.
 ///
-/// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, also those that appear later, with one
-/// persistent recursive watch: a lock at rest costs neither a request nor a watch nor memory. On the other hand the
-/// warden hears of each entry that joins or leaves below the prefix.
+/// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, including future ones, with one
+/// persistent recursive watch. Idle locks cost no request, watch or memory, but the warden receives an event for each
+/// entry that joins or leaves below the prefix.
 ///
-/// It runs by itself, needs no runtime, and ends when its last clone is dropped or the client is closed. When its
-/// session has expired it opens another and starts all times anew: a holder may have given signs of life in between.
+/// It needs no async runtime, and stops when its last clone is dropped or the client is closed. If its session expires,
+/// it opens a new one and restarts all times, because holders may have called `keep_alive` in between.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -81,11 +81,11 @@ struct Inner {
 
 struct Watched<T> {
     hold_times: Arc<Mutex<T>>,
-    /// Ends the watcher when it is dropped, with the warden's last clone.
+    /// Dropped with the warden's last clone, which ends the watcher.
     _warden_lives: oneshot::Sender<()>,
 }
 
-/// Builder of a [`Warden`]: the locks to watch, and the removal of overdue holders. See [`Warden::builder`].
+/// Builder of a [`Warden`]. See [`Warden::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a warden watches when it is started"]
 pub struct WardenBuilder {
@@ -96,7 +96,7 @@ pub struct WardenBuilder {
 }
 
 impl Warden {
-    /// Begins to build a warden that watches through this client. Nothing is sent before it is started.
+    /// Starts to build a warden for this client. Sends nothing before [`start`](WardenBuilder::start).
     pub fn builder(client: &Client) -> WardenBuilder {
         WardenBuilder {
             client: client.clone(),
@@ -106,11 +106,11 @@ impl Warden {
         }
     }
 
-    /// Returns the overdue holders of one lock, each on its highest level, as the warden last read them: while it is
-    /// disconnected it learns of no departure and no sign of life. It never waits, and sends nothing.
+    /// Returns the overdue holders of one lock, each with its highest level, as last read. While the warden is
+    /// disconnected, it does not notice departures and `keep_alive`. Never waits, and sends nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that it does not watch.
+    /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that is not watched.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -141,7 +141,7 @@ impl Warden {
         Err(Error::BadArguments(refusal))
     }
 
-    /// Returns the overdue holders of all its locks. See [`overdue`](Self::overdue).
+    /// Returns the overdue holders of all watched locks. See [`overdue`](Self::overdue).
     pub fn overdue_all(&self) -> Vec<Overdue> {
         let now = self.0.client.clock().now();
         let locks = self.0.locks.iter();
@@ -154,7 +154,7 @@ impl Warden {
 }
 
 impl Warden {
-    /// Returns figures of all its locks, as it last read them. It never waits, and sends nothing.
+    /// Returns statistics of all watched locks, as last read. Never waits, and sends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -184,7 +184,7 @@ impl Warden {
 }
 
 impl WardenBuilder {
-    /// Adds a lock to watch. A lock that is added twice is watched once.
+    /// Adds a lock to watch. Adding it twice has no effect.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -194,13 +194,13 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Adds all locks at and below a prefix, also those that appear later. A lock that is also added by itself, or by
-    /// another prefix above it, is watched once.
+    /// Adds all locks at and below a prefix, including future ones. Locks that were also added separately or by another
+    /// prefix are watched once.
     ///
-    /// It reads all of them once, as [`list_locks`](crate::list_locks()) does, and from then on those that change, ten
-    /// times a second at most. ZooKeeper before 3.6 has no persistent watches: there it reads all of them every 10 s, or
-    /// less often where that takes long. A lock that may not be read is reported as
-    /// [`Failed`](WardenReport::Failed), and does not end the watch.
+    /// Reads all of them once, like [`list_locks`](crate::list_locks()), and then the changed ones, at most ten times a
+    /// second. ZooKeeper before 3.6 has no persistent watches, so there it reads all of them every 10 s, or less often
+    /// if that takes long. A lock that may not be read is reported as [`Failed`](WardenReport::Failed), and does not
+    /// end the watch.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -227,20 +227,20 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Removes holders whose `auto_unlock_after` has passed. The holder learns that its lock was
-    /// [`Revoked`](crate::LostReason::Revoked) only after the next one may hold it, so the resource must check tokens.
+    /// Removes holders whose `auto_unlock_after` has passed. A holder may only notice that its lock was
+    /// [`Revoked`](crate::LostReason::Revoked) after the next one holds it, so the resource must check tokens.
     ///
-    /// An entry is deleted at the version that the warden has read: a [`keep_alive`](crate::Guard::keep_alive) that the
-    /// store carried out before wins.
+    /// The entry is deleted at the version that the warden has read, so an earlier
+    /// [`keep_alive`](crate::Guard::keep_alive) wins.
     pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
         self.removal = Some(Removal { only_while: None });
         self
     }
 
-    /// Removes overdue holders as [`remove_overdue`](Self::remove_overdue), as long as an entry exists: that of a lock
-    /// or an election by which several wardens agree on the one to remove. Each removal checks it in the same
-    /// transaction. So a warden that has lost its lock removes nothing more, also if it was paused and does not know it;
-    /// it goes on to report.
+    /// Like [`remove_overdue`](Self::remove_overdue), but only while an entry exists. Pass the entry of a lock or an
+    /// election with which several wardens agree on the one that removes. Each removal checks it in the same
+    /// transaction. A warden that has lost its lock therefore removes nothing more, even if it was paused and has not
+    /// noticed, but it continues to report.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -260,10 +260,10 @@ impl WardenBuilder {
         self
     }
 
-    /// Starts to watch. Returns the warden, which stops when it is dropped, and the stream of its reports.
+    /// Starts to watch. Returns the warden, which stops when it is dropped, and its reports.
     pub fn start(self) -> (Warden, WardenReports) {
         let (reporter, reports) = lossy();
-        // Two watchers of one lock would report, and remove, everything twice.
+        // Two watchers of one lock would report and remove everything twice.
         let mut prefixes: Vec<LockPrefix> = Vec::new();
         for prefix in &self.prefixes {
             if !prefixes.iter().any(|other| other.covers(prefix)) {
@@ -323,12 +323,12 @@ impl WardenBuilder {
     }
 }
 
-/// Starts a watcher with a table of hold times, which it shares with the warden.
+/// Starts a watcher with a table of hold times that it shares with the warden.
 fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watched<T> {
     let hold_times = Arc::new(Mutex::new(T::default()));
     let (warden_lives, warden_gone) = oneshot::channel::<()>();
     let watcher = watcher(hold_times.clone());
-    // No task of the user's (invariant 11): it runs on the threads of the store, until the sender is dropped.
+    // Not a task of the user's runtime (invariant 11). It runs on the store's threads until the sender is dropped.
     spawn_detached(async move {
         select(warden_gone, watch(watcher)).await;
     });
@@ -338,7 +338,6 @@ fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watc
     }
 }
 
-/// Logs that a warden may not remove any more.
 fn removal_ended(path: &ZnodePath) {
     tracing::warn!(%path, "this warden has lost its lock: it removes nothing any more");
 }

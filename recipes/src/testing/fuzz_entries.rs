@@ -1,7 +1,7 @@
-//! Entry points for fuzzers: any bytes are read as what another client has left in a lock's znodes. Nothing may panic, and
-//! what is understood must survive being written and read again.
+//! Entry points for fuzzers. They read arbitrary bytes as data that another client left in a lock's znodes. Nothing may
+//! panic, and whatever is understood must survive being written and read again.
 //!
-//! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
+//! The folder `fuzz/` of the repository contains the fuzzers and their corpus.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use crate::semaphore::PermitsData;
 use crate::token::FencingToken;
 use crate::warden::HoldTimes;
 
-/// Divides the data of successive writes: no byte of a text in UTF-8.
+/// Separates the data of successive writes. Never occurs in UTF-8 text.
 const DIVIDER: u8 = 0xff;
 
-/// Largest number of writes, and of names, in one input.
+/// Maximum number of writes, and of names, in one input.
 const MOST: usize = 64;
 
-/// Readers, one of which the first byte of an input selects.
+/// Readers, selected by the first byte of an input.
 const FORMS: [fn(&[u8]) -> bool; 4] = [metadata, markers, numbers, names];
 
-/// Reads bytes as what stands in the znodes of a lock. The first byte says which: the data of a contender's znode, of a
-/// queue's parent, or of other znodes of the recipes; or the names of a queue's children. Data of successive writes are
-/// divided by 0xff, names by line feeds. Returns true if anything was understood.
+/// Reads bytes as the contents of a lock's znodes. The first byte selects which: the data of a contender's znode, of a
+/// queue's parent, or of the recipes' other znodes, or the names of a queue's children. Data of successive writes are
+/// separated by 0xff, and names by line feeds. Returns true if anything was understood.
 ///
 /// # Panics
-/// If what was understood differs after being written and read again, or breaks a rule of its reader.
+/// If something that was understood differs after being written and read again, or breaks a rule of its reader.
 pub fn entries(bytes: &[u8]) -> bool {
     let Some((form, rest)) = bytes.split_first() else {
         return false;
@@ -44,7 +44,7 @@ fn writes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == DIVIDER).take(MOST)
 }
 
-/// The data of one holder's znode, write by write, as a revoker, the holder and a warden read them.
+/// Successive data of a holder's znode, as read by a revoker, the holder and a warden.
 fn metadata(bytes: &[u8]) -> bool {
     let lock: ZnodePath = "/lock".parse().expect("a path");
     let mut hold_times = HoldTimes::default();
@@ -82,7 +82,7 @@ fn metadata(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Asks the holder with this data for its lock: it hears a new request, and nothing else is changed.
+/// A request must be received as new, and must change nothing else.
 fn asks(data: &[u8], metadata: Option<&LockMetadata>, stat: &Stat) {
     let before = request_in(data, stat, None);
     let asked = with_request(data, Some("fuzzer"), 7);
@@ -125,8 +125,7 @@ const KINDS: [Kind; Kind::COUNT] = [
     Kind::Candidate,
 ];
 
-/// The data of a queue's parent, as contenders of each kind read them: a marker counts where it was written, and nowhere
-/// else, and the next release replaces it.
+/// Data of a queue's parent. A marker must only count where it was written, and the next release must replace it.
 fn markers(bytes: &[u8]) -> bool {
     let mut is_understood = false;
     let entry: ZnodePath = "/lock/a-lock-0000000007".parse().expect("a path");
@@ -178,7 +177,7 @@ fn numbers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// The children of a queue, by their names: each waiter is behind all that are before it, and watches the nearest.
+/// Names of a queue's children. Each waiter is behind all earlier ones, and watches the nearest.
 fn names(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let names: Vec<String> = text.split('\n').take(MOST).map(str::to_owned).collect();
@@ -203,7 +202,7 @@ fn names(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Lets the child `me` wait behind the others until all have gone, nearest first.
+/// Makes the child `me` wait until all others have left, nearest first.
 fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
     let ahead = Predecessors::of(names.to_vec(), me, blockers, sequence_of);
     let Some((mut ahead, mine)) = ahead.zip(sequence_of(me)) else {
@@ -222,7 +221,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
             (Some(name), expected.len() + 1)
         );
         match converted(name) {
-            // It may have been converted, and is asked about: it has gone, or goes unseen.
+            // It may have been converted, so it has to be read first.
             Some(_) => {
                 ahead.shorten(None);
                 assert_eq!(ahead.nearest(), Some(name), "not before it was asked about");
@@ -236,7 +235,7 @@ fn waits(names: &[String], me: &str, blockers: Blockers) -> bool {
     true
 }
 
-/// Returns the inputs that are made here, by their names.
+/// Returns the named inputs of the corpus that are generated here.
 pub fn corpus() -> Vec<(&'static str, Vec<u8>)> {
     let stated = r#"{"v":1,"label":"x","expected_hold_ms":1000,"alert_at_ms":2000,"auto_unlock_at_ms":3000,"team":["blue",1.5]}"#;
     let asked = with_request(stated.as_bytes(), Some("jane"), 7);

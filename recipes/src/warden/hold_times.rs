@@ -1,7 +1,7 @@
-//! [`HoldTimes`]: the holders of one lock, and the time for which each has been seen. No IO, no clock.
+//! [`HoldTimes`]: the holders of one lock, and how long each has been seen. Without I/O or a clock.
 //!
-//! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself.
-//! So no time is too long, and no holder is reported or removed early.
+//! A time starts when a holder is first seen, or first seen after a sign of life, which is always later than the event
+//! itself. So no time is too long, and no holder is reported or removed early.
 
 use std::time::Duration;
 
@@ -12,23 +12,19 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::revocation::CURATORS_REQUEST;
 
-/// The holders of one lock, as they were last read.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTimes(Vec<HoldTime>);
 
-/// The hold time of one holder.
 #[derive(Debug)]
 struct HoldTime {
     entry: QueueEntry,
-    /// Beginning of the durations that it states: its first sight as a holder, or the first sight of its last sign of
-    /// life.
+    /// Start of its declared durations: when it was first seen as a holder, or first seen after its last sign of life.
     since: BootInstant,
-    /// The levels that have been reported since.
     reported: Vec<OverdueLevel>,
 }
 
 impl HoldTimes {
-    /// Replaces the holders by those that were read just before `now`. Those that were known keep their times.
+    /// Replaces the holders by the ones read just before `now`. Known holders keep their times.
     pub(crate) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
@@ -45,17 +41,15 @@ impl HoldTimes {
             .collect();
     }
 
-    /// Forgets a holder that has been removed.
     pub(crate) fn remove(&mut self, gone: &QueueEntry) {
         self.0.retain(|sighting| !is_same(&sighting.entry, gone));
     }
 
-    /// Removes all holders: their times start anew.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns true if a holder states a duration.
+    /// Returns true if a holder declares a duration.
     pub(crate) fn has_statements(&self) -> bool {
         self.0.iter().any(|seen| {
             let metadata = seen.metadata();
@@ -63,7 +57,6 @@ impl HoldTimes {
         })
     }
 
-    /// Adds its holders to the figures of a warden.
     pub(crate) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
         stats.locks += usize::from(!self.0.is_empty());
         stats.holders += self.0.len();
@@ -79,7 +72,7 @@ impl HoldTimes {
         }
     }
 
-    /// Returns the overdue holders, each on its highest level.
+    /// Returns the overdue holders, each with its highest level.
     pub(crate) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
             let (level, stated) = seen.highest_level(now)?;
@@ -88,7 +81,7 @@ impl HoldTimes {
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// Returns the holders that have become overdue on a level since the last call, once for each level.
+    /// Returns the holders that have become overdue since the last call, once per level.
     pub(crate) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
@@ -104,14 +97,13 @@ impl HoldTimes {
         newly_overdue
     }
 
-    /// Returns the holders that may be removed.
     pub(crate) fn removable(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
         let mut overdue = self.overdue(lock, now);
         overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
-    /// Returns the next moment at which a holder becomes overdue on a level, if none gives a sign of life.
+    /// Returns the next time at which a holder becomes overdue on a level.
     pub(crate) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
@@ -123,8 +115,8 @@ impl HoldTimes {
     }
 }
 
-/// Returns true if both entries are the same holder's. Neither part suffices: the permits of one grant share a token,
-/// and a path may be that of a znode that was deleted and created anew.
+/// Returns true if both are the same holder's entry. Permits of one grant share a token, and a path may be reused by a
+/// new znode, so both must be equal.
 pub(crate) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
@@ -140,7 +132,7 @@ impl HoldTime {
 
     fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
-        // Curator's request has replaced the data: the durations that stood there before still count.
+        // Curator's request has replaced the data, but the durations from before still count.
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
         }
@@ -150,14 +142,14 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only requests for revocation were written since. They are written by other clients, so they are
-    /// no sign of life: repeated requests must not keep a dead holder alive. Any other write is one.
+    /// Returns true if only revocation requests were written since. Other clients write them, so repeated requests must
+    /// not keep a dead holder alive. Any other write is a sign of life.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
         }
         if now.data == CURATORS_REQUEST {
-            // This request overwrites all data. A `keep_alive` before it would be a second write: the version tells.
+            // This request overwrites all data. The version shows whether a `keep_alive` was written before it.
             return now.version == self.entry.version.wrapping_add(1);
         }
         let rest = |entry: &QueueEntry| {
@@ -178,13 +170,13 @@ impl HoldTime {
         Some(self.overdue_on(lock, level, stated, now))
     }
 
-    /// Returns the duration that the holder stated for a level, if it has held for as long.
+    /// Returns the duration that the holder declared for a level, if it has passed.
     fn exceeded(&self, level: OverdueLevel, now: BootInstant) -> Option<Duration> {
         let stated = level.after(self.metadata()?)?;
         (now.since(self.since) >= stated).then_some(stated)
     }
 
-    /// Returns the highest level on which it is overdue, and the duration that it stated for that.
+    /// Returns the highest level on which it is overdue, and the declared duration.
     fn highest_level(&self, now: BootInstant) -> Option<(OverdueLevel, Duration)> {
         let mut levels = OverdueLevel::ALL.into_iter().rev();
         levels.find_map(|level| Some((level, self.exceeded(level, now)?)))
@@ -290,7 +282,7 @@ mod tests {
             ..entry(version, data)
         };
         let mut seen = HoldTimes::default();
-        // Three permits, split: each of their holders says by itself that it is at work.
+        // Three permits, split into guards that each call `keep_alive`.
         let look = [(0, STATED), (0, STATED), (0, STATED)];
         let alive_once = [(0, STATED), (0, STATED), (1, ALIVE)];
         let alive_both = [(0, STATED), (1, ALIVE), (1, ALIVE)];
@@ -323,11 +315,11 @@ mod tests {
         seen.update(vec![entry(4, STATED)], at(100));
         seen.update(vec![entry(5, CURATORS_REQUEST)], at(105));
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
-        // Two writes: the first may have been a sign of life.
+        // Two writes, of which the first may have been a sign of life.
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(106));
         assert_eq!(levels(&seen, 115), []);
         assert_eq!(levels(&seen, 116), [OverdueLevel::Alert]);
-        // Seen for the first time like that, nothing is known of it.
+        // If it is first seen like this, nothing is known about it.
         seen.clear();
         seen.update(vec![entry(7, CURATORS_REQUEST)], at(200));
         assert_eq!(seen.next_due(), None);

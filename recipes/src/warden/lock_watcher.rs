@@ -1,7 +1,7 @@
-//! [`LockWatcher`]: the loop of a warden over one lock: read the holders, report, remove, wait.
+//! [`LockWatcher`]: a warden's loop over one lock: read the holders, report, remove, wait.
 //!
 //! An overdue holder is read again after its time has passed, reported, and only then removed, at the version that was
-//! read. So no holder is removed that has given a sign of life in time, whichever reply is lost (test
+//! read. So a holder that gave a sign of life in time is never removed, whichever reply is lost (test
 //! `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
@@ -22,7 +22,6 @@ use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::stream::LossySender;
 
-/// Watcher of one lock.
 pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
@@ -30,37 +29,35 @@ pub(super) struct LockWatcher {
     pub(super) reporter: LossySender<WardenReport>,
     /// `None` if overdue holders are only reported.
     pub(super) removal: Option<Removal>,
-    /// Holders whose delete was sent and not answered. The next read shows whether they are gone.
+    /// Holders whose delete was sent but not answered. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
 
-/// One read of a lock.
 struct Look {
     holders: Vec<QueueEntry>,
     /// Watchers that fire when another contender may hold, or a holder writes.
     watchers: Vec<Watcher>,
 }
 
-/// Pause after a failed attempt to open a session: a refused connection fails at once.
+/// Pause after failing to open a session, because a refused connection fails immediately.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Watcher of one lock, or of many.
+/// Watcher of one or many locks.
 pub(super) trait Watch: Send + 'static {
     fn client(&self) -> &Client;
 
-    /// The place that is reported if it cannot be watched.
+    /// The path to report if it cannot be watched.
     fn path(&self) -> &ZnodePath;
 
     fn reporter(&self) -> &LossySender<WardenReport>;
 
-    /// Forgets all hold times.
     fn clear(&self);
 
-    /// Watches in one session. Returns the error that ends that.
+    /// Watches in one session. Returns the error that ends it.
     fn watch_in(&mut self, session: &Session) -> impl Future<Output = Error> + Send;
 }
 
-/// Watches until the client is closed, or the store refuses.
+/// Watches until the client is closed or the store refuses.
 pub(super) async fn watch(mut watcher: impl Watch) {
     let error = loop {
         let session = match watcher.client().session().await {
@@ -69,12 +66,12 @@ pub(super) async fn watch(mut watcher: impl Watch) {
                 watcher.client().clock().sleep(PAUSE).await;
                 continue;
             }
-            // The client was closed: the intended end, and no failure to report.
+            // The client was closed as intended, which is not a failure.
             Err(error) if error.is_session_end() => return,
             Err(error) => break error,
         };
         match watcher.watch_in(&session).await {
-            // Between two sessions no write was seen: a sign of life may have gone unnoticed.
+            // A sign of life may have been missed between two sessions.
             error if error.is_session_end() => watcher.clear(),
             error => break error,
         }
@@ -104,15 +101,16 @@ impl Watch for LockWatcher {
         self.hold_times.lock().clear();
     }
 
-    /// Reads the holders again at each change, and when one becomes overdue: a report is always based on a read after
-    /// that moment, which would have shown a sign of life. Returns the error that ends the watch in this session.
+    /// Reads the holders again at each change, and when one becomes overdue. So a report is always based on a later
+    /// read, which would have shown a sign of life.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
-            // Before the read: a reconnection after it must end the wait below, since watches may not have survived.
+            // Before the read, because watches may not survive a later reconnection, which must then end the wait
+            // below.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
-                // No busy loop: the next read waits for a connection, or sees the departure.
+                // Not a busy loop, because the next read waits for a connection or sees the departure.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
@@ -140,24 +138,24 @@ impl Watch for LockWatcher {
 }
 
 impl LockWatcher {
-    /// Reports removals and overdue holders. Returns the time that counts as that of the read.
+    /// Reports removals and overdue holders. Returns the time assigned to the read.
     fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
+        // After the reply, so that no holder's time starts too early.
         let now = self.client.clock().now();
         let mut hold_times = self.hold_times.lock();
         hold_times.update(holders, now);
         let newly_overdue = hold_times.newly_overdue(path, now);
         drop(hold_times);
-        // After the table has been updated: `Warden::overdue` agrees with a report that has been received.
+        // After the update, so that `Warden::overdue` agrees with a received report.
         report(&self.reporter, path, removed, newly_overdue);
         now
     }
 
-    /// Deletes the holders whose time had passed at `now`, the time of the last report: a later time could remove one
-    /// that has not been reported. Returns true if the holders have to be read again.
+    /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could remove one that
+    /// was not reported. Returns true if the holders must be read again.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -172,14 +170,14 @@ impl LockWatcher {
             any = true;
             match removal.remove(session, &entry).await? {
                 Removed::Done => {
-                    // Before it is reported, as in `report`.
+                    // Before the report, as in `report`.
                     self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
-                // It has written or left: the next read shows which.
+                // It wrote or left. The next read shows which.
                 Removed::Refused => {}
-                // Reported as removed once a read shows that it is gone: one removal, one report.
+                // Reported once a read shows that it is gone, so that one removal has one report.
                 Removed::Unanswered => self.unanswered.push(entry),
                 Removed::Forbidden => {
                     super::removal_ended(&self.path);
@@ -191,7 +189,7 @@ impl LockWatcher {
     }
 }
 
-/// Reads the holders, and arms the watches. `None` if one left meanwhile.
+/// Reads the holders, and arms the watches. Returns `None` if one left in between.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
     let mut not_ephemeral = Vec::new();
     loop {
@@ -203,10 +201,9 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
     }
 }
 
-/// Outcome of one read of the entries that hold by their names.
 enum Seen {
     Holders(Look),
-    /// This znode has the name of a contender and is persistent: it holds nothing, and never leaves.
+    /// A persistent znode with a contender's name, which holds nothing and never leaves.
     NotEphemeral(ZnodePath),
     Left,
 }
@@ -231,17 +228,17 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // Behind a single exclusive holder no other can hold before it leaves, which fires its own watch. So the list is
-    // not watched, and contenders that join cost nothing.
+    // A single exclusive holder has its own watch, and no other contender can hold before it leaves. So we do not watch
+    // the list, and contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
-        // The list that came with the watch counts: a change since the first one would fire nothing.
+        // Use the list read with the watch. A change since the first list would fire nothing.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?
     };
-    // All are sent before the first is awaited: one round trip for any number of holders.
+    // All are sent before the first is awaited, which takes one round trip.
     let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
     for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {
@@ -259,7 +256,8 @@ async fn look_past(
 
 type Listed = (ZnodePath, Vec<String>);
 
-/// Lists the queue in which the holders stand: of a semaphore its `leases`. `None` if it was deleted meanwhile.
+/// Lists the queue that contains the holders, which is `leases` for a semaphore. Returns `None` if it was deleted in
+/// between.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
     let names = match session.get_children(path).await {
         Ok((names, _)) => names,
@@ -269,7 +267,7 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     if !names.iter().any(|name| name == LEASES) {
         return Ok(Some((path.clone(), names)));
     }
-    // The waiters of a semaphore stand in another queue, and hold nothing.
+    // A semaphore's waiters are in another queue.
     let leases = path.join(LEASES)?;
     match session.get_children(&leases).await {
         Ok((names, _)) => Ok(Some((leases, names))),
@@ -278,7 +276,6 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     }
 }
 
-/// Waits for the first event of several watchers.
 async fn first_event(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
     poll_fn(move |context| {
         let polled = watchers

@@ -1,7 +1,7 @@
-//! [`PrefixWatcher`]: the loop of a warden over all locks below a prefix.
+//! [`PrefixWatcher`]: a warden's loop over all locks below a prefix.
 //!
-//! [`Changes`] tells which locks to read again, and [`Walk`] reads them together. Only locks whose holders state
-//! durations are remembered; an idle lock costs no memory, task, watch or request. As for a single lock, an overdue
+//! [`Changes`] says which locks to read again, and [`Walk`] reads them together. Only locks whose holders declare
+//! durations are remembered, so an idle lock costs no memory, task, watch or request. As for a single lock, an overdue
 //! holder is read again after its time has passed, reported, and only then removed, at the version that was read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,27 +20,27 @@ use crate::observe::QueueEntry;
 use crate::select::{Either, select};
 use crate::stream::LossySender;
 
-/// Number of unreadable znodes that are remembered. Entries have new names each time: beyond this they are reported again.
+/// Maximum number of unreadable znodes to remember. Beyond it they are reported again, because entries always have new
+/// names.
 const MAX_UNREADABLE: usize = 1_024;
 
-/// Watcher of all locks below a prefix.
 pub(super) struct PrefixWatcher {
     pub(super) client: Client,
     pub(super) prefix: LockPrefix,
     pub(super) times: Arc<Mutex<PrefixTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removal: Option<Removal>,
-    /// Holders whose delete was sent and not answered, by lock.
+    /// Holders whose delete was sent but not answered, by lock.
     pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
-    /// Znodes of which it was reported that they cannot be read.
+    /// Znodes already reported as unreadable.
     pub(super) unreadable: BTreeSet<ZnodePath>,
 }
 
-/// The hold times of the locks below a prefix whose holders state durations.
+/// Hold times of the locks below a prefix whose holders declare durations.
 #[derive(Debug, Default)]
 pub(super) struct PrefixTimes {
     locks: BTreeMap<ZnodePath, LockTimes>,
-    /// The locks by the moment at which their next holder becomes overdue.
+    /// Locks ordered by when their next holder becomes overdue.
     due: BTreeSet<(BootInstant, ZnodePath)>,
 }
 
@@ -52,13 +52,11 @@ struct LockTimes {
 }
 
 impl PrefixTimes {
-    /// Returns the overdue holders of one lock.
     pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let times = self.locks.get(lock);
         times.map_or_else(Vec::new, |times| times.hold_times.overdue(lock, now))
     }
 
-    /// Returns the overdue holders of all locks.
     pub(super) fn overdue_all(&self, now: BootInstant) -> Vec<Overdue> {
         let locks = self.locks.iter();
         locks
@@ -66,7 +64,6 @@ impl PrefixTimes {
             .collect()
     }
 
-    /// Adds all locks to the figures of a warden.
     pub(super) fn add_to(&self, stats: &mut WardenStats, now: BootInstant) {
         for times in self.locks.values() {
             times.hold_times.add_to(stats, now);
@@ -74,7 +71,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Replaces the holders of a lock. Returns those that have become overdue, and those that may be removed.
+    /// Replaces the holders of a lock. Returns the newly overdue ones, and the removable ones.
     fn update(
         &mut self,
         lock: &ZnodePath,
@@ -98,7 +95,6 @@ impl PrefixTimes {
         (newly_overdue, removable)
     }
 
-    /// Forgets a holder that has been removed.
     fn remove(&mut self, lock: &ZnodePath, holder: &QueueEntry) {
         if let Some(times) = self.locks.get_mut(lock) {
             times.hold_times.remove(holder);
@@ -106,7 +102,7 @@ impl PrefixTimes {
         }
     }
 
-    /// Notes when a lock is due next, and forgets one without anything to time.
+    /// Updates when a lock is due, and forgets it if nothing is left to time.
     fn schedule(&mut self, lock: &ZnodePath) {
         let Some(times) = self.locks.get_mut(lock) else {
             return;
@@ -189,7 +185,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let prefix = self.prefix.clone();
         let mut walk = Walk::new(session, &prefix);
-        // Locks that are remembered, and without a holder if the walk does not find them.
+        // Known locks that have no holder if the walk does not find them.
         let mut unseen: BTreeSet<ZnodePath>;
         match changes.take() {
             None => {
@@ -222,7 +218,6 @@ impl PrefixWatcher {
         Ok(())
     }
 
-    /// Takes in the holders of a lock, and the number of its waiters.
     async fn seen(
         &mut self,
         session: &Session,
@@ -233,7 +228,7 @@ impl PrefixWatcher {
     ) -> Result<(), Error> {
         let mut removed = self.unanswered.remove(lock).unwrap_or_default();
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
+        // After the reply, so that no holder's time starts too early.
         let now = self.client.clock().now();
         let (newly_overdue, removable) = {
             let mut times = self.times.lock();
@@ -246,7 +241,7 @@ impl PrefixWatcher {
             };
             match changes.during(removal.remove(session, &holder)).await?? {
                 Removed::Done => {
-                    // Before it is reported: `Warden::overdue` agrees with a report that has been received.
+                    // Before the report, so that `Warden::overdue` agrees with a received report.
                     self.times.lock().remove(lock, &holder);
                     let path = lock.clone();
                     let entry = holder;
@@ -263,7 +258,7 @@ impl PrefixWatcher {
                     break;
                 }
             }
-            // The next may hold now, or the holder has written.
+            // Read it again, because the next contender may hold now, or the holder wrote.
             changes.add(lock);
         }
         Ok(())

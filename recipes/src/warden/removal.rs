@@ -4,27 +4,25 @@ use lockkeeper_store::{Error, Op, Session, ZnodePath};
 
 use crate::observe::QueueEntry;
 
-/// The permission to remove overdue holders.
 #[derive(Clone, Debug)]
 pub(super) struct Removal {
-    /// Entry that must exist at each removal: the guard of the warden's own lock.
+    /// Entry that must exist at each removal: the warden's own lock.
     pub(super) only_while: Option<ZnodePath>,
 }
 
-/// Outcome of a removal.
 #[derive(Debug, PartialEq)]
 pub(super) enum Removed {
     Done,
     /// The holder has written or left since it was read.
     Refused,
-    /// The answer was lost: the next read shows whether it is gone.
+    /// The reply was lost. The next read shows whether it is gone.
     Unanswered,
-    /// The entry that must exist is gone: nothing may be removed any more.
+    /// The entry that must exist is gone, so nothing may be removed any more.
     Forbidden,
 }
 
 impl Removal {
-    /// Deletes a holder at the version that was read: a sign of life since then makes the store refuse.
+    /// Deletes a holder at the version that was read, so the store refuses after a sign of life.
     pub(super) async fn remove(
         &self,
         session: &Session,
@@ -33,8 +31,8 @@ impl Removal {
         let (path, version) = (holder.path.clone(), Some(holder.version));
         let deleted = match &self.only_while {
             None => session.delete(&path, version).await,
-            // In one transaction with the check: a warden that was paused, and has lost its lock meanwhile, must not
-            // remove beside its successor, whatever it believes.
+            // One transaction with the check. A warden that was paused and has lost its lock must not remove alongside
+            // its successor.
             Some(own) => {
                 let check = Op::Check {
                     path: own.clone(),
