@@ -1,11 +1,11 @@
-//! Leader election: a service of which one instance works, and the others stand by.
+//! Leader election: one instance of a service works, and the others are on standby.
 //!
 //! ```text
 //! cargo run --example leader_election                                      # two instances, in memory
 //! cargo run --example leader_election -- zookeeper://127.0.0.1:2181 NAME   # one: start several, stop the leader
 //! ```
 //!
-//! Output of the first:
+//! Output of the first command:
 //!
 //! ```text
 //! A: leads, epoch N
@@ -15,8 +15,8 @@
 //! B: stops
 //! ```
 //!
-//! Stop a leader with Ctrl-C or SIGTERM, and the next one leads at once; with `kill -9`, and the next
-//! one leads when the session has expired.
+//! If you stop a leader with Ctrl-C or SIGTERM, the next one leads immediately. After `kill -9`, the next one leads
+//! when the session has expired.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -30,7 +30,6 @@ use tokio::task::JoinHandle;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// A running instance of the service.
 struct Instance {
     name: String,
     client: Client,
@@ -40,15 +39,15 @@ struct Instance {
 
 impl Instance {
     async fn start(url: &str, name: &str) -> Result<Self> {
-        // The others wait for so long when a leader dies without a word.
+        // The others wait this long if a leader dies.
         let options = ConnectOptions::new().session_timeout(Duration::from_secs(6));
         let client = connect_with(url, options).await?;
         let election = Election::new(&client, "/example/election")?;
         let state = election.state();
-        // The name is what others see of the leader; use its address, for example.
+        // What others see of the leader, for example its address.
         let name = name.to_owned();
         let data = name.clone();
-        // `run` stands again after each loss of the leadership, and returns only when the work ends.
+        // `run` campaigns again after each loss, and returns only when the work is done.
         let standing = tokio::spawn(async move { election.run(data, work).await });
         Ok(Self {
             name,
@@ -68,19 +67,19 @@ impl Instance {
 
     async fn stop(self) -> Result {
         println!("{}: stops", self.name);
-        // Aborting the task drops `run`, and with it the work, at an await: a leader resigns, and a
-        // candidate leaves the queue. Closing the client waits until the store has confirmed that.
+        // Aborting the task drops `run` and its work at an await. A leader then resigns, and a candidate leaves the
+        // queue. Closing the client waits for the store's confirmation.
         self.standing.abort();
         let _ = self.standing.await;
         Ok(self.client.close().await?)
     }
 }
 
-/// The work of a leader. It is dropped at an await when the leadership is lost.
+/// The work of a leader. It is dropped at an await if the leadership is lost.
 async fn work(leadership: Arc<Leadership>) {
     loop {
-        // A former leader in another process may still be writing, unaware of its loss. So pass the
-        // epoch to the resource, which refuses an older one: see `mutex.rs`.
+        // A former leader in another process may not have noticed its loss and still write. So pass the epoch to the
+        // resource, which refuses older ones (see `mutex.rs`).
         let _epoch = leadership.epoch();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -1,7 +1,7 @@
-//! Several locks at once: two tellers move money between the same accounts, named in opposite orders.
+//! Several locks: two tellers move money between the same accounts, which they name in opposite orders.
 //!
-//! Taken one after the other, such locks deadlock: each teller holds one, and waits for the other.
-//! `lock_all` joins all queues in one step, so the order of the names does not matter.
+//! If each teller took the locks one by one, both could hold one lock and wait for the other. `lock_all` joins all
+//! queues in one step, so the order of the names does not matter.
 //!
 //! ```text
 //! cargo run --example lock_all                                 # in memory
@@ -24,7 +24,7 @@ use lockkeeper::{Mutex, connect, lock_all, try_lock_many};
 
 const LOCKS: [&str; 2] = ["/example/account/7", "/example/account/4"];
 
-/// Two balances that lose updates if two tellers work on them at the same time.
+/// Two balances that lose updates if two tellers change them at the same time.
 type Accounts = Arc<[AtomicI64; 2]>;
 
 /// Moves money a hundred times, under the locks of both accounts.
@@ -36,9 +36,9 @@ async fn teller(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = connect(url.as_str()).await?;
     for _ in 0..100 {
-        // Payer first: the two tellers name the locks in opposite orders.
+        // Payer first, so the two tellers name the locks in opposite orders.
         let guard = lock_all(&client, [LOCKS[from], LOCKS[to]]).await?;
-        // One token is valid for all of the locks. A real account would check it: see `mutex.rs`.
+        // One token is valid for all locks. A real account would check it (see `mutex.rs`).
         let _token = guard.fencing_token();
         let (payer, payee) = (accounts[from].load(Relaxed), accounts[to].load(Relaxed));
         tokio::task::yield_now().await; // Without the locks, the other teller would read now.
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let [a, b] = [0, 1].map(|account: usize| accounts[account].load(Relaxed));
     println!("balances: {a} and {b}, {} in all", a + b);
 
-    // `try_lock_many` takes the locks that are free, and does not wait for the others.
+    // `try_lock_many` takes the free locks and does not wait for the others.
     let (client, other) = (connect(url.as_str()).await?, connect(url.as_str()).await?);
     let held = Mutex::new(&other, LOCKS[0])?.lock().await?;
     let tried = try_lock_many(&client, LOCKS).await?;

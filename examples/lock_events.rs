@@ -1,4 +1,4 @@
-//! The events of one contender, from the queue to the release, and the loss of a lock.
+//! The events of one contender from the queue to the release, and the loss of a lock.
 //!
 //! ```text
 //! cargo run --example lock_events                                 # in memory
@@ -33,17 +33,17 @@ const LOCK: &str = "/example/lock_events";
 
 type Waiting = JoinHandle<Result<Guard, LockError>>;
 
-/// Starts to wait for the lock in another task, and returns the task and the contender's events.
+/// Waits for the lock in another task. Returns the task and the contender's events.
 fn contend(client: &Client, label: &'static str) -> Result<(Waiting, LockEvents), Box<dyn Error>> {
     let (sink, events) = lock_events();
     let mutex = Mutex::new(client, LOCK)?;
-    // Other contenders and operators see the label: `lockkeeper::queue` lists it.
+    // `lockkeeper::queue` shows the label to other contenders and operators.
     let options = LockOptions::new().label(label).events(sink);
     let waiting = tokio::spawn(async move { mutex.lock_with(options).await });
     Ok((waiting, events))
 }
 
-/// Prints the next event. (`LockEvent` implements `Display`; this leaves out what differs from run to run.)
+/// Prints the next event. (`LockEvent` implements `Display`, but this omits what differs between runs.)
 async fn show(label: &str, events: &mut LockEvents) {
     match events.next().await {
         Some(LockEvent::Queued { position, .. }) => println!("{label}: queued behind {position}"),
@@ -72,14 +72,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (cid_waits, mut cids) = contend(&cid, "Cid")?;
     show("Cid", &mut cids).await;
 
-    // Any client can list the queue, without joining it.
+    // Any client can list the queue without joining it.
     let entries = queue(&ann, LOCK).await?;
     let labels = entries
         .iter()
         .filter_map(|entry| entry.metadata.as_ref()?.label.as_deref());
     println!("the queue: {}", labels.collect::<Vec<_>>().join(", "));
 
-    // Dropping a wait leaves the queue; aborting its task drops it.
+    // Dropping a wait leaves the queue. Aborting its task drops it.
     println!("Bob gives up");
     bob_waits.abort();
     show("Bob", &mut bobs).await;
@@ -89,7 +89,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show("Ann", &mut anns).await;
     show("Cid", &mut cids).await;
 
-    // A lock is lost with its session: here it is closed; it also expires when its program dies.
+    // A lock is lost with its session, which is closed here. It also expires if its program dies.
     println!("Cid's session is closed while it holds the lock");
     let guard = cid_waits.await??;
     cid.close().await?;

@@ -27,13 +27,13 @@ use lockkeeper::{FencingGate, LockError, LockOptions, Mutex, connect, lock_event
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
 
-    // Each client has a session, as programs of their own would. A lock lives as long as its session.
+    // Each client has its own session, like a separate program. A lock lives as long as its session.
     let ann = Mutex::new(&connect(url.as_str()).await?, "/example/mutex")?;
     let bob = Mutex::new(&connect(url.as_str()).await?, "/example/mutex")?;
     let cid = Mutex::new(&connect(url.as_str()).await?, "/example/mutex")?;
 
-    // The resource that the lock protects. It remembers the newest token that it has seen; keep the
-    // gate where the data is, and check it in the same transaction as the write.
+    // The protected resource remembers the newest token that it has seen. Keep the gate with the data, and check it in
+    // the same transaction as the write.
     let mut resource = FencingGate::default();
 
     let guard = ann.lock().await?;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     resource.admit(anns_token)?;
     println!("Ann holds the lock, token {anns_token}");
 
-    // Bob queues. The first event says that the store has his entry.
+    // Bob queues. The first event shows that the store has his entry.
     let (sink, mut events) = lock_events();
     let waiting = tokio::spawn(async move { bob.lock_with(LockOptions::new().events(sink)).await });
     events.next().await;
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if cid.try_lock().await?.is_none() {
         println!("Cid tries: the lock is held");
     }
-    // `lock_timeout` queues, and leaves the queue when the time is over.
+    // `lock_timeout` queues, and leaves the queue after the timeout.
     match cid.lock_timeout(Duration::from_millis(100)).await {
         Err(LockError::Timeout { .. }) => println!("Cid waits for 100 ms: not granted"),
         other => drop(other?),
@@ -60,12 +60,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Ann releases");
     guard.release().await?; // Dropping the guard releases the lock as well.
 
-    // The first in the queue is next, and each holder has a greater token than the one before.
+    // The first in the queue is next, and each token is greater than the previous one.
     let guard = waiting.await??;
     resource.admit(guard.fencing_token())?;
     println!("Bob holds the lock, token {}", guard.fencing_token());
 
-    // Had Ann been paused for a minute, she might not know yet that she has lost the lock.
+    // If Ann was paused for a minute, she may not know yet that she has lost the lock.
     if resource.admit(anns_token).is_err() {
         println!("a late write of Ann's is refused");
     }

@@ -1,4 +1,4 @@
-//! A fair read-write lock: readers share it, a writer holds it alone, and neither overtakes the other.
+//! A fair read-write lock: readers share it, a writer excludes everyone else, and neither overtakes the other.
 //!
 //! ```text
 //! cargo run --example rwlock                                 # in memory
@@ -25,7 +25,7 @@ use lockkeeper::{LockOptions, RwLock, Upgrade, connect, lock_events};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
-    // Each client has a session, as programs of their own would.
+    // Each client has its own session, like a separate program.
     let ann = RwLock::new(&connect(url.as_str()).await?, "/example/rwlock")?;
     let bob = RwLock::new(&connect(url.as_str()).await?, "/example/rwlock")?;
     let cid = RwLock::new(&connect(url.as_str()).await?, "/example/rwlock")?;
@@ -34,14 +34,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let bobs = bob.read().await?;
     println!("two readers hold the lock");
 
-    // The writer queues behind both. The events only show that it has joined the queue.
+    // The writer queues behind both. Its events only serve to see that it has joined the queue.
     let (sink, mut events) = lock_events();
     let options = LockOptions::new().events(sink);
     let waiting = tokio::spawn(async move { cid.write_with(options).await });
     events.next().await;
     println!("a writer waits");
 
-    // The lock is fair to writers, too: a stream of readers cannot starve one.
+    // The lock is also fair to writers, so a stream of readers cannot starve one.
     if ann.try_read().await?.is_none() {
         println!("a reader that comes after the writer does not overtake it: not granted");
     }
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let token = writer.fencing_token();
     println!("the writer holds the lock, token {token}");
 
-    // A downgrade keeps the place in the queue: no other writer gets in between.
+    // A downgrade keeps the place in the queue, so no other writer gets in between.
     let reader = writer.downgrade().await?;
     assert_eq!(reader.fencing_token(), token);
     println!("the writer has become a reader, with the same token");
@@ -60,8 +60,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let other = ann.read().await?;
     println!("two readers hold the lock");
 
-    // An upgrade is granted only if the lock has no other holder or waiter: two readers that both
-    // waited for an upgrade would wait for each other.
+    // An upgrade is granted only without other holders and waiters, because two readers that wait for an upgrade would
+    // wait for each other.
     let reader = match reader.try_upgrade().await? {
         Upgrade::Upgraded(_) => return Err("two hold the lock, and one writes".into()),
         Upgrade::Refused(reader) => reader,

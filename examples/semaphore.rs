@@ -1,4 +1,4 @@
-//! A distributed semaphore: a quota of calls that all programs share, changed while they run.
+//! A distributed semaphore: a quota of calls that all programs share and that can be changed while they run.
 //!
 //! ```text
 //! cargo run --example semaphore                                 # in memory
@@ -27,12 +27,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
     let (ann, bob) = (connect(url.as_str()).await?, connect(url.as_str()).await?);
 
-    // The number of permits is stored, and applies to all clients. A program that states another number
-    // is refused (`LockError::PermitsMismatch`); `Semaphore::open` takes the number as it is.
+    // The number of permits is stored and applies to all clients. A program that states a different number is refused
+    // (`LockError::PermitsMismatch`). `Semaphore::open` uses the stored number.
     let quota = Semaphore::new(&ann, "/example/semaphore", 3)?;
     println!("{} calls at once are allowed", quota.permits().await?);
 
-    // Several permits are granted at once or not at all, in the order of arrival.
+    // Several permits are granted together or not at all, in the order of arrival.
     let mut batch = quota.acquire_many(2).await?;
     let available = quota.available().await?;
     println!(
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("another call is not granted a permit now");
     }
 
-    // Holders keep their permits: until enough are returned, more than the new number are held.
+    // Holders keep their permits, so more than the new number are held until enough are returned.
     quota.set_permits(2).await?;
     println!("the quota is lowered to 2: nothing is taken away from the holders");
 
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         quota.available().await?
     );
 
-    // The number outlives the programs, so this puts it back for the next run.
+    // The number outlives the programs, so restore it for the next run.
     quota.set_permits(3).await?;
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line, and ends the program if it is invalid.
+    /// Parses the command line. Exits if it is invalid.
     pub(crate) fn read() -> Self {
         let args = Self::parse();
         let fault = if args.crash >= args.workers {

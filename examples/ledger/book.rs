@@ -1,9 +1,8 @@
-//! The ledger: a file that each write replaces as a whole, and that refuses a former holder's writes.
+//! The ledger: a file that each write replaces as a whole, and that refuses writes of former holders.
 //!
-//! A write is prepared in a draft, which is then renamed over the ledger, so a worker that dies before the
-//! rename has changed nothing. Checking the token and renaming are one step, under an operating system's
-//! lock on `LEDGER.lock`. That lock is held for one step only; the lock of Lockkeeper is what keeps a
-//! worker's reading and writing together.
+//! A write is prepared in a draft, which is then renamed to the ledger, so a worker that dies before the rename changes
+//! nothing. The token check and the rename are one step, under an operating system lock on `LEDGER.lock`. That lock
+//! covers only this step. The Lockkeeper lock keeps a worker's read and write together.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -14,21 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::{Balances, Transfer};
 
-/// Content of the ledger.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Book {
-    /// Newest token seen. It is stored with the data, and replaced with them in one rename.
+    /// Newest token seen. Stored with the data, and replaced together with them in one rename.
     pub(crate) gate: FencingGate,
-    /// Number of holders that have recorded their token.
     pub(crate) grants: u64,
-    /// Number of writes of the file.
+    /// Number of times that the file was written.
     pub(crate) writes: u64,
     pub(crate) balances: Balances,
     /// Ids of the transfers, in the order in which they were posted.
     pub(crate) posted: Vec<i64>,
 }
 
-/// Failure of an access to the ledger.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
     #[error("the ledger's file: {0}")]
@@ -39,7 +35,6 @@ pub(crate) enum LedgerError {
     PostedBefore { id: i64 },
 }
 
-/// One worker's access to the ledger.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     path: PathBuf,
@@ -47,7 +42,7 @@ pub(crate) struct Ledger {
     lock: File,
 }
 
-/// A write that is complete in the worker's draft, and not yet visible.
+/// A write that is complete in the worker's draft but not yet visible.
 #[derive(Debug)]
 pub(crate) struct Write {
     /// The ledger's number of writes when it was read.
@@ -55,16 +50,15 @@ pub(crate) struct Write {
 }
 
 impl Ledger {
-    /// Opens the ledger at `path` for the worker of this name.
     pub(crate) fn open(path: &Path, worker: &str) -> Result<Self, LedgerError> {
-        // The process's id tells apart the drafts of two programs that share one ledger.
+        // The process id distinguishes the drafts of programs that share a ledger.
         let draft = path.with_added_extension(format!("{}-{worker}", std::process::id()));
         let lock = File::create(path.with_added_extension("lock"))?;
         let path = path.to_owned();
         Ok(Self { path, draft, lock })
     }
 
-    /// Reads the ledger; creates it with these balances if it does not exist.
+    /// Reads the ledger, or creates it with these balances.
     pub(crate) fn open_book(&self, balances: Balances) -> Result<Book, LedgerError> {
         self.in_one_step(|| {
             if !self.path.exists() {
@@ -77,12 +71,11 @@ impl Ledger {
         })
     }
 
-    /// Reads the ledger.
     pub(crate) fn read(&self) -> Result<Book, LedgerError> {
         self.in_one_step(|| self.load())
     }
 
-    /// Records a new holder's token, then reads: from here on no earlier holder can write.
+    /// Records a new holder's token and then reads, so that no earlier holder can write from here on.
     pub(crate) fn enter(&self, token: FencingToken) -> Result<Book, LedgerError> {
         self.in_one_step(|| {
             let mut book = self.load()?;
@@ -94,7 +87,7 @@ impl Ledger {
         })
     }
 
-    /// Prepares a write that posts the transfer to this book.
+    /// Prepares a write that adds the transfer to this book.
     pub(crate) fn prepare(&self, mut book: Book, posting: &Transfer) -> Result<Write, LedgerError> {
         let writes_before = book.writes;
         if book.posted.contains(&posting.id) {
@@ -107,8 +100,8 @@ impl Ledger {
         Ok(Write { writes_before })
     }
 
-    /// Checks the token (`None` only without a lock) and makes the write visible, in one step. Returns true
-    /// if another worker has written since the ledger was read: that write is lost now.
+    /// Checks the token (`None` only without a lock) and makes the write visible, in one step. Returns true if another
+    /// worker has written since the read, in which case that write is now lost.
     pub(crate) fn commit(
         &self,
         write: Write,
@@ -148,14 +141,14 @@ impl Ledger {
         let bytes = serde_json::to_vec(book).map_err(io::Error::from)?;
         let mut file = File::create(&self.draft)?;
         file.write_all(&bytes)?;
-        // Before the rename: a power cut must not leave the ledger's name on an empty file.
+        // Before the rename, because a power cut must not leave an empty ledger.
         Ok(file.sync_data()?)
     }
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // A draft is left only by a write that was refused or not finished.
+        // A draft only remains after a refused or unfinished write.
         let _ = fs::remove_file(&self.draft);
     }
 }

@@ -1,4 +1,4 @@
-//! Input files, checked line by line before anything is locked.
+//! Input files, validated line by line before anything is locked.
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -9,7 +9,6 @@ use std::path::Path;
 /// Balances by account, in cents.
 pub(crate) type Balances = BTreeMap<String, i64>;
 
-/// One line of the transfers file.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
     pub(crate) id: i64,
@@ -19,19 +18,17 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Moves the money.
     pub(crate) fn apply(&self, balances: &mut Balances) {
         *balances.entry(self.from.clone()).or_default() -= self.cents;
         *balances.entry(self.to.clone()).or_default() += self.cents;
     }
 }
 
-// Within these bounds no sum can leave the range of an `i64`.
+// These bounds keep every sum within an `i64`.
 const MAX_TRANSFERS: usize = 1_000_000;
 const MAX_AMOUNT: i64 = 1_000_000_000_000;
 const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 
-/// Reads the opening balances.
 pub(crate) fn accounts(file: &Path) -> Result<Balances, Box<dyn Error>> {
     let mut balances = Balances::new();
     read(file, "account,cents", |[account, cents]| {
@@ -48,7 +45,7 @@ pub(crate) fn accounts(file: &Path) -> Result<Balances, Box<dyn Error>> {
     Ok(balances)
 }
 
-/// Reads the transfers between those accounts.
+/// Reads the transfers between these accounts.
 pub(crate) fn transfers(file: &Path, accounts: &Balances) -> Result<Vec<Transfer>, Box<dyn Error>> {
     let mut transfers = Vec::new();
     let mut used = HashSet::new();
@@ -85,7 +82,7 @@ fn read<const N: usize>(
 ) -> Result<(), Box<dyn Error>> {
     let name = file.display();
     let text = fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
-    // An empty file has an empty first line, which is not the header.
+    // An empty file has one empty line, which is not the header.
     let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
     for (index, line) in lines.enumerate() {
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -106,7 +103,7 @@ fn read<const N: usize>(
 
 fn number(text: &str, what: &str, range: RangeInclusive<i64>) -> Result<i64, String> {
     match text.parse() {
-        // The standard parser takes a plus sign; a number has one spelling here.
+        // The standard parser accepts a plus sign, but a number has only one spelling here.
         Ok(number) if range.contains(&number) && !text.starts_with('+') => Ok(number),
         _ => {
             let (min, max) = range.into_inner();

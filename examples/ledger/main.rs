@@ -7,17 +7,16 @@
 //! cargo run --release --example ledger -- --without-lock
 //! ```
 //!
-//! Posting a transfer reads the whole ledger, changes it, and writes it back, so two workers that
-//! overlap would lose money. [`worker`] shows the use of the lock, [`book`] the check of fencing tokens
-//! at the resource. At the end the ledger is compared with the sum of the input, computed without
-//! locks. A token grows with the arrival of its contender, so tokens in the ledger's order also show
-//! that the lock was granted in the order of arrival.
+//! Posting a transfer reads the whole ledger, changes it, and writes it back, so two overlapping workers would lose
+//! money. [`worker`] shows how to use the lock, and [`book`] how the resource checks fencing tokens. At the end, the
+//! ledger is compared with the sum of the input, computed without locks. Tokens grow with the arrival of the
+//! contenders, so their order in the ledger also shows that the lock was granted in the order of arrival.
 //!
-//! A death in the middle of a write (`--crash`) does no harm: a write becomes the ledger in one step or
-//! not at all; a transfer whose worker died goes back to the others; and the ledger, which has
-//! seen a newer token by then, refuses the dead worker's late write.
+//! A worker that dies in the middle of a write (`--crash`) does no harm. A write becomes visible in one step or not at
+//! all. The transfer of a dead worker is returned to the others. The ledger, which has seen a newer token, refuses the
+//! dead worker's late write.
 //!
-//! The last lines of the output:
+//! Last lines of the output:
 //!
 //! ```text
 //! transfers applied         3000 of 3000
@@ -79,15 +78,15 @@ fn run(args: &Args) -> Result<Summary, Box<dyn Error>> {
     let temporary = std::env::temp_dir().join(name);
     fs::create_dir(&temporary)?;
     let posted = post(args, &temporary.join("ledger.json"), opening, &transfers);
-    // A ledger that is wrong is kept, to be examined.
+    // Keep a wrong ledger for examination.
     if !posted.as_ref().is_ok_and(|summary| summary.kept.is_some()) {
-        // Workers of a failed run may still write there; the system clears up what they leave.
+        // Workers of a failed run may still be writing there. The system removes what they leave.
         let _ = fs::remove_dir_all(&temporary);
     }
     posted
 }
 
-/// Has the workers post the transfers that the ledger does not have yet, and checks the result.
+/// Makes the workers post the transfers that are missing in the ledger, and checks the result.
 fn post(
     args: &Args,
     file: &Path,
@@ -111,7 +110,7 @@ fn post(
     let began = Instant::now();
     let runtime = Runtime::new()?;
     let worked = runtime.block_on(work(args, file.canonicalize()?, posted.len(), left));
-    // If one worker has failed, the others are not waited for.
+    // If one worker has failed, do not wait for the others.
     runtime.shutdown_background();
     let tally = worked?;
     let mut summary = Summary {
@@ -168,7 +167,7 @@ async fn work(
     Ok(mem::take(&mut *run.tally.lock()))
 }
 
-/// Starts the workers, each in a thread, since reading and writing the ledger's file blocks.
+/// Starts each worker in a thread, because file access blocks.
 fn start(
     args: &Args,
     run: &Arc<Run>,
@@ -189,7 +188,7 @@ fn start(
             Task::Post
         });
     }
-    // They die over transfers from the front, so that the others have enough left to do.
+    // They take their transfers from the front, so that enough are left for the others.
     for transfer in left.by_ref().take(args.crash.into()) {
         spawn(Task::Die(transfer, put.clone()));
     }
@@ -212,7 +211,7 @@ fn report(args: &Args, summary: &Summary) -> ExitCode {
         text += &serde_json::to_string(summary).expect("numbers and texts are JSON");
         text.push('\n');
     }
-    // A reader that has gone away changes nothing about the verdict.
+    // Ignored, because a closed pipe does not change the verdict.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::from(u8::from(!faults.is_empty()))
 }

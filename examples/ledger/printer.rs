@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 
 use crate::args::Args;
 
-/// Number of grants whose events are printed, without `--all-events`.
+/// Number of grants whose events are printed without `--all-events`.
 const FULL_GRANTS: usize = 40;
 
-/// Output that all workers share.
+/// Output shared by all workers.
 pub(crate) struct Printer {
     began: Instant,
     quiet: bool,
     full_grants: usize,
-    /// Number of grants so far. Locked while an event is printed, so that lines keep the order of grants.
+    /// Number of grants so far. Locked while an event is printed, so that lines are in the order of grants.
     grants: Mutex<usize>,
 }
 
@@ -41,12 +41,12 @@ impl Printer {
     pub(crate) fn sink(self: &Arc<Self>, worker: usize) -> EventSink {
         let (sink, mut events) = lock_events();
         let printer = self.clone();
-        // A detached future is polled in the thread in which the event happens: the line is printed before
-        // that thread goes on.
+        // A detached future is polled in the thread in which the event happens, so the line is printed before that
+        // thread continues.
         spawn_detached(async move {
             while let Some(event) = events.next().await {
-                // The event of a release comes after the release, when the next grant may have been printed;
-                // the worker announces it before.
+                // This event follows the release, when the next grant may already be printed. The worker prints it
+                // earlier.
                 if !matches!(event, LockEvent::Released) {
                     printer.event(worker, &event);
                 }
@@ -55,7 +55,6 @@ impl Printer {
         sink
     }
 
-    /// Prints an event of a worker's lock.
     pub(crate) fn event(&self, worker: usize, event: &LockEvent) {
         let mut grants = self.grants.lock();
         let is_grant = matches!(event, LockEvent::Acquired { .. });
@@ -67,7 +66,7 @@ impl Printer {
             return;
         }
         match event {
-            // Of the long name of the entry ahead, only the number.
+            // Print only the number of the entry ahead, because its name is long.
             LockEvent::Queued { position, ahead } => {
                 let number = sequence_of(ahead.name()).unwrap_or_default();
                 let text = format!("queued behind {position}, waits for number {number} to leave");
@@ -77,16 +76,14 @@ impl Printer {
         }
     }
 
-    /// Prints a line about a worker.
     pub(crate) fn remark(&self, worker: usize, text: impl Display) {
         self.line(format_args!("{:<4} {text}", format!("w{worker}")));
     }
 
-    /// Prints a line with the time.
     pub(crate) fn line(&self, text: impl Display) {
         if !self.quiet {
             let at = self.began.elapsed().as_secs_f64();
-            // A reader that has gone away is no reason to stop.
+            // A closed pipe is no reason to stop.
             let _ = writeln!(io::stdout(), "{at:9.4} s  {text}");
         }
     }

@@ -1,4 +1,4 @@
-//! Summary: the results of the run, and the check of each.
+//! Summary: the results of the run, and their checks.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,33 +11,32 @@ use crate::book::Book;
 use crate::input::{Balances, Transfer};
 use crate::worker::Tally;
 
-/// Outcome of a run. Its JSON is the last line of the output under `--json`.
+/// Result of a run. With `--json` it is the last line of the output.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Summary {
     pub(crate) url: String,
     pub(crate) with_lock: bool,
     pub(crate) workers: usize,
-    /// Workers that were to be cut off; `crashed` are those that were.
+    /// Workers that should be cut off. `crashed` counts those that were.
     pub(crate) crash: usize,
-    /// Transfers of the input.
     pub(crate) transfers: usize,
     /// Transfers of the input that are in the ledger, each counted once.
     pub(crate) applied: usize,
-    /// Transfers that were in the ledger when this run began.
+    /// Transfers that were in the ledger when this run started.
     pub(crate) posted_before: usize,
-    /// Transfers in the ledger that are duplicates, or not in the input.
+    /// Transfers in the ledger that are duplicates or not in the input.
     pub(crate) surplus: usize,
     /// True if every balance is the sum of the input, computed without locks.
     pub(crate) balances_correct: bool,
     #[serde(flatten)]
     pub(crate) tally: Tally,
     pub(crate) grants: usize,
-    /// Grants with a token that was not above the previous grant's.
+    /// Grants whose token was not greater than the previous grant's.
     pub(crate) token_regressions: usize,
     pub(crate) wait_p50_us: u64,
     pub(crate) wait_p99_us: u64,
     pub(crate) elapsed_ms: u64,
-    /// Path of the ledger that is kept, if anything is wrong with it.
+    /// Path of the ledger if it is kept because something is wrong with it.
     #[serde(skip)]
     pub(crate) kept: Option<PathBuf>,
 }
@@ -57,7 +56,7 @@ impl Summary {
         self.balances_correct = book.balances == balances;
     }
 
-    /// Compares the grants, in the ledger's order, with each other.
+    /// Checks the grants in the ledger's order.
     pub(crate) fn check_grants(&mut self) {
         let grants = &mut self.tally.grants;
         grants.sort_unstable_by_key(|grant| grant.number);
@@ -70,7 +69,6 @@ impl Summary {
         self.wait_p99_us = percentile_us(&waits, 99);
     }
 
-    /// Returns a description of each fault.
     pub(crate) fn faults(&self) -> Vec<String> {
         let tally = &self.tally;
         let missing = self.transfers - self.applied;
@@ -128,7 +126,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Returns the smallest wait that this percentage of all waits does not exceed.
+/// Returns the smallest wait that this percentage of waits does not exceed.
 fn percentile_us(sorted: &[Duration], percent: usize) -> u64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     let wait = sorted.get(rank - 1).copied().unwrap_or_default();
@@ -140,7 +138,7 @@ mod tests {
     use super::*;
     use crate::worker::Grant;
 
-    // No run shows this fault while the lock is fair; `--without-lock` shows the others.
+    // No run shows this fault, because the lock is fair. `--without-lock` shows the others.
     #[test]
     fn a_token_that_goes_back_is_a_fault() {
         let mut summary = Summary {

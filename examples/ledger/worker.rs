@@ -1,4 +1,4 @@
-//! Workers. Each has its own session and opens the ledger itself, as a separate program would.
+//! Workers. Each has its own session and opens the ledger itself, like a separate program.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,22 +17,21 @@ use crate::book::{Ledger, LedgerError, Write};
 use crate::input::Transfer;
 use crate::printer::Printer;
 
-/// Session timeout that doomed workers ask for, since the others wait for so long after a death. A store may
-/// insist on a longer one.
+/// Session timeout requested by doomed workers, because the others wait this long after a death. A store may insist on
+/// a longer one.
 const DOOMED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pause of the workers without a lock between reading and writing.
+/// Pause between reading and writing without a lock.
 const THINKING: Duration = Duration::from_millis(1);
 
-/// State that all workers of a run share.
 pub(crate) struct Run {
     pub(crate) url: Target,
     pub(crate) lock: LockPath,
     pub(crate) ledger: PathBuf,
     pub(crate) printer: Arc<Printer>,
-    /// Transfers to post. The queue ends when it is empty and no doomed worker is left to put one back.
+    /// Transfers to post. Ends when it is empty and no doomed worker can put one back.
     pub(crate) jobs: tokio::sync::Mutex<mpsc::UnboundedReceiver<Transfer>>,
-    /// Number of workers between their reading and their writing: a witness that does not rely on the lock.
+    /// Number of workers between read and write, as evidence that does not rely on the lock.
     pub(crate) inside: AtomicUsize,
     pub(crate) newest_token: watch::Sender<Option<FencingToken>>,
     pub(crate) tally: parking_lot::Mutex<Tally>,
@@ -51,16 +50,15 @@ pub(crate) struct Tally {
     pub(crate) late_writes_refused: usize,
 }
 
-/// One grant of the lock, as its holder and the ledger saw it.
+/// One grant of the lock, as seen by its holder and the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// Number of the grant, as the ledger counts.
+    /// Number of the grant, counted by the ledger.
     pub(crate) number: u64,
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
 }
 
-/// Failure that a worker cannot recover from.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -79,17 +77,15 @@ impl From<Error> for Failure {
     }
 }
 
-/// Task of a worker.
 pub(crate) enum Task {
     /// Posts transfers until none are left.
     Post,
     /// Posts transfers without a lock until none are left, to show what goes wrong.
     PostWithoutLock,
-    /// Dies in the middle of posting this transfer, which goes back to the others.
+    /// Dies while posting this transfer, which is returned to the others.
     Die(Transfer, mpsc::UnboundedSender<Transfer>),
 }
 
-/// Runs a worker until its task is done.
 pub(crate) async fn run(run: &Run, number: usize, task: Task) -> Result<(), Failure> {
     let ledger = Ledger::open(&run.ledger, &format!("w{number}"))?;
     if let Task::PostWithoutLock = task {
@@ -143,7 +139,7 @@ struct Worker<'a> {
     ledger: Ledger,
 }
 
-/// A held lock, with a write that is ready to be committed.
+/// A held lock, with a write that is ready to commit.
 struct Holding<'a> {
     presence: Presence<'a>,
     guard: Guard,
@@ -162,7 +158,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Posts a transfer; starts again if the lock is lost before the write.
+    /// Posts a transfer. Starts again if the lock is lost before the write.
     async fn post(&self, transfer: &Transfer) -> Result<(), Failure> {
         let guard = loop {
             let held = self.hold(transfer).await?;
@@ -176,16 +172,16 @@ impl<'a> Worker<'a> {
             }
             break held.guard;
         };
-        // Before the release, after which the next grant may be printed.
+        // Printed before the release, because the next grant may be printed right after it.
         self.run.printer.event(self.number, &LockEvent::Released);
-        // A lock that was lost meanwhile does not undo the write: the ledger has accepted its token.
+        // Losing the lock now does not undo the write, because the ledger has accepted its token.
         if let Err(error) = guard.release().await {
             self.run.printer.remark(self.number, error);
         }
         Ok(())
     }
 
-    /// Is cut off while it holds the lock, with a write that arrives when another worker holds it.
+    /// Is cut off while it holds the lock. Its write arrives when another worker is the holder.
     async fn die_posting(
         &self,
         transfer: Transfer,
@@ -195,7 +191,7 @@ impl<'a> Worker<'a> {
         let held = self.hold(&transfer).await?;
         let token = held.guard.fencing_token();
         let timeout = held.guard.session().timeout().unwrap_or_default();
-        // The guard is dropped after the cut, so the store hears of neither a release nor a closeSession.
+        // The guard is dropped after the cut, so the store receives neither a release nor a closeSession.
         mortal.cut();
         drop((held.presence, held.guard));
         self.run.tally.lock().crashed += 1;
@@ -209,7 +205,7 @@ impl<'a> Worker<'a> {
         let _ = put_back.send(transfer);
         drop(put_back);
 
-        // The late write arrives when the next holder has recorded its token.
+        // The late write arrives after the next holder has recorded its token.
         let mut newest = self.run.newest_token.subscribe();
         let _ = newest.wait_for(|newest| *newest > Some(token)).await;
         match self.ledger.commit(held.write, Some(token)) {
@@ -224,7 +220,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Acquires the lock and prepares the write; starts again if the lock is lost meanwhile.
+    /// Acquires the lock and prepares the write. Starts again if the lock is lost.
     async fn hold(&self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
         loop {
             match self.try_hold(transfer).await {
@@ -234,7 +230,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Acquires the lock, records the token, reads the ledger, and prepares the write.
     async fn try_hold(&self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
         let began = Instant::now();
         let guard = self.mutex.lock_with(self.options.clone()).await?;
@@ -242,7 +237,7 @@ impl<'a> Worker<'a> {
         let presence = Presence::enter(self.run);
         let token = guard.fencing_token();
         let book = match self.ledger.enter(token) {
-            // A holder is never older than the ledger's newest token, unless that is of another store.
+            // A holder's token is never older than the ledger's newest, unless that one is from another store.
             Err(stale @ LedgerError::Stale(_)) if guard.is_held() => {
                 return Err(Failure::OtherStore(stale));
             }
@@ -262,7 +257,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Returns the failure, unless a new session or a new grant can mend it.
+    /// Returns the failure unless a new session or a new grant can fix it.
     fn recover(&self, failure: Failure) -> Result<(), Failure> {
         match &failure {
             Failure::Lock(error) if error.is_session_end() => {}
@@ -274,7 +269,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Presence of a worker between its reading and its writing.
+/// A worker between read and write.
 struct Presence<'a>(&'a Run);
 
 impl<'a> Presence<'a> {

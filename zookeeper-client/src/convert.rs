@@ -1,4 +1,4 @@
-//! Conversion between the types of zookeeper-client and the store's.
+//! Conversion between the types of zookeeper-client and of the store.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use lockkeeper_store::{
 };
 use zookeeper_client as zk;
 
-/// Subject of a request, for its error.
+/// Describes a request in its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) what: &'static str,
-    /// Empty for a request without a path, or with several.
+    /// Empty for a request without a path or with several.
     pub(crate) path: &'a str,
     pub(crate) version: Option<i32>,
     pub(crate) session: SessionId,
@@ -34,13 +34,13 @@ impl RequestContext<'_> {
             zk::Error::ClientClosed => Error::SessionClosed {
                 session: self.session,
             },
-            // The crate fails the requests in flight with the error that ended the connection: all of them mean that the
-            // outcome is unknown.
+            // The crate fails requests in flight with the error that ended the connection, so all of these mean that
+            // the outcome is unknown.
             zk::Error::ConnectionLoss
             | zk::Error::Timeout
             | zk::Error::SessionMoved
             | zk::Error::Custom(_) => Error::ConnectionLoss,
-            // No znode is known of which it would be true.
+            // There is no path to report in the specific errors.
             other if self.path.is_empty() => self.unexpected(&other),
             zk::Error::NoNode if self.what == CREATE => Error::NoNode {
                 path: self.parent(),
@@ -63,7 +63,7 @@ impl RequestContext<'_> {
         Error::Protocol(format!("{}: {error}", self.subject()))
     }
 
-    /// Returns the path's parent; for a path that was sent, so it is valid.
+    /// Returns the parent of the path, which is valid because it was sent.
     fn parent(self) -> String {
         let cut = self.path.rfind('/').unwrap_or(0).max(1);
         self.path[..cut].to_owned()
@@ -77,7 +77,6 @@ impl RequestContext<'_> {
     }
 }
 
-/// Name of a create in errors.
 pub(crate) const CREATE: &str = "create";
 
 pub(crate) fn stat(stat: zk::Stat) -> Stat {
@@ -96,7 +95,7 @@ pub(crate) fn stat(stat: zk::Stat) -> Stat {
     }
 }
 
-/// Converts an access control list; `None` for the open one.
+/// A converted access control list, or `None` for the open one.
 pub(crate) struct Acls(Option<Vec<zk::Acl>>);
 
 impl Acls {
@@ -117,7 +116,6 @@ impl Acls {
         }
     }
 
-    /// Returns the options of a create in this mode.
     pub(crate) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
         let acls = self
             .0
@@ -150,7 +148,7 @@ const RIGHTS: [(u8, zk::Permission); 5] = [
     (AclEntry::ADMIN, zk::Permission::ADMIN),
 ];
 
-/// Converts a server's list; one that grants all permissions to `world:anyone` is the open one.
+/// Converts a server's list. One that grants everything to `world:anyone` is the open list.
 pub(crate) fn acl(list: &[zk::Acl]) -> Acl {
     let entries = list.iter().map(|acl| {
         let rights = RIGHTS
@@ -191,7 +189,7 @@ pub(crate) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
     }
 }
 
-/// Converts a watch event; a session event is the session's end, or the loss of its connection.
+/// Converts a watch event. A session event is the end of the session or the loss of its connection.
 pub(crate) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
@@ -217,7 +215,7 @@ pub(crate) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
     })
 }
 
-/// Returns the path of a created znode: that of a sequential one ends with the number, as ZooKeeper prints it (rule 4).
+/// Returns the path of a created znode. A sequential one ends in the number as printed by ZooKeeper (rule 4).
 pub(crate) fn made(create: &Create, number: zk::CreateSequence) -> Result<ZnodePath> {
     match create.mode.is_sequential() {
         true => ZnodePath::new(format!("{}{:010}", create.path, number.into_i64())),
@@ -241,7 +239,6 @@ pub(crate) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
     }
 }
 
-/// Adds an operation to a multi.
 pub(crate) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk::Error> {
     match op {
         Op::Create(create) => {
@@ -261,7 +258,7 @@ pub(crate) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk
         Op::Check { path, version } => {
             writer.add_check_version(path.as_str(), version.unwrap_or(-1))
         }
-        // Refused before: see `multi`.
+        // Refused earlier, in `multi`.
         Op::Require(_) => Err(zk::Error::Unimplemented),
     }
 }
@@ -272,7 +269,7 @@ pub(crate) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
         zk::MultiWriteResult::Delete => OpReply::Deleted,
         zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
         zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
-            // Not `InvalidPath`, which means that nothing was sent: the caller would not clean up.
+            // Not `InvalidPath`, which means that nothing was sent, so the caller would not clean up.
             path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },
@@ -284,7 +281,6 @@ pub(crate) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
     })
 }
 
-/// Adds an operation to a multi-read.
 pub(crate) fn add_read(reader: &mut zk::MultiReader<'_>, op: &ReadOp) -> Result<(), zk::Error> {
     match op {
         ReadOp::GetData(path) | ReadOp::GetEntry(path) => reader.add_get_data(path.as_str()),
@@ -309,7 +305,7 @@ pub(crate) fn read_reply(
     }
 }
 
-/// Returns the reply to a read of data. A ZooKeeper does not know when an entry was granted.
+/// Returns the reply to a read of data. ZooKeeper does not know when an entry was granted.
 pub(crate) fn data_reply(op: &ReadOp, data: Bytes, stat: Stat) -> ReadReply {
     match op {
         ReadOp::GetEntry(_) => ReadReply::Entry {

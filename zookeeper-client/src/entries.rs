@@ -1,7 +1,7 @@
-//! [`Loan`]: the client as one side uses it, with the ephemeral znodes that this side has created.
+//! [`Loan`]: the client as used by one side, with the ephemeral znodes that this side has created.
 //!
-//! The store deletes them when the session ends, and a lent session does not end with the side that used it. So they are
-//! deleted one by one when the side is closed (invariant 7).
+//! The store deletes them when the session ends, but a lent session outlives the side that used it. So they are deleted
+//! one by one when the side is closed (invariant 7).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use zookeeper_client as zk;
 
 use crate::session::spawn;
 
-/// Pauses before a refused delete is repeated: each is twice as long as the last.
+/// Pauses before a refused delete is retried. Each is twice as long as the previous one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Start of the names that recipes give to their entries: a UUID follows, so no other client uses the same.
+/// Prefix of the names of recipes' entries. A UUID follows, so no other client uses the same name.
 const UNIQUE: &str = "_c_";
 
-/// A lent client, until its last user has dropped it: then the entries that are left are deleted.
+/// A lent client. When its last user drops it, the remaining entries are deleted.
 pub(crate) struct Loan {
     pub(crate) client: zk::Client,
     status: Arc<SessionStatus>,
@@ -30,11 +30,10 @@ pub(crate) struct Loan {
     on_return: Mutex<Option<oneshot::Sender<()>>>,
 }
 
-/// Ephemeral znodes that were created.
 #[derive(Debug, Default)]
 struct Entries {
     made: HashSet<ZnodePath>,
-    /// Paths of creates with a unique name, without the number, whose replies were lost.
+    /// Paths, without the number, of creates with a unique name whose replies were lost.
     lost: HashSet<ZnodePath>,
 }
 
@@ -55,7 +54,6 @@ impl Loan {
         returned
     }
 
-    /// Records the reply to a create.
     pub(crate) fn created(&self, create: &Create, made: &Result<ZnodePath>) {
         if !create.mode.is_ephemeral() {
             return;
@@ -70,7 +68,6 @@ impl Loan {
         }
     }
 
-    /// Records the reply to a multi.
     pub(crate) fn multi(&self, ops: &[Op], made: &Result<Vec<OpReply>>) {
         for (at, op) in ops.iter().enumerate() {
             match (op, made) {
@@ -86,11 +83,10 @@ impl Loan {
         }
     }
 
-    /// Records that a znode is gone.
     pub(crate) fn deleted(&self, path: &ZnodePath) {
         let mut entries = self.entries.lock();
         entries.made.remove(path);
-        // It was created after all.
+        // The lost create was executed.
         entries
             .lost
             .retain(|lost| !path.as_str().starts_with(lost.as_str()));
@@ -111,7 +107,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         let entries = std::mem::take(self.entries.get_mut());
-        // The session's end deletes them, too. A forked child has none of the parent's connections.
+        // The end of the session deletes them as well. A forked child has none of the parent's connections.
         let is_over =
             self.client.state().is_terminated() || self.status.end() == Some(Error::Forked);
         if is_over || entries.made.is_empty() && entries.lost.is_empty() {
@@ -128,7 +124,7 @@ impl Drop for Loan {
 
 impl Entries {
     async fn delete(self, client: &zk::Client, status: &SessionStatus) {
-        // All are sent before the first is awaited: each future is sent when it is created.
+        // All are sent before the first is awaited, because the crate sends a request when its future is created.
         let made = self.made.iter();
         let sent: Vec<_> = made
             .map(|path| (path, client.delete(path.as_str(), None)))
@@ -139,7 +135,8 @@ impl Entries {
             }
         }
         for create in &self.lost {
-            // The list counts after a write on the same connection (invariant 8): no znode has this name without a number.
+            // The list only counts after a write on the same connection (invariant 8). No znode has this name without a
+            // number.
             delete(client, status, create).await;
             let Some(parent) = create.parent() else {
                 continue;
@@ -153,7 +150,7 @@ impl Entries {
     }
 }
 
-/// Deletes a znode, and repeats that until it is gone, the session has ended, or the permission is missing.
+/// Deletes a znode. Retries until it is gone, the session has ended, or the permission is missing.
 async fn delete(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) {
     let mut pause = SHORTEST_PAUSE;
     while !is_done(status, path, client.delete(path.as_str(), None).await) {
@@ -162,7 +159,7 @@ async fn delete(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) {
     }
 }
 
-/// Lists the children, and repeats that likewise.
+/// Lists the children, with the same retries.
 async fn children(client: &zk::Client, status: &SessionStatus, path: &ZnodePath) -> Vec<String> {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -179,7 +176,6 @@ async fn children(client: &zk::Client, status: &SessionStatus, path: &ZnodePath)
     }
 }
 
-/// Returns true unless another attempt may succeed.
 fn is_done(status: &SessionStatus, path: &ZnodePath, answer: Result<(), zk::Error>) -> bool {
     let Err(error) = answer else { return true };
     match error {
@@ -187,7 +183,8 @@ fn is_done(status: &SessionStatus, path: &ZnodePath, answer: Result<(), zk::Erro
         | zk::Error::SessionExpired
         | zk::Error::AuthFailed
         | zk::Error::ClientClosed => true,
-        // Not by waiting; or the task of the connection is gone, with the program's executor.
+        // Waiting does not help, because a permission is missing, or the connection's task is gone with the program's
+        // executor.
         zk::Error::NoAuth | zk::Error::UnexpectedError(_) => {
             tracing::warn!(session = %status.id(), %path, %error, "clean-up given up");
             true

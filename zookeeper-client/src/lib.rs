@@ -22,10 +22,11 @@ use zookeeper_client as zk;
 
 use session::LentSession;
 
-/// A ZooKeeper client of the program's, lent to Lockkeeper: a [`Connector`] whose sessions are all the client's one.
+/// A [`Connector`] that lends the program's ZooKeeper client to Lockkeeper. All its sessions are the client's one
+/// session.
 ///
-/// Several clients of Lockkeeper may use one ZooKeeper client. Locks contend as between any clients, although the session
-/// is the same. A chroot of the ZooKeeper client applies.
+/// Several Lockkeeper clients may use one ZooKeeper client. Locks contend as usual, although the session is the same. A
+/// chroot of the ZooKeeper client applies.
 pub struct LentClient {
     client: zk::Client,
     smallest_timeout: Duration,
@@ -33,12 +34,12 @@ pub struct LentClient {
 }
 
 impl LentClient {
-    /// Lends a client, of which this keeps a clone.
+    /// Lends a client, and keeps a clone of it.
     ///
-    /// `smallest_timeout` is the shortest session timeout that any server of the ensemble grants to this client: a
-    /// reconnection may bring it, and the crate does not report it. Locks are [lost](lockkeeper_store::Lease) when the
-    /// session has not been proved alive for nine tenths of it, or of the
-    /// [timeout](zk::Client::session_timeout) that the first connection got, if that is shorter.
+    /// `smallest_timeout` is the shortest session timeout that any server of the ensemble grants to this client. You
+    /// must state it, because a reconnection may lead to that server, and the crate does not report it. Locks are
+    /// [lost](lockkeeper_store::Lease) if the session has not been proved alive for nine tenths of it, or of the
+    /// [timeout](zk::Client::session_timeout) of the first connection if that is shorter.
     pub fn new(client: zk::Client, smallest_timeout: Duration) -> Self {
         Self {
             client,
@@ -47,32 +48,32 @@ impl LentClient {
         }
     }
 
-    /// Returns a client of Lockkeeper with the default options.
+    /// Returns a Lockkeeper client with the default options.
     ///
     /// # Errors
-    /// As [`connect_with`](Self::connect_with).
+    /// Same as [`connect_with`](Self::connect_with).
     pub async fn connect(self) -> Result<Client> {
         self.connect_with(ConnectOptions::new()).await
     }
 
-    /// Returns a client of Lockkeeper.
+    /// Returns a Lockkeeper client.
     ///
-    /// Of the options, the [access control list](ConnectOptions::acl), the [connect timeout](ConnectOptions::connect_timeout),
-    /// the [tick](ConnectOptions::ensemble_tick) and the [patterns](ConnectOptions::entry_pattern) apply.
+    /// Only these options apply: the [access control list](ConnectOptions::acl), the [connect
+    /// timeout](ConnectOptions::connect_timeout), the [tick](ConnectOptions::ensemble_tick) and the
+    /// [patterns](ConnectOptions::entry_pattern).
     ///
     /// Cancel safe.
     ///
     /// # Errors
-    /// [`Error::NoNode`] if the chroot of the client does not exist.
-    /// [`Error::BadArguments`] if the session has ended, if an option is set that only the client's own connection can
-    /// honour, or if the timeout is zero. [`Error::ConnectFailed`] if the client is not connected within the connect
-    /// timeout.
+    /// - [`Error::NoNode`] if the client's chroot does not exist.
+    /// - [`Error::BadArguments`] if the session has ended, the timeout is zero, or an option is set that only the
+    ///   client's own connection can support.
+    /// - [`Error::ConnectFailed`] if the client is not connected within the connect timeout.
     pub async fn connect_with(self, options: ConnectOptions) -> Result<Client> {
         let target = self.name();
         Client::open(Arc::new(self), target, options).await
     }
 
-    /// Returns the client's name in errors.
     fn name(&self) -> String {
         format!(
             "the lent ZooKeeper client of session {}",
@@ -107,7 +108,6 @@ impl fmt::Debug for LentClient {
     }
 }
 
-/// Opening of one backend.
 struct Opening {
     client: zk::Client,
     name: String,
@@ -159,16 +159,15 @@ impl Opening {
         }
     }
 
-    /// Waits for the client's connection.
     async fn connected(&self) -> Result<LentSession> {
-        // Read before the request is sent: the lease counts from here (invariant 6).
+        // Read before the request is sent, because the lease counts from here (invariant 6).
         let sent = self.clock.now();
         let config = self.client.get_config().await;
         self.check_alive()?;
-        // If the configuration cannot be read (no permission, a server before 3.5, a lost reply), the stricter rules of an
-        // ensemble apply: they are correct for a single server, too.
+        // If the configuration cannot be read (no permission, a server before 3.5, a lost reply), use the stricter
+        // rules of an ensemble, which are also correct for a single server.
         let quorum_only = config.map_or(true, |(config, _)| is_ensemble(&config));
-        // At an ensemble that answer proves nothing, and the session is old: the lease has ended, until the first proof.
+        // At an ensemble this reply proves nothing, so the lease is void until the first proof.
         let proved = match quorum_only {
             true => BootInstant::default(),
             false => sent,
@@ -192,15 +191,15 @@ impl Opening {
             }
             Err(error) => {
                 self.check_alive()?;
-                // Not an error: locks work without the id (a user may not be allowed to read or create it).
+                // Not an error, because locks work without the id. A user may not be allowed to read or create it.
                 tracing::warn!(session = %session.status().id(), %error, "no store id: fencing tokens are not bound to this store, and each hand-over of a lock lists its queue");
             }
         }
         Ok(session)
     }
 
-    /// # Errors
-    /// [`Error::BadArguments`] once the session has ended. Not the error of that end: its callers open another session.
+    /// Fails with [`Error::BadArguments`] once the session has ended. The error of that end would make callers open
+    /// another session.
     fn check_alive(&self) -> Result<()> {
         let state = self.client.state();
         match state.is_terminated() {
@@ -213,7 +212,7 @@ impl Opening {
     }
 }
 
-/// Returns true if a configuration (`/zookeeper/config`) names more than one server.
+/// Returns true if a configuration (`/zookeeper/config`) contains more than one server.
 fn is_ensemble(config: &[u8]) -> bool {
     let config = String::from_utf8_lossy(config);
     let servers = config
@@ -226,12 +225,10 @@ fn session_id(client: &zk::Client) -> SessionId {
     SessionId(client.session_id().0)
 }
 
-/// Runs `work` until `moment`; `None` on timeout.
 async fn until<T>(clock: &Clock, moment: BootInstant, work: impl Future<Output = T>) -> Option<T> {
     either(work, clock.sleep_until(moment)).await
 }
 
-/// Runs `work` until `end` is ready; `None` if that comes first.
 async fn either<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
     let (mut work, mut end) = (pin!(work), pin!(end));
     poll_fn(|context| {

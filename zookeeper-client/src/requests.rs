@@ -1,4 +1,4 @@
-//! Requests of a session, sent through the crate's client; their replies, as the store's.
+//! Sends a session's requests through the crate's client, and converts the replies.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::entries::Loan;
 use crate::session::Link;
 use crate::watches::{events, oneshot};
 
-/// Largest sequence number that is accepted. ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero.
-/// Numbers this close to the end are refused, so that all clients that use this limit have stopped before it wraps.
+/// Largest accepted sequence number. ZooKeeper's counter ends at 2^31 − 1 and wraps to negative numbers. All clients
+/// with this limit stop before it wraps.
 const LAST_SEQUENCE: i64 = i32::MAX as i64 - 1_000_001;
 
 /// Sends a request before its first await, and returns its reply.
@@ -122,7 +122,7 @@ pub(crate) async fn carry_out(
             proved.map_err(|error| about("auth", "", None).error(error))?;
             Ok(Reply::Done)
         }
-        // Closing is no request to the crate; or a later version of the store knows more.
+        // Close is not a request to the crate, and later versions of the store may add requests.
         _ => Err(Error::Unimplemented {
             what: "this kind of request on a lent client",
         }),
@@ -225,8 +225,8 @@ async fn create(link: &Link, loan: &Arc<Loan>, create: &Create) -> Result<(Znode
     created(link, loan, create, made)
 }
 
-/// Converts the reply of a create. A znode with a number near the end of ZooKeeper's counter is deleted again, since the
-/// caller gets an error and knows no name to delete.
+/// Converts the reply of a create. Deletes a znode whose number is near the end of ZooKeeper's counter, because the
+/// caller gets an error and does not know its name.
 fn created(
     link: &Link,
     loan: &Arc<Loan>,
@@ -252,7 +252,6 @@ fn created(
     Ok((path, convert::stat(stat)))
 }
 
-/// Returns true if the number of a created znode is beyond the limit.
 fn is_exhausted(create: &Create, made: &ZnodePath) -> bool {
     let number = made.as_str().strip_prefix(create.path.as_str());
     let number = number.and_then(|number| number.parse().ok());
@@ -267,7 +266,7 @@ fn sequence_exhausted(made: &ZnodePath) -> Error {
     }
 }
 
-/// Sends the create and the list of the queue together: one round trip.
+/// Sends the create and the list of the queue together, in one round trip.
 async fn enqueue(link: &Link, loan: &Arc<Loan>, entry: Enqueue) -> Result<Reply> {
     let create = Create {
         path: entry.parent.join(&entry.name)?,
@@ -282,15 +281,15 @@ async fn enqueue(link: &Link, loan: &Arc<Loan>, entry: Enqueue) -> Result<Reply>
         &create.data,
         &acls.options(create.mode),
     );
-    // Sent when the future is created, before the create is awaited.
+    // The request is sent when the future is created, before the create is awaited.
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
-    // The list is used only if the create succeeded: otherwise it may have been answered on another connection,
-    // before the entry existed.
+    // The list is only used if the create succeeded. Otherwise another connection may have answered it before the entry
+    // existed.
     let (path, stat) = created(link, loan, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
-        // The list was lost or refused, but the entry exists: an error here would hide its name from the clean-up.
+        // An error here would hide the name of the existing entry from the clean-up.
         Err(_) => Predecessor::Unknown,
     };
     Ok(Reply::Enqueued {
@@ -321,7 +320,7 @@ async fn multi(link: &Link, loan: &Arc<Loan>, ops: &[Op]) -> Result<Reply> {
     let Some(error) = exhausted else {
         return Ok(Reply::Multi(replies));
     };
-    // In reverse: children before their parents.
+    // In reverse, so that children come before their parents.
     let made = replies.into_iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path),
         _ => None,
@@ -330,7 +329,6 @@ async fn multi(link: &Link, loan: &Arc<Loan>, ops: &[Op]) -> Result<Reply> {
     Err(error)
 }
 
-/// Sends a multi.
 async fn commit(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<Vec<OpReply>> {
     let failed = |index: usize, error| Error::MultiFailed {
         index,
@@ -355,8 +353,8 @@ async fn commit(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<V
     results.into_iter().map(convert::op_reply).collect()
 }
 
-/// Reads several znodes together, or, from a server that is too old for multiRead, one by one in their order: other
-/// writes may come between those.
+/// Reads several znodes together. A server that is too old for multiRead gets separate reads, and other writes may
+/// happen in between.
 async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
     let session = link.session();
     if link.lacks_multi_read.load(Ordering::Relaxed) {
@@ -375,12 +373,12 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     };
     let results = match reader.commit().await {
         Err(zk::Error::Unimplemented) => {
-            // Relaxed: a request that misses it is refused once more.
+            // Relaxed, because a request that misses it is only refused once more.
             link.lacks_multi_read.store(true, Ordering::Relaxed);
             tracing::info!(%session, "server without multiRead: reads are sent one by one");
             return loop {
-                // With that reply the server closes the connection (`UnimplementedRequestProcessor`), which loses the
-                // reads behind it; repeating reads is safe.
+                // The server closes the connection after that reply (`UnimplementedRequestProcessor`), which loses the
+                // following reads. Retrying reads is safe.
                 match read_each(client, ops, session).await {
                     Err(Error::ConnectionLoss) => {}
                     read => break read,
@@ -397,7 +395,7 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     ))
 }
 
-/// Sends all reads, then awaits them: one round trip, as a multiRead, though without its snapshot.
+/// Sends all reads before it awaits them. One round trip, like a multiRead, but without its snapshot.
 async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
     let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
     for op in ops {

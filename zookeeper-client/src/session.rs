@@ -1,7 +1,7 @@
-//! One side of a lent session, as a [`Backend`]: opened and closed without the session.
+//! One side of a lent session, as a [`Backend`] that is opened and closed without the session.
 //!
-//! The crate sends a request when its future is created, but the future borrows the client. So [`spawn`] drives it, without
-//! an executor: the crate's task, which receives the reply, goes on with it in place.
+//! The crate sends a request when its future is created, but the future borrows the client, so [`spawn`] drives it. It
+//! needs no executor, because the crate's task that receives the reply polls it in place.
 
 use std::fmt;
 use std::future::Future;
@@ -24,17 +24,15 @@ use crate::entries::Loan;
 use crate::requests::carry_out;
 use crate::{either, until};
 
-/// Limit of requests in flight: the crate queues them without a limit of its own.
+/// Maximum number of requests in flight. The crate queues them without a limit.
 const MAX_IN_FLIGHT: usize = 100_000;
 
-/// A side of the session of a lent client.
 pub(crate) struct LentSession {
     link: Arc<Link>,
     pub(crate) store_id: Option<String>,
     prefix_bytes: usize,
 }
 
-/// State that the requests and watchers of one side share.
 pub(crate) struct Link {
     /// `None` once this side is closed. Its entries are deleted when no request holds the loan any more.
     pub(crate) loan: Mutex<Option<Arc<Loan>>>,
@@ -47,7 +45,7 @@ pub(crate) struct Link {
 }
 
 impl LentSession {
-    /// Closing it takes at most `close_timeout`.
+    /// Closing takes at most `close_timeout`.
     pub(crate) fn new(
         client: zk::Client,
         status: Arc<SessionStatus>,
@@ -75,13 +73,12 @@ impl LentSession {
     }
 }
 
-/// Writes the connection's state to the status of this side, until either is over. No other task does, so that no
-/// reconnection is missed; only an end may be written by the first that hears of it.
+/// Publishes the connection's state in this side's status until either ends. Only this task does so, so that no
+/// reconnection is missed. An end may be published by whoever sees it first.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>) {
     let mut state = watcher.state();
     loop {
         match state {
-            // The first connection is not a reconnection.
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 if status.state() == SessionState::Suspended {
                     status.set_state(SessionState::Reconnected);
@@ -125,7 +122,7 @@ impl Drop for LentSession {
     fn drop(&mut self) {
         let loan = self.link.loan.lock().take();
         drop(loan);
-        // It ends the publishing, which would go on for as long as the program's session.
+        // Ends the publishing task, which would otherwise live as long as the program's session.
         self.link.status.set_state(SessionState::Closed);
     }
 }
@@ -142,7 +139,7 @@ impl Link {
         let Some(loan) = self.loan.lock().clone() else {
             return Response::ready(Err(self.end()));
         };
-        // Relaxed: the counter guards no other memory.
+        // Relaxed, because the counter guards no other memory.
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MAX_IN_FLIGHT {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Response::ready(Err(Error::LimitReached {
@@ -153,7 +150,7 @@ impl Link {
         let link = self.clone();
         response(sent(async move {
             let reply = carry_out(&link, &loan, request).await;
-            // Before the reply is known: the last request in flight at a close starts the deletes with that.
+            // Before the reply is returned. At a close, dropping the last loan starts the deletes.
             drop(loan);
             link.in_flight.fetch_sub(1, Ordering::Relaxed);
             link.settle().await;
@@ -161,9 +158,9 @@ impl Link {
         }))
     }
 
-    /// Gives the client back, and waits until the entries of this side are deleted.
+    /// Returns the client, and waits until this side's entries are deleted.
     fn close(self: &Arc<Self>) -> Response {
-        // Later requests find no loan, and fail; requests in flight keep theirs, so the deletes follow their replies.
+        // Later requests find no loan and fail. Requests in flight keep theirs, so the deletes follow their replies.
         let Some(loan) = self.loan.lock().take() else {
             return Response::ready(Err(self.end()));
         };
@@ -174,19 +171,19 @@ impl Link {
             let clock = link.status.clock();
             let deadline = clock.now().after(link.close_timeout);
             let in_time = until(clock, deadline, returned).await;
-            // An end of the session itself may have been published before.
+            // No effect if the end of the session was already published.
             link.status.set_state(SessionState::Closed);
             match link.status.end() {
                 Some(expired @ Error::SessionExpired { .. }) => Err(expired),
-                // The deletes go on, and the entries block their locks until then: an error.
+                // The deletes continue, and until then the entries block their locks, so this is an error.
                 _ if in_time.is_none() => Err(Error::ConnectionLoss),
                 _ => Ok(Reply::Done),
             }
         }))
     }
 
-    /// Waits until the status shows the connection's present state: a caller that sees a reply or an event of a new
-    /// connection must see the new connection as well.
+    /// Waits until the status shows the connection's current state, so that a caller that sees a reply or event of a
+    /// new connection also sees the new connection.
     pub(crate) async fn settle(&self) {
         if self.is_settled() {
             return;
@@ -206,8 +203,8 @@ impl Link {
         }
     }
 
-    /// Writes the session's expiry to its status before the error is returned: the crate informs its watchers before
-    /// it changes its state, and a caller that gets the error asks for a new session immediately.
+    /// Publishes the session's expiry before the error is returned. The crate informs its watchers before it changes
+    /// its state, and the caller requests a new session immediately.
     pub(crate) fn record_expiry<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::SessionExpired { .. }) = answer {
             self.status.set_state(SessionState::Expired);
@@ -219,7 +216,6 @@ impl Link {
         self.status.id()
     }
 
-    /// Returns the error of a request after the end of this side.
     pub(crate) fn end(&self) -> Error {
         let session = self.session();
         self.status
@@ -228,20 +224,19 @@ impl Link {
     }
 }
 
-/// Waits until the session, or this side of it, is over.
+/// Waits until the session or this side has ended.
 pub(crate) async fn final_state(status: &SessionStatus) {
     let mut changes = status.states();
     while !status.state().is_final() && changes.next().await.is_some() {}
 }
 
-/// Polls once, which sends the request. The rest is done in place when the reply comes, whether or not the caller waits
-/// for it.
+/// Polls the work once, which sends the request. The rest runs in place when the reply arrives, even if the caller no
+/// longer waits.
 pub(crate) fn sent<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> oneshot::Receiver<Result<T>> {
     let (send, answer) = oneshot::channel();
     spawn(async move {
-        // The caller may have gone.
         let _ = send.send(work.await);
     });
     answer
@@ -254,12 +249,12 @@ fn response(mut reply: oneshot::Receiver<Result<Reply>>) -> Response {
     }
 }
 
-/// Returns the answer of [`sent`] work.
 pub(crate) fn received<T>(answer: Result<Result<T>, oneshot::error::RecvError>) -> Result<T> {
     answer.unwrap_or_else(|_| Err(Error::Protocol("the client library panicked".to_owned())))
 }
 
-/// Runs `work` in place, wherever it is woken. Its panic ends itself only: the task that wakes it is the connection.
+/// Runs `work` in place, wherever it is woken. A panic only ends this work, because the task that wakes it is the
+/// connection.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     spawn_detached(Guarded(Box::pin(work)));
 }
@@ -270,7 +265,7 @@ impl Future for Guarded {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Polled no more after a panic, so no broken state is seen. The panic hook has reported it.
+        // Never polled again after a panic, so no broken state is seen. The panic hook has reported it.
         catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))).unwrap_or(Poll::Ready(()))
     }
 }

@@ -1,4 +1,4 @@
-//! Watches of a session: one-shot watchers, and persistent ones, which have to be added again after a reconnection.
+//! Watches of a session: one-shot watchers, and persistent ones, which must be added again after a reconnection.
 
 use std::sync::Arc;
 
@@ -11,18 +11,17 @@ use crate::convert::{self, RequestContext};
 use crate::either;
 use crate::session::{Link, final_state, received, sent, spawn};
 
-/// Returns the watcher of an event, which a task of its own waits for: the crate's watcher outlives this side, and would
-/// wait on.
+/// Returns the watcher of one event. A separate task waits for it, because the crate's watcher would outlive this side.
 pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
     let (mut send, event) = oneshot::channel();
     let link = link.clone();
     spawn(async move {
-        // A watcher that was dropped takes its watch back.
+        // Dropping the watcher removes its watch.
         let end = either(final_state(&link.status), send.closed());
         let event = match either(watcher.changed(), end).await {
             Some(event) => {
-                // An event of a new connection must not arrive before the state shows that connection: waiters discard
-                // events of an older one (invariant 8).
+                // The state must show the new connection before its event arrives, because waiters discard events of
+                // older connections (invariant 8).
                 link.settle().await;
                 link.record_expiry(convert::event(event, link.session()))
             }
@@ -35,9 +34,9 @@ pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
 
 /// Returns the events of a persistent watch.
 ///
-/// Unread events wait in the crate, without a limit. After a reconnection the crate does not re-register such watches,
-/// and ZooKeeper itself loses the events in between (ZOOKEEPER-4698): so the watch is added again, and then the loss is
-/// reported.
+/// Unread events are queued in the crate without a limit. After a reconnection the crate does not register such watches
+/// again, and ZooKeeper loses the events in between (ZOOKEEPER-4698). So we add the watch again and then report the
+/// loss.
 pub(crate) fn events(
     link: Arc<Link>,
     mut watcher: zk::PersistentWatcher,
@@ -55,12 +54,12 @@ pub(crate) fn events(
             let of_session = event.event_type == zk::EventType::Session;
             match link.record_expiry(convert::event(event, link.session())) {
                 Err(lockkeeper_store::Error::ConnectionLoss) if of_session => {
-                    // Reported after the reconnection: before, the reader could not read again.
+                    // Reported after the reconnection, because the reader could not read before.
                     if state == zk::SessionState::Disconnected {
                         continue;
                     }
-                    // Added before the loss is reported: the reader reads upon the report, and must get an event for each
-                    // change after that.
+                    // Added before the loss is reported, because the reader then reads, and needs an event for each
+                    // later change.
                     match watch_again(&link, &path, mode).await {
                         Ok(again) => watcher = again,
                         Err(error) => {
@@ -104,7 +103,7 @@ async fn watch_again(
             watching.map_err(|error| about.error(error))
         });
         match received(watching.await) {
-            // The addWatch or its reply was lost. Adding a watch twice is the same as once.
+            // The addWatch or its reply was lost. Adding a watch twice has no further effect.
             Err(lockkeeper_store::Error::ConnectionLoss) => {}
             done => return done,
         }

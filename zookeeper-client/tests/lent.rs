@@ -1,4 +1,4 @@
-//! Locks in the session of a ZooKeeper client of the program's, at a real ZooKeeper.
+//! Locks in the session of the program's own ZooKeeper client, with a real ZooKeeper.
 #![allow(missing_docs, reason = "tests")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LOCK: &str = "/locks/a";
 const TIMEOUT: Duration = Duration::from_secs(15);
 const OPEN: zk::Acls<'static> = zk::Acls::anyone_all();
 
-/// A client of the program's, with a fresh chroot.
+/// The program's client, with a fresh chroot.
 async fn program(hosts: &str) -> zk::Client {
     let connector = zk::Client::connector().with_session_timeout(TIMEOUT);
     let client = testkit::lendable(connector, hosts).await.unwrap();
@@ -83,7 +83,6 @@ async fn closing_deletes_the_entries_and_nothing_else_of_the_session() {
         assert!(next.is_held());
         entries(&program, 1).await;
         assert!(program.check_stat("/own").await.unwrap().is_some());
-        // It can be lent again.
         let third = lent(&program).await;
         assert!(
             Mutex::new(&third, LOCK)
@@ -131,7 +130,7 @@ async fn an_entry_with_a_lost_reply_is_deleted_by_the_close() {
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let waiting = tokio::spawn(async move { mutex.lock().await });
         entries(&observer, 1).await;
-        // It is sent by the call.
+        // The call sends the close.
         let closing = client.current_session().close();
         proxy.break_off();
         proxy.mend();

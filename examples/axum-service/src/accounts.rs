@@ -5,10 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use lockkeeper::{FencingGate, FencingToken, StaleToken};
 
-/// Balances in cents. Each account refuses a token that is older than the newest it has seen.
+/// Balances in cents. Each account refuses tokens older than the newest it has seen.
 ///
-/// In a real service this is a table with a column for the gate, and each of the two methods is one
-/// transaction.
+/// In a real service this is a table with a column for the gate, and each method is one transaction.
 #[derive(Debug, Default)]
 pub struct Accounts(Mutex<HashMap<String, Account>>);
 
@@ -19,10 +18,10 @@ struct Account {
 }
 
 impl Accounts {
-    /// Returns the balance. From now on the account refuses older tokens, since the caller is about to write.
+    /// Returns the balance. From now on the account refuses older tokens, because the caller is about to write.
     ///
     /// # Errors
-    /// [`StaleToken`]: a later holder of the account's lock has been here.
+    /// [`StaleToken`] if a later holder of the account's lock has already been here.
     pub fn read(&self, account: &str, token: FencingToken) -> Result<i64, StaleToken> {
         self.admit(account, token, |account| account.cents)
     }
@@ -30,19 +29,19 @@ impl Accounts {
     /// Writes a balance.
     ///
     /// # Errors
-    /// [`StaleToken`]: a later holder of the account's lock has been here.
+    /// [`StaleToken`] if a later holder of the account's lock has already been here.
     pub fn write(&self, account: &str, cents: i64, token: FencingToken) -> Result<(), StaleToken> {
         self.admit(account, token, |account| account.cents = cents)
     }
 
-    /// Checks the token and accesses the account, in one step.
+    /// Checks the token and accesses the account in one step.
     fn admit<T>(
         &self,
         account: &str,
         token: FencingToken,
         access: impl FnOnce(&mut Account) -> T,
     ) -> Result<T, StaleToken> {
-        // No access panics, so a poisoned map is whole.
+        // No access panics, so a poisoned map is still consistent.
         let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let account = accounts.entry(account.to_owned()).or_default();
         account.gate.admit(token)?;

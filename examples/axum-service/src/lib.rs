@@ -1,11 +1,11 @@
-//! An HTTP service that works under locks: one request at a time per account, in the order of arrival,
-//! over all processes of the service. The README has the commands, and shows the responses.
+//! An HTTP service that works under locks. Each account has one request at a time, in the order of arrival, across all
+//! processes of the service. The README has the commands and shows the responses.
 //!
 //! Copy from here:
 //!
-//! - `post`: the lock with one deadline for the whole wait, the work that ends when the lock is lost,
-//!   and the fencing token that goes with every access to the resource.
-//! - [`serve`]: requests under way are finished first, and only then is the client closed.
+//! - `post`: a lock with one deadline for the whole wait, work that stops when the lock is lost, and the fencing token
+//!   passed with every access to the resource.
+//! - [`serve`]: finishes the current requests before it closes the client.
 
 mod accounts;
 mod refusal;
@@ -27,9 +27,9 @@ use refusal::Refusal;
 /// Options of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Time that a request may wait for its account's lock.
+    /// Maximum time that a request waits for its account's lock.
     pub lock_timeout: Duration,
-    /// Duration of a posting. It stands for a database, or another service.
+    /// Duration of a posting. It represents a database or another service.
     pub work: Duration,
 }
 
@@ -57,11 +57,11 @@ pub fn router(client: &Client, accounts: &Arc<Accounts>, options: Options) -> Ro
         })
 }
 
-/// Serves until `shutdown`, finishes the requests under way, and closes the client.
+/// Serves until `shutdown`, finishes the current requests, and closes the client.
 ///
 /// # Errors
-/// Those of the listener; [`io::Error::other`] with a [`lockkeeper::Error`] when the session could
-/// not be closed. Its locks are then free when its timeout has passed.
+/// Errors of the listener, and [`io::Error::other`] with a [`lockkeeper::Error`] if the session could not be closed.
+/// Its locks are then free after its timeout.
 pub async fn serve(
     listener: TcpListener,
     client: Client,
@@ -71,14 +71,13 @@ pub async fn serve(
     axum::serve(listener, router(&client, &Arc::default(), options))
         .with_graceful_shutdown(shutdown)
         .await?;
-    // Not earlier: a request under way needs its session.
+    // After the requests have finished, because they need the session.
     client.close().await.map_err(io::Error::other)
 }
 
 /// Adds to an account, under its lock.
 ///
-/// When the caller hangs up, axum drops this future: a wait leaves its queue, and a guard releases its
-/// lock.
+/// If the caller hangs up, axum drops this future. A wait then leaves its queue, and a guard releases its lock.
 async fn post_cents(
     State(service): State<Service>,
     Path(account): Path<String>,
@@ -87,7 +86,7 @@ async fn post_cents(
     let options = LockOptions::new()
         .label("axum-service")
         .timeout(service.options.lock_timeout)
-        // With so many ahead it would not be granted in time: refuse at once.
+        // With so many ahead it would not be granted in time, so refuse immediately.
         .queue_limit(100);
     let mutex = Mutex::new(&service.client, LockPath::new("/lock")?.key(&account))?;
     let guard = mutex.lock_with(options).await?;
@@ -101,17 +100,16 @@ async fn post_cents(
         service.accounts.write(&account, balance, token)?;
         Ok::<_, Refusal>(balance)
     };
-    // When the lock is lost, the work is dropped at an await. If it is past its last await, the account
-    // refuses the token as soon as it has seen a newer one.
+    // If the lock is lost, the work is dropped at an await. After its last await, the account refuses the token once it
+    // has seen a newer one.
     let balance = guard.protect(work).await.map_err(LockError::Lost)??;
 
-    // An error would say that the lock was lost after the write, which the account has accepted.
+    // Ignored, because the account has accepted the write even if the lock was lost after it.
     let _ = guard.release().await;
     let posted = json!({ "account": account, "balance": balance, "token": token });
     Ok(Json(posted))
 }
 
-/// Reports the service as ready if the store answers within a second.
 async fn healthz(State(service): State<Service>) -> Result<&'static str, Refusal> {
     let answer = async {
         let session = service.client.session().await?;

@@ -1,4 +1,4 @@
-//! The service as a program. See the README beside it.
+//! The service as a program. See the README.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    // Before the address is printed: a supervisor that has read it may send SIGTERM at once.
+    // Before the address is printed, because a supervisor may then send SIGTERM immediately.
     let mut terminate = signal(SignalKind::terminate())?;
     let options = ConnectOptions::new().create_chroot();
     let client = connect_with(arguments.url, options).await?;

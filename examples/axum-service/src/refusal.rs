@@ -1,4 +1,4 @@
-//! [`Refusal`]: the response to a request that was not carried out.
+//! [`Refusal`]: the response to a request that failed.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// A status with the reason why a request was not carried out.
+/// A status with a reason.
 #[derive(Debug)]
 pub(crate) struct Refusal(StatusCode, String);
 
@@ -23,7 +23,7 @@ impl Refusal {
     }
 }
 
-/// The lock was not granted or was lost, or the store did not answer: the caller may try again.
+/// The lock was not granted or was lost, or the store did not answer, so the caller may try again.
 impl<E: Error> From<E> for Refusal {
     fn from(error: E) -> Self {
         Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
@@ -35,7 +35,7 @@ impl IntoResponse for Refusal {
         let Self(status, reason) = self;
         let body = Json(json!({ "error": reason }));
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            // In seconds; a guess, since the queue moves on as fast as its holders work.
+            // In seconds. A guess, because the queue moves as fast as its holders work.
             return (status, [(header::RETRY_AFTER, "1")], body).into_response();
         }
         (status, body).into_response()

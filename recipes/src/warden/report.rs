@@ -9,7 +9,7 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::stream::{Lossy, LossySender, named_stream};
 
-/// Level at which a holder is overdue: the last of the durations that it stated to have passed.
+/// How overdue a holder is: the last of its declared durations that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverdueLevel {
@@ -32,7 +32,6 @@ impl OverdueLevel {
         }
     }
 
-    /// Returns the duration after which a holder with this metadata is overdue on this level.
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
             Self::Expected => metadata.expected_hold(),
@@ -52,18 +51,18 @@ impl fmt::Display for OverdueLevel {
     }
 }
 
-/// Figures of a warden, from what it has read last: see [`Warden::stats`](crate::Warden::stats).
+/// Statistics of a warden, as last read. See [`Warden::stats`](crate::Warden::stats).
 ///
-/// They are of the locks that it times. Of the locks below a prefix those are the ones with a holder that states a
-/// duration: it remembers no others.
+/// They cover the locks that the warden times. Below a prefix these are only the locks with a holder that declares a
+/// duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WardenStats {
     /// Locks with a holder.
     pub locks: usize,
-    /// Holders, overdue or not; of a semaphore those of its permits.
+    /// Holders, overdue or not. For semaphores the holders of permits.
     pub holders: usize,
-    /// Waiters for those locks, below prefixes: the warden of a single lock does not look at them.
+    /// Waiters for locks below prefixes. For separately watched locks, waiters are not read.
     pub waiters: usize,
     /// Holders whose highest level is [`Expected`](OverdueLevel::Expected).
     pub overdue_expected: usize,
@@ -71,23 +70,23 @@ pub struct WardenStats {
     pub overdue_alert: usize,
     /// Holders whose highest level is [`AutoUnlock`](OverdueLevel::AutoUnlock).
     pub overdue_auto_unlock: usize,
-    /// The longest time for which it has seen one of them hold without a sign of life.
+    /// The longest time for which a holder was seen without a sign of life.
     pub longest_hold: Duration,
 }
 
-/// A holder that has held for longer than it stated.
+/// A holder that has held longer than it declared.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Overdue {
     /// The lock.
     pub path: ZnodePath,
-    /// The holder's entry, with its metadata: the last known if Curator's `Revoker` has overwritten it.
+    /// The holder's entry. If Curator's `Revoker` has overwritten its metadata, contains the last known.
     pub entry: QueueEntry,
-    /// The level that it has reached.
+    /// The level reached.
     pub level: OverdueLevel,
-    /// Time for which the warden has seen it hold without a sign of life. It may have held for longer.
+    /// Time for which the warden has seen it hold without a sign of life. It may have held longer.
     pub seen_for: Duration,
-    /// Excess of that over the duration that it stated, on this level.
+    /// Excess over the declared duration of this level.
     pub over_by: Duration,
 }
 
@@ -111,30 +110,30 @@ impl fmt::Display for Overdue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
-    /// A holder is overdue. Reported once for each level, and again after a sign of life.
+    /// A holder is overdue. Reported once per level, and again after a sign of life.
     Overdue(Overdue),
-    /// The warden has removed the holder. If the reply to its delete was lost, the holder may have left by itself.
+    /// The warden has removed the holder. If the reply to its delete was lost, the holder may have left on its own.
     Removed {
         /// The lock.
         path: ZnodePath,
         /// The entry that was deleted.
         entry: QueueEntry,
     },
-    /// The store has refused a request: the lock is no longer watched.
+    /// The store refused a request, and the lock is no longer watched.
     Failed {
         /// The lock.
         path: ZnodePath,
-        /// The refusal.
+        /// The error.
         error: Error,
     },
-    /// The reader was slow, and this many reports were dropped.
+    /// The reader was too slow, and reports were dropped.
     Missed {
-        /// Number of reports that were dropped.
+        /// Number of dropped reports.
         count: u64,
     },
 }
 
-/// Sends, logs and counts what was found at a lock.
+/// Reports, logs and counts the findings at a lock.
 pub(super) fn report(
     reporter: &LossySender<WardenReport>,
     lock: &ZnodePath,
@@ -165,10 +164,10 @@ impl Lossy for WardenReport {
 }
 
 named_stream! {
-    /// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden: from 1,024
-    /// unread reports on, new ones are dropped and counted ([`Missed`](WardenReport::Missed)).
+    /// Stream of a warden's reports, which ends with the warden. A slow reader never slows down the warden. If 1,024
+    /// reports are unread, new ones are dropped and counted ([`Missed`](WardenReport::Missed)).
     WardenReports of WardenReport;
-    /// Waits for the next report; `None` when the warden has ended.
+    /// Waits for the next report. Returns `None` when the warden has ended.
     ///
     /// Cancel safe: no report is lost.
 }

@@ -1,4 +1,4 @@
-//! A client that sends a request in steps: enough of HTTP to test with.
+//! A minimal HTTP client for tests, which sends a request in steps.
 
 use std::net::SocketAddr;
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// A request whose head is sent. Dropping it hangs up.
+/// A request whose head has been sent. Dropping it hangs up.
 pub(crate) struct Request {
     stream: BufReader<TcpStream>,
 }
 
 impl Request {
-    /// Sends the head of a request; `headers` are further lines, each with its line end.
+    /// Sends the head of a request. `headers` are additional lines, each with its line end.
     pub(crate) async fn open(
         to: SocketAddr,
         method: &str,
@@ -36,7 +36,7 @@ impl Request {
         sent.await.unwrap();
     }
 
-    /// Waits for the line that says that the handler wants the body.
+    /// Waits for the line which shows that the handler wants the body.
     pub(crate) async fn until_wanted(&mut self) {
         assert_eq!(self.head().await[0], "HTTP/1.1 100 Continue");
     }
@@ -53,7 +53,7 @@ impl Request {
         }
     }
 
-    /// The lines up to the empty one.
+    /// Reads the lines up to the empty one.
     async fn head(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -96,10 +96,9 @@ impl Response {
     }
 }
 
-/// Waits until the address refuses connections.
 pub(crate) async fn until_refused(address: SocketAddr) {
-    // A closed listener sends no notice, so this connects until it is refused. A connection that was
-    // accepted just before the closing is hung up on.
+    // A closed listener sends no notice, so connect until that fails. A connection accepted just before closing is
+    // dropped.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,5 +1,5 @@
-//! The service over real connections: in this process on a store that loses locks on demand, and as
-//! a program that is told to end.
+//! The service over real connections: in this process on a store that loses locks on demand, and as a program that
+//! receives SIGTERM.
 
 mod http;
 mod program;
@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 
 use http::{Request, Response};
 
-/// Virtual time: nothing waits for it.
+/// Virtual time, for which nothing waits.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const WORK: Duration = Duration::from_secs(1);
 
 const ACCOUNT: &str = "EU/4711";
 const TARGET: &str = "/accounts/EU%2F4711";
 
-/// The service in this process, on a store whose clock stands still until the test advances it.
+/// The service in this process. Its store's clock only moves when the test advances it.
 struct World {
     store: TestStore,
     service: Client,
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Sends a posting; the answer comes to the task.
+    /// Sends a posting. The task returns the response.
     fn post(&self, body: &'static str) -> JoinHandle<Response> {
         let address = self.address;
         tokio::spawn(async move {
@@ -62,7 +62,7 @@ impl World {
         while snapshots.next().await.unwrap().unwrap().len() != count {}
     }
 
-    /// Another process has the account's lock.
+    /// Acquires the account's lock in another client.
     async fn held_elsewhere(&self) -> lockkeeper::Guard {
         let client = self.store.client().await.unwrap();
         Mutex::new(&client, lock()).unwrap().lock().await.unwrap()
@@ -101,7 +101,7 @@ async fn postings_at_the_same_time_are_carried_out_one_after_the_other() {
     let mut answers = Vec::new();
     for posting in postings {
         while !posting.is_finished() {
-            // Below the lock timeout in all, since others wait behind the one at work.
+            // Less than the lock timeout in total, because others wait behind the current request.
             world.store.advance(Duration::from_millis(100)).await;
             tokio::task::yield_now().await;
         }
@@ -113,7 +113,7 @@ async fn postings_at_the_same_time_are_carried_out_one_after_the_other() {
         refused.iter().all(|answer| answer.status == 503),
         "{answers:?}"
     );
-    // Each has read the balance that the one before wrote, so no update is lost.
+    // Each request read the balance that the previous one wrote, so no update is lost.
     let mut seen: Vec<_> = done
         .iter()
         .map(|answer| (answer.token(), answer.json()["balance"].as_u64().unwrap()))
@@ -154,7 +154,7 @@ async fn a_lock_that_is_lost_during_the_work_is_503_and_nothing_is_written() {
     let reason = LostReason::SessionExpired;
     assert_eq!(answer.error(), format!("the lock was lost: {reason}"));
 
-    // The service goes on, with another session.
+    // The service continues with another session.
     let posting = world.post(r#"{"cents": 5}"#);
     world.until_queued(1).await;
     world.store.advance(WORK).await;

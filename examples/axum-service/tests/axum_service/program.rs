@@ -49,13 +49,13 @@ async fn sigterm_lets_a_request_under_way_end_and_then_closes_the_session() {
     let body = r#"{"cents": 7}"#;
     let expect = "expect: 100-continue\r\n";
     let mut request = Request::open(address, "POST", "/accounts/a", body.len(), expect).await;
-    // The handler runs: it has asked for the body.
+    // The handler is running, because it has requested the body.
     request.until_wanted().await;
 
     program.terminate();
     assert_eq!(program.line().await, "draining");
     crate::http::until_refused(address).await;
-    // All of its work is still to be done: the lock, the posting, the release.
+    // The lock, the posting and the release are still to be done.
     request.send(body).await;
     let answer = request.answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
