@@ -47,7 +47,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses the command line. Exits if it is invalid.
     pub(crate) fn read() -> Self {
         let args = Self::parse();
         let fault = if args.crash >= args.workers {

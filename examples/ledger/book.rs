@@ -18,10 +18,9 @@ pub(crate) struct Book {
     /// Newest token seen. Stored with the data, and replaced together with them in one rename.
     pub(crate) gate: FencingGate,
     pub(crate) grants: u64,
-    /// Number of times that the file was written.
     pub(crate) writes: u64,
     pub(crate) balances: Balances,
-    /// Ids of the transfers, in the order in which they were posted.
+    /// Ids of the transfers, in posting order.
     pub(crate) posted: Vec<i64>,
 }
 
@@ -45,7 +44,6 @@ pub(crate) struct Ledger {
 /// A write that is complete in the worker's draft but not yet visible.
 #[derive(Debug)]
 pub(crate) struct Write {
-    /// The ledger's number of writes when it was read.
     writes_before: u64,
 }
 
@@ -87,7 +85,6 @@ impl Ledger {
         })
     }
 
-    /// Prepares a write that adds the transfer to this book.
     pub(crate) fn prepare(&self, mut book: Book, posting: &Transfer) -> Result<Write, LedgerError> {
         let writes_before = book.writes;
         if book.posted.contains(&posting.id) {

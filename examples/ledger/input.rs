@@ -45,7 +45,6 @@ pub(crate) fn accounts(file: &Path) -> Result<Balances, Box<dyn Error>> {
     Ok(balances)
 }
 
-/// Reads the transfers between these accounts.
 pub(crate) fn transfers(file: &Path, accounts: &Balances) -> Result<Vec<Transfer>, Box<dyn Error>> {
     let mut transfers = Vec::new();
     let mut used = HashSet::new();

@@ -129,7 +129,6 @@ fn post(
     Ok(summary)
 }
 
-/// Starts the workers, waits for all of them, and returns their results.
 async fn work(
     args: &Args,
     ledger: PathBuf,
@@ -196,7 +195,6 @@ fn start(
     Ok(workers)
 }
 
-/// Prints the summary, and returns the exit status.
 fn report(args: &Args, summary: &Summary) -> ExitCode {
     let faults = summary.faults();
     let verdict = match faults.as_slice() {

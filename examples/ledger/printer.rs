@@ -14,7 +14,6 @@ use crate::args::Args;
 /// Number of grants whose events are printed without `--all-events`.
 const FULL_GRANTS: usize = 40;
 
-/// Output shared by all workers.
 pub(crate) struct Printer {
     began: Instant,
     quiet: bool,
@@ -37,7 +36,6 @@ impl Printer {
         })
     }
 
-    /// Returns a sink that prints the events of a worker's lock.
     pub(crate) fn sink(self: &Arc<Self>, worker: usize) -> EventSink {
         let (sink, mut events) = lock_events();
         let printer = self.clone();

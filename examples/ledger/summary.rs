@@ -56,7 +56,6 @@ impl Summary {
         self.balances_correct = book.balances == balances;
     }
 
-    /// Checks the grants in the ledger's order.
     pub(crate) fn check_grants(&mut self) {
         let grants = &mut self.tally.grants;
         grants.sort_unstable_by_key(|grant| grant.number);

@@ -37,7 +37,6 @@ pub(crate) struct Run {
     pub(crate) tally: parking_lot::Mutex<Tally>,
 }
 
-/// Results of all workers together.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
     #[serde(skip)]
@@ -50,7 +49,6 @@ pub(crate) struct Tally {
     pub(crate) late_writes_refused: usize,
 }
 
-/// One grant of the lock, as seen by its holder and the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     /// Number of the grant, counted by the ledger.
@@ -78,7 +76,6 @@ impl From<Error> for Failure {
 }
 
 pub(crate) enum Task {
-    /// Posts transfers until none are left.
     Post,
     /// Posts transfers without a lock until none are left, to show what goes wrong.
     PostWithoutLock,

@@ -1,8 +1,8 @@
 //! The recipes for threads without async. Each call blocks its thread until it is done.
 //!
-//! Blocking and async callers can contend for the same path, also within one program. Fairness, tokens, options and
-//! errors are the same, and each type has the same methods, except for `protect`, because a blocking call cannot be
-//! stopped. [`Election::run`] takes a closure, which has to check for a loss itself. No async runtime is needed.
+//! Blocking and async callers can contend for the same path, also within one program. Each type has the same methods
+//! with the same fairness, tokens, options and errors, except for `protect`, because a blocking call cannot be stopped.
+//! [`Election::run`] takes a closure, which has to check for a loss itself. No async runtime is needed.
 //!
 //! # In a program with a tokio runtime
 //!
@@ -10,10 +10,9 @@
 //! [`spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html) and
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
-//! Inside an async task, a call would block everything else on its thread, possibly including the task that releases
-//! the lock. So it **panics**, as tokio's `blocking_recv` and `blocking_lock` do. Nothing has been sent at that point,
-//! except for a [`release`](BlockingGuard::release) and the conversions of a read-write lock, which send first. Use the
-//! async types there. Other executors cannot be detected, so on them a call always blocks.
+//! Inside an async task, where it would block other tasks, a call **panics** like tokio's `blocking_recv`. Nothing has
+//! been sent at that point, except for a [`release`](BlockingGuard::release) and the conversions of a read-write lock,
+//! which send first. Use the async types there. Other executors cannot be detected, so on them a call always blocks.
 //!
 //! You can drop a guard anywhere. See [`Guard`](crate::Guard).
 //!

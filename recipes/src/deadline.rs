@@ -50,7 +50,7 @@ impl CallDeadline {
         }
     }
 
-    /// Runs `work` until the deadline. Returns `None` if the deadline passes first.
+    /// Returns `None` if the deadline passes first.
     pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let Some(timeout) = &self.timeout else {
             return Some(work.await);
@@ -102,7 +102,7 @@ impl CallDeadline {
     }
 }
 
-/// Progress of a call with a deadline, shared by all clones.
+/// Shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<State>);
 
@@ -111,7 +111,6 @@ struct State {
     /// Contenders ahead, as last seen, in each queue in which the call waits.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
-    /// Notified when the call is first seen to wait.
     blocked: Notify,
 }
 
@@ -125,7 +124,6 @@ impl Progress {
         self.note_wait();
     }
 
-    /// Notes that the call waits for another contender.
     pub(crate) fn note_wait(&self) {
         self.0.blocked.notify_one();
     }

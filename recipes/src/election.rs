@@ -103,7 +103,7 @@ impl Election {
         self.campaign_with(data, LockOptions::new()).await
     }
 
-    /// Campaigns for at most `timeout`, which covers the whole call, including joining the queue.
+    /// Campaigns for at most `timeout`, which covers the whole call.
     ///
     /// Fair and cancel safe, like [`campaign`](Self::campaign).
     ///
@@ -165,8 +165,8 @@ impl Election {
 
     /// Leads if the election has no candidate now, otherwise returns `None`.
     ///
-    /// A taken election costs one read and no write. The answer "taken" can be as stale as the server that gave it,
-    /// unless the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
+    /// A taken election costs one read and no write. The answer "taken" can be stale, see
+    /// [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`campaign`](Self::campaign).
     ///

@@ -157,7 +157,7 @@ impl Guard {
         stat.is_some_and(|stat| stat.ephemeral_owner == self.0.session.id())
     }
 
-    /// Returns the reason if the lock is known to be lost. The first reason is kept, so that all callers see the same.
+    /// Returns the first reason that became known, so that all callers see the same.
     pub(crate) fn reason(&self) -> Option<LostReason> {
         if let Some(reason) = self.0.lost.get() {
             return Some(*reason);
@@ -252,7 +252,7 @@ impl Guard {
 
     /// Releases the lock and waits until the store has confirmed it.
     ///
-    /// The release is sent by the call itself, so dropping the future does not stop it. If the store refuses it for a
+    /// The call itself sends the release, so dropping the future does not stop it. If the store refuses it for a
     /// temporary reason (a limit, a full disk), it is retried until it succeeds or the session has ended, in the
     /// background if the future was dropped.
     ///

@@ -31,8 +31,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the holders. Checks that each is ephemeral, because persistent znodes with names of contenders do not
-    /// count, and then also checks the entries behind a dropped one.
+    /// Reads the state of each apparent holder, because persistent znodes do not count, and then the entries behind a
+    /// dropped one.
     pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         loop {
             let count = count_holders(self.queue.iter().map(ZnodePath::name));

@@ -57,7 +57,7 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards()[0].fencing_token()
     }
 
-    /// Returns `true` if everything is still held, as far as this process can know. See [`Guard::is_held`].
+    /// Returns `true` while everything is held. See [`Guard::is_held`].
     fn is_held(&self) -> bool {
         self.guards().iter().all(Guard::is_held)
     }

@@ -93,8 +93,8 @@ impl LockMetadata {
         }
     }
 
-    /// Returns the name of a field in `other` that could not be read back, because it collides with one of our fields
-    /// or is nested too deeply.
+    /// Returns the name of a field in `other` that collides with one of our fields or is nested too deeply to be read
+    /// back.
     pub(crate) fn invalid_field(&self) -> Option<&str> {
         let is_valid = |name: &String, value: &Value| {
             let alone = Self {
@@ -118,6 +118,7 @@ impl LockMetadata {
 #[derive(Clone, Debug)]
 pub(crate) enum EntryData {
     Default {
+        /// When the entry joined the queue.
         queued_at_ms: i64,
     },
     Written(Bytes),
@@ -132,8 +133,7 @@ impl EntryData {
     }
 }
 
-/// Returns the default metadata of this process. Each thread renders it once per system tick, which is the resolution
-/// of the time.
+/// Each thread renders this once per system tick, which is the resolution of the time.
 fn default_bytes(queued_at_ms: i64) -> Bytes {
     thread_local! {
         static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };

@@ -5,7 +5,6 @@ pub(crate) use counting::{Meter, is_counted};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use nothing::{Meter, is_counted};
 
-/// How a wait ended without a grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     Timeout,
@@ -28,8 +27,7 @@ mod counting {
     use crate::metrics::{METRICS, is_registered};
     use crate::names::Kind;
 
-    /// Counts one wait or hold until it ends or the last clone is dropped. `None` if it started before the metrics were
-    /// registered.
+    /// Counts until it ends or the last clone is dropped. `None` if it started before the metrics were registered.
     #[derive(Clone)]
     pub(crate) struct Meter(Option<Arc<Measured>>);
 
@@ -144,7 +142,6 @@ mod counting {
             }
         }
 
-        /// Counts the end once, with its duration.
         fn end(&self, histogram: Option<&HistogramVec>) {
             let kind = self.kind.lock();
             if self.is_over.swap(true, Ordering::AcqRel) {

@@ -18,8 +18,8 @@ use crate::queue_lock::QueueLock;
 /// A mutex among all programs that name the same path of the same store.
 ///
 /// It is fair: locks are granted in the order in which the contenders' znodes were created. Each contender watches only
-/// its predecessor, so a release wakes only one. The mutex outlives its client's sessions. After an expiry the next
-/// `lock` opens a new session. Clones are the same mutex.
+/// its predecessor, so a release wakes only one. After its session expired, the next `lock` opens a new one. Clones are
+/// the same mutex.
 ///
 /// It is not reentrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). A warning
 /// with the path and both labels is logged if a wait lasts long while the same session holds the lock. The limit is the
@@ -70,9 +70,9 @@ impl Mutex {
 
     /// Acquires the lock, in the order of arrival.
     ///
-    /// A free lock in an embedded store is granted without waiting. In a loop this still lets other tokio tasks run,
-    /// because each call consumes a unit of [tokio's budget](tokio::task::coop), like tokio's own locks. Under another
-    /// runtime such a loop should yield now and then.
+    /// A free lock in an embedded store is granted without waiting. Each call consumes a unit of [tokio's
+    /// budget](tokio::task::coop), so a loop still lets other tasks run. Under another runtime such a loop should yield
+    /// now and then.
     ///
     /// Cancel safe: a dropped wait leaves the queue and loses its position. Keep polling a wait that you do not drop,
     /// because once it is granted, it blocks those behind it. If it is then not polled for a second, a warning is
@@ -86,7 +86,7 @@ impl Mutex {
         self.queue_lock().acquire(LockOptions::new())
     }
 
-    /// Acquires the lock within `timeout`, which covers the whole call, including joining the queue.
+    /// Acquires the lock within `timeout`, which covers the whole call.
     ///
     /// Cancel safe, like [`lock`](Self::lock).
     ///
@@ -109,8 +109,7 @@ impl Mutex {
 
     /// Acquires the lock if it is free now. Returns `None` if it is held or waited for.
     ///
-    /// A held lock costs one read and no write. The answer "held" can be as stale as the server that gave it, unless
-    /// the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
+    /// A held lock costs one read and no write. The answer "held" can be stale, see [`synced`](LockOptions::synced).
     ///
     /// Cancel safe, like [`lock`](Self::lock).
     ///

@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if a holder of this kind excludes others. When it leaves, all entries ahead of it have left.
+    /// When an exclusive holder leaves, all entries ahead of it have left.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
@@ -94,8 +94,7 @@ impl Kind {
         child.as_bytes()[..child.len() - digits].ends_with(self.entry_role().suffix().as_bytes())
     }
 
-    /// Returns the other recipe to which a child belongs, if its name shows that. The child is an entry or a part of a
-    /// semaphore.
+    /// Returns the other recipe to which an entry or a part of a semaphore belongs, if its name shows that.
     pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
             return None;
@@ -118,7 +117,6 @@ impl Kind {
 }
 
 struct NameForm {
-    /// The part of the name before its number.
     ending: &'static str,
     /// The recipe, if the form is specific. In kazoo's names a mutex and a writer look alike.
     recipe: Option<RecipeName>,
@@ -188,9 +186,8 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child with a contender's name, which must have a known form or match one of the session's
-/// patterns. `None` for a nested lock or any other child. This is the only place that decides it. Only ephemeral
-/// children are contenders (see [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child whose name has a known form or matches one of the session's patterns. This is the only
+/// place that decides it. Only ephemeral children are contenders (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -198,8 +195,8 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name contains an id that was generated for this attempt. Such a child is assumed to be
-/// ephemeral if reading its state would cost a request.
+/// Returns true if a contender's name contains an id generated for this attempt. We assume that such a child is
+/// ephemeral.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
@@ -263,14 +260,12 @@ pub(crate) fn is_writer(name: &str) -> bool {
     name.contains("__WRIT__")
 }
 
-/// Prefix of names with an id that was generated for one attempt.
 const PREFIX: &str = "_c_";
 
-/// Unique id of an entry: a UUID in its name, by which the znode is found after a lost reply to its create.
+/// A UUID in an entry's name, by which we find the znode after a lost reply.
 ///
-/// Each thread generates a random version 4 UUID and increments its last twelve digits for each entry, because a new
-/// UUID would cost more than all other bookkeeping of an uncontended lock. The ranges of two threads meet only if the
-/// other 74 random bits are equal.
+/// Each thread increments the last twelve digits of a random version 4 UUID, because a new one would cost more than all
+/// other bookkeeping of an uncontended lock. Two threads' ranges meet only if the other 74 random bits are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(u128);
 
@@ -418,7 +413,6 @@ mod tests {
         assert_eq!(number("", "1234567890123"), Some(1_234_567_890_123));
     }
 
-    /// Returns the result of a call that a store in memory answers immediately.
     fn now<T>(work: impl Future<Output = Result<T, lockkeeper_store::Error>>) -> T {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         match std::pin::pin!(work).poll(&mut context) {

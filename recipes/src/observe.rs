@@ -120,7 +120,7 @@ fn elapsed(since_ms: i64, now_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(elapsed).unwrap_or(0))
 }
 
-/// Number of znodes read per request, so that requests and replies do not grow with the queue.
+/// Keeps requests and replies from growing with the queue.
 const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock, the holder first, then the waiters in order of arrival. Empty if there is no contender.
@@ -163,8 +163,7 @@ pub(crate) async fn read_queue(
     Ok(entries.into_iter().flatten().collect())
 }
 
-/// Reads entries of a queue. Returns `None` for entries that have left, and for persistent znodes, which are not
-/// contenders.
+/// Returns `None` for entries that have left, and for persistent znodes.
 pub(crate) async fn read_entries(
     session: &Session,
     places: &[ZnodePath],
@@ -256,7 +255,6 @@ impl Change {
         }
     }
 
-    /// Waits for the change or the end of the session.
     pub(crate) async fn wait(self) {
         let status = self.session.status().clone();
         // Subscribe before the comparison, so that no reconnection is missed in between.
@@ -275,7 +273,7 @@ impl Change {
     }
 }
 
-/// Reads the queue once. Arms the watch first, so that any later change fires it.
+/// Arms the watch before the read, so that any later change fires it.
 async fn observe_once(
     client: &Client,
     path: &ZnodePath,
@@ -292,7 +290,7 @@ async fn observe_once(
     Ok((entries, change))
 }
 
-/// Lists a znode's children and watches the list. If the znode does not exist, watches its creation.
+/// Lists and watches a znode's children, or watches its creation if it does not exist.
 pub(crate) async fn watch_names(
     session: &Session,
     path: &ZnodePath,

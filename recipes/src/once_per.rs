@@ -21,8 +21,8 @@ use crate::retry::retry;
 /// Name of the record, a persistent child of the lock's znode. No [`key`](crate::LockPath::key) contains a colon.
 const RECORD: &str = ":last-run";
 
-/// A job that runs once per period among all programs that name the same path of the same store. Typically a fleet's
-/// cron starts it everywhere at the same time, but only one process should run it.
+/// A job that runs once per period among all programs that name the same path of the same store. For example, a fleet's
+/// cron starts it everywhere, but only one process should run it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -39,23 +39,20 @@ const RECORD: &str = ":last-run";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// The path is also that of a [`Mutex`], which a run holds. A persistent child of the path, `:last-run`, contains the
-/// start of the last finished run, and its modification time is the end of that run.
+/// The path is also that of a [`Mutex`], which a run holds. Its persistent child `:last-run` contains the start of the
+/// last finished run, and was written at the end of that run.
 ///
-/// - **The period starts when a run starts**, not when it ends. Otherwise a job that takes five minutes and is started
-///   every hour would only run every second hour. A run that is longer than the period is never overlapped, and the
-///   next one may follow immediately. Choose the period slightly shorter than the cron interval (for example 55 minutes
-///   for an hour), because starts are not exactly that far apart.
-/// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, nothing is recorded, and the next
-///   process that asks runs the job. If a failed job should not be repeated in this period, call [`Run::finish`]
-///   anyway.
+/// - **The period starts when a run starts**, not when it ends. Otherwise a five-minute job that is started every hour
+///   would only run every second hour. After a run that is longer than the period, the next one may follow immediately.
+///   Choose the period slightly shorter than the cron interval, for example 55 minutes for an hour.
+/// - **Only a finished run counts.** If a [`Run`] is dropped or its process dies, the next process that asks runs the
+///   job. If a failed job should not be repeated in this period, call [`Run::finish`] anyway.
 /// - **If another process is running the job**, [`try_begin`](Self::try_begin) immediately returns [`Turn::Running`].
 ///   [`begin`](Self::begin) waits for that run. It then returns [`Turn::NotDue`], or [`Turn::Due`] if the other process
 ///   died.
-/// - **The server's clock counts**, by the times it gives to znodes. Clients' clocks do not matter. If the server's
-///   clock jumps forward (or a failover leads to a server whose clock is ahead), a run may start too early by that
-///   much. If it jumps back, the next run is late by that much, or by one period after the jump was noticed, whichever
-///   is less. Runs never overlap, whatever the clocks do.
+/// - **Only the server's clock counts.** If it jumps forward, also by a failover, a run may start too early by that
+///   much. If it jumps back, the next run is late by that much, but by at most one period after the jump was noticed.
+///   Runs never overlap, whatever the clocks do.
 #[derive(Clone, Debug)]
 pub struct OncePer {
     mutex: Mutex,
@@ -323,8 +320,8 @@ impl LastRun {
         record.expect("numbers are plain JSON").into()
     }
 
-    /// Parses a record that was written at `ended_ms`. For data that we do not understand, only this time counts, so
-    /// that a job does not run twice because another version recorded it.
+    /// Parses a record written at `ended_ms`. If we do not understand it, only this time counts, so that a job does not
+    /// run twice because another version recorded it.
     pub(crate) fn parse(data: &[u8], ended_ms: i64) -> Self {
         let record = serde_json::from_slice::<RecordData>(data);
         let record = record.ok().filter(|record| record.v == Self::VERSION);

@@ -173,7 +173,6 @@ impl LockOptions {
         CallDeadline::new(client, timeout)
     }
 
-    /// Returns true if the contender's grant must be reported.
     #[inline]
     pub(crate) fn is_reported(&self) -> bool {
         self.events.is_some() || is_always_reported()

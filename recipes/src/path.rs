@@ -68,8 +68,8 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all characters except letters, digits, `-`, `_` and `.`, and also text that consists only of dots (a
-/// relative path). Also encodes the last character if the parent lock could mistake the name for an entry or a part.
+/// Percent-encodes all but letters, digits, `-`, `_` and `.`, text of only dots (a relative path), and the last
+/// character if the parent lock could mistake the name for an entry or a part.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -109,8 +109,7 @@ fn decode(name: &str) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Returns true if a name ends in a number as written by a store (ten digits, or nine after a sign), or a longer one,
-/// because we do not know how many digits other libraries read.
+/// Returns true for ten or more digits at the end, or nine after a sign. Other libraries may read any number of digits.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();

@@ -43,7 +43,6 @@ pub(crate) struct Queue<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Next step of a wait.
 pub(crate) enum Step {
     /// No entry ahead blocks.
     Clear,
@@ -52,9 +51,8 @@ pub(crate) enum Step {
     Listed(Vec<String>),
     /// The index returned a znode that is not a contender, so list all children.
     ListAll,
-    /// A list lacks the waiter's entry, because the server lags behind the create or the entry was removed.
+    /// Our entry is missing in a list, because the server lags behind the create or the entry was removed.
     Unlisted,
-    /// The waiter's entry is gone.
     Gone,
     /// Nothing is known, so ask the store again.
     Recheck,
@@ -75,7 +73,7 @@ pub(crate) struct Blocker {
 enum Source {
     /// The store's index. Its deletion event also says whether another entry blocks.
     Index,
-    /// A list of names. After a deletion, the list still shows the next blocker if the contender is traceable, which
-    /// means that we know all names that it may have after a conversion.
+    /// A list of names. It shows the next blocker after a deletion if the contender is traceable, which means that we
+    /// know all names that it may get in a conversion.
     List { is_traceable: bool },
 }

@@ -71,9 +71,8 @@ impl QueueLock<'_> {
         move |session, grant, data| Guard::new(session, grant, kind, data, None)
     }
 
-    /// Joins a queue in an embedded store, and takes a free lock.
-    ///
-    /// There is no await between the entry and the guard, so no drop can happen in between (invariant 7).
+    /// Joins a queue in an embedded store, and takes a free lock. There is no await between the entry and the guard, so
+    /// no drop can happen in between (invariant 7).
     #[inline(never)] // so that little is moved
     fn attempt(self, options: &LockOptions, place: Place<'_>) -> Result<Attempt<Guard>> {
         options.check()?;

@@ -78,7 +78,7 @@ pub struct Owner(Arc<Shared>);
 struct Shared {
     mutex: Mutex,
     /// The owner's guard, while its entries keep it alive. A task that waits for the first entry keeps this locked, so
-    /// that the owner's other tasks wait for the outcome instead of joining the queue.
+    /// that the owner's other tasks do not join the queue.
     hold: AsyncMutex<Weak<Guard>>,
 }
 
@@ -168,7 +168,7 @@ impl Owner {
         Ok(first(&mut hold, guard))
     }
 
-    /// Returns `true` if this owner still holds the lock, as far as this process can know.
+    /// Returns `true` while this owner holds the lock.
     pub fn is_held(&self) -> bool {
         // If a task keeps it locked, that task is about to enter, and the owner does not hold the lock yet.
         let hold = self.0.hold.try_lock();
@@ -177,7 +177,6 @@ impl Owner {
     }
 }
 
-/// Enters again if the owner holds the lock.
 fn again(hold: &Weak<Guard>) -> Result<Option<ReentrantGuard>> {
     let Some(guard) = hold.upgrade() else {
         return Ok(None);

@@ -12,8 +12,7 @@ use crate::queue::{Grant, Queue};
 
 const TARGET: &str = "lockkeeper::lock";
 
-/// Reports each [`LockEvent`] of one wait or hold. `None` if there is no subscriber, so that most contenders carry
-/// nothing. Clones report to the same places.
+/// `None` without a subscriber, so that most contenders carry nothing.
 #[derive(Clone)]
 pub(crate) struct Reporter(Option<Box<Outlets>>);
 
@@ -76,7 +75,6 @@ impl Reporter {
         self.0.as_ref()?.sink.as_ref()
     }
 
-    /// Ends the reports of a wait.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.0 = None;

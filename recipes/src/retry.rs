@@ -6,8 +6,6 @@
 
 use lockkeeper_store::Error;
 
-/// Sends an idempotent request again each time its connection breaks.
-///
 /// Needs no pause or limit, because a request waits for the next connection, and fails with another error when the
 /// session has ended.
 pub(crate) async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>

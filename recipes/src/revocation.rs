@@ -22,10 +22,9 @@ pub(crate) use request::{request_in, with_request};
 
 /// Your promise that every resource protected by the lock checks fencing tokens.
 ///
-/// A holder that is removed by force does not notice immediately, so for a while it works at the same time as the next
-/// holder. Only a resource that refuses older [`FencingToken`](crate::FencingToken)s, for example with a
-/// [`FencingGate`](crate::FencingGate), rejects its writes. If a resource checks no tokens, use [`Revoker::request`]
-/// and wait for the release.
+/// A holder that is removed by force may work at the same time as the next holder until it notices. Only a resource
+/// that refuses older [`FencingToken`](crate::FencingToken)s, for example with a [`FencingGate`](crate::FencingGate),
+/// rejects its writes. If a resource checks no tokens, use [`Revoker::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
@@ -186,10 +185,9 @@ impl Revoker {
     /// Removes the entries of a lock, so that the next contenders hold it. Returns the deleted znodes.
     ///
     /// A holder notices that it [`Lost`](crate::LockEvent::Lost) the lock, with the reason
-    /// [`Revoked`](crate::LostReason::Revoked), but may continue to work until then. That is why you must promise
-    /// [`FencingEnforced`]. A targeted waiter leaves the queue immediately. Its wait only fails with
-    /// [`EntryDeleted`](crate::LockError::EntryDeleted) when it next checks, which is when the entry ahead of it
-    /// leaves.
+    /// [`Revoked`](crate::LostReason::Revoked), but may work until then, so you must promise [`FencingEnforced`]. A
+    /// targeted waiter leaves the queue immediately, but its wait only fails with
+    /// [`EntryDeleted`](crate::LockError::EntryDeleted) when the entry ahead of it leaves.
     ///
     /// Only the entries that were found are deleted, never their successors, because an entry's name contains a UUID.
     /// (The exception are libraries that only number their entries, because numbers restart when the lock's parent is
@@ -232,7 +230,7 @@ impl Revoker {
     }
 }
 
-/// Deletes an entry. Returns true if it existed, or may have been deleted by an attempt whose reply was lost.
+/// Returns true if the entry existed, or an attempt with a lost reply may have deleted it.
 async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
@@ -246,7 +244,7 @@ async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error
     }
 }
 
-/// Writes a request into an entry without overwriting other writes. Returns false if the entry was already gone.
+/// Returns false if the entry was already gone.
 async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
     // Before the loop, because all attempts are one request.
     let at_ms = session.clock().unix_ms();

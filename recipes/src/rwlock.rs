@@ -24,10 +24,9 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 /// can hold it.
 ///
 /// It is fair to both. In the order in which the znodes were created, a reader waits for earlier writers, and a writer
-/// for all earlier contenders. So readers cannot starve a writer, or writers a reader. When a writer leaves, the
-/// readers up to the next writer hold the lock together. Each contender watches only the nearest znode that blocks it.
-/// The release of a writer wakes each reader behind it once, or the next writer. A writer wakes at most once per reader
-/// ahead.
+/// for all earlier contenders. When a writer leaves, the readers up to the next writer hold the lock together. Each
+/// contender watches only the nearest znode that blocks it. The release of a writer wakes each reader behind it once,
+/// or the next writer. A writer wakes at most once per reader ahead.
 ///
 /// The lock outlives its client's sessions. After an expiry the next `read` or `write` opens a new session. Clones are
 /// the same lock. It is not reentrant: a reader that waits to write waits for itself
@@ -83,9 +82,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader. Waits until all earlier writers have left.
     ///
-    /// Fair: no later writer holds the lock before this reader. A task that already reads must not read again, because
-    /// a writer may be waiting in between. That writer waits for the first read, and the second read waits for the
-    /// writer, forever. Such a wait is logged as a warning, as for a [`Mutex`](crate::Mutex).
+    /// Fair: no later writer holds the lock before this reader. A task that already reads must not read again. A writer
+    /// in between would wait for the first read, and the second read for the writer, forever. Such a wait is logged as
+    /// a warning, as for a [`Mutex`](crate::Mutex).
     ///
     /// Cancel safe: you can drop a wait at any time. It leaves the queue and loses its place.
     ///
@@ -127,7 +126,7 @@ impl RwLock {
         self.write_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as a reader within `timeout`, which covers the whole call, including joining the queue.
+    /// Acquires the lock as a reader within `timeout`, which covers the whole call.
     ///
     /// Fair and cancel safe, like [`read`](Self::read).
     ///
@@ -150,7 +149,7 @@ impl RwLock {
         self.read_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Acquires the lock as the writer within `timeout`, which covers the whole call, including joining the queue.
+    /// Acquires the lock as the writer within `timeout`, which covers the whole call.
     ///
     /// Fair and cancel safe, like [`write`](Self::write).
     ///
@@ -196,8 +195,7 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now, otherwise returns `None`.
     ///
-    /// A taken lock costs one read and no write. The answer "taken" can be as stale as the server that gave it, unless
-    /// the options are [`synced`](LockOptions::synced). The answer "free" is always confirmed by the queue.
+    /// A taken lock costs one read and no write. The answer "taken" can be stale, see [`synced`](LockOptions::synced).
     ///
     /// It never overtakes a waiting writer. Cancel safe, like [`read`](Self::read).
     ///

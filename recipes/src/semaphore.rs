@@ -235,7 +235,7 @@ impl Semaphore {
         self.acquire_with(count, LockOptions::new()).await
     }
 
-    /// Acquires a permit within `timeout`, which covers the whole call, including joining the queue.
+    /// Acquires a permit within `timeout`, which covers the whole call.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///
@@ -280,10 +280,9 @@ impl Semaphore {
 
     /// Acquires a permit if one is free now and the queue is empty, otherwise returns `None`.
     ///
-    /// A failed try costs one read and no write. The answer "taken" can be as stale as the server that gave it, unless
-    /// the options are [`synced`](LockOptions::synced). A grant is confirmed by the store. On ZooKeeper even a request
-    /// that does not wait is briefly in the queue, so a concurrent try may return `None` although several permits are
-    /// free. A try never overtakes a waiter.
+    /// A failed try costs one read and no write, and can be stale, see [`synced`](LockOptions::synced). On ZooKeeper
+    /// even a request that does not wait is briefly in the queue, so a concurrent try may return `None` although
+    /// several permits are free. A try never overtakes a waiter.
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     ///

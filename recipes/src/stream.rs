@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// Declares a public stream over a [`BoxStream`], with an inherent `next` so that users need no trait in scope.
+/// Declares a public stream with an inherent `next`, so that users need no trait in scope.
 macro_rules! named_stream {
     ($(#[$meta:meta])* $name:ident of $item:ty; $(#[$next:meta])*) => {
         $(#[$meta])*

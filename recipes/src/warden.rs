@@ -33,22 +33,20 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports, WardenStats
 /// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after) and
 /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
 ///
-/// No clocks are compared. The warden times each holder with its own clock, starting when it first sees it as a holder
-/// or sees its last [`keep_alive`](crate::Guard::keep_alive). It may be late by as long as it could not look, but is
-/// never early. For the same reason no function lists overdue holders without a warden, because a single read shows the
-/// declared durations but not the start of the hold. A [`revocation`](crate::LockMetadata::revocation) request in a
-/// holder's znode is no sign of life.
+/// The warden times each holder with its own clock, starting when it first sees it as a holder or sees its last
+/// [`keep_alive`](crate::Guard::keep_alive). It can be late, but is never early. A single read does not show the start
+/// of a hold, so no function lists overdue holders without a warden. A [`revocation`](crate::LockMetadata::revocation)
+/// request is no sign of life.
 ///
-/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path), and recognizes them by
-/// the names of their entries. Holders of other libraries declare nothing and are never overdue. A lock with a single
-/// holder costs no requests until that holder leaves, writes or is overdue.
+/// It watches all recipes (a semaphore by its own path). Holders of other libraries declare nothing and are never
+/// overdue. A lock with a single holder costs no requests until that holder leaves, writes or is overdue.
 ///
 /// [`watch_prefix`](WardenBuilder::watch_prefix) watches all locks below a path, including future ones, with one
-/// persistent recursive watch. Idle locks cost no request, watch or memory, but the warden receives an event for each
-/// entry that joins or leaves below the prefix.
+/// persistent recursive watch. Idle locks cost nothing, but the warden receives an event for each entry that joins or
+/// leaves.
 ///
 /// It needs no async runtime, and stops when its last clone is dropped or the client is closed. If its session expires,
-/// it opens a new one and restarts all times, because holders may have called `keep_alive` in between.
+/// it opens a new one and restarts all times.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -237,10 +235,9 @@ impl WardenBuilder {
         self
     }
 
-    /// Like [`remove_overdue`](Self::remove_overdue), but only while an entry exists. Pass the entry of a lock or an
-    /// election with which several wardens agree on the one that removes. Each removal checks it in the same
-    /// transaction. A warden that has lost its lock therefore removes nothing more, even if it was paused and has not
-    /// noticed, but it continues to report.
+    /// Like [`remove_overdue`](Self::remove_overdue), but only while an entry exists. Pass the entry of a lock or
+    /// election that selects one of several wardens. Each removal checks it in the same transaction, so a warden that
+    /// has lost its lock removes nothing more, even if it has not noticed. It continues to report.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -323,7 +320,6 @@ impl WardenBuilder {
     }
 }
 
-/// Starts a watcher with a table of hold times that it shares with the warden.
 fn begin<T: Default, W: Watch>(watcher: impl FnOnce(Arc<Mutex<T>>) -> W) -> Watched<T> {
     let hold_times = Arc::new(Mutex::new(T::default()));
     let (warden_lives, warden_gone) = oneshot::channel::<()>();

@@ -9,7 +9,6 @@ use lockkeeper_store::{
 };
 use zookeeper_client as zk;
 
-/// Describes a request in its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) what: &'static str,

@@ -26,7 +26,6 @@ pub(crate) struct Loan {
     pub(crate) client: zk::Client,
     status: Arc<SessionStatus>,
     entries: Mutex<Entries>,
-    /// Dropped when the entries are deleted.
     on_return: Mutex<Option<oneshot::Sender<()>>>,
 }
 
@@ -47,7 +46,6 @@ impl Loan {
         }
     }
 
-    /// Returns a future that is ready when all entries are deleted.
     pub(crate) fn returned(&self) -> oneshot::Receiver<()> {
         let (send, returned) = oneshot::channel();
         *self.on_return.lock() = Some(send);

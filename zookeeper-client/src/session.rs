@@ -73,8 +73,8 @@ impl LentSession {
     }
 }
 
-/// Publishes the connection's state in this side's status until either ends. Only this task does so, so that no
-/// reconnection is missed. An end may be published by whoever sees it first.
+/// Publishes the connection's state in this side's status. Only this task does so, so that no reconnection is missed.
+/// Anyone may publish an end.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>) {
     let mut state = watcher.state();
     loop {
@@ -158,7 +158,6 @@ impl Link {
         }))
     }
 
-    /// Returns the client, and waits until this side's entries are deleted.
     fn close(self: &Arc<Self>) -> Response {
         // Later requests find no loan and fail. Requests in flight keep theirs, so the deletes follow their replies.
         let Some(loan) = self.loan.lock().take() else {
@@ -182,8 +181,8 @@ impl Link {
         }))
     }
 
-    /// Waits until the status shows the connection's current state, so that a caller that sees a reply or event of a
-    /// new connection also sees the new connection.
+    /// Waits until the status shows the connection's state, so that a caller that sees a reply of a new connection also
+    /// sees the new connection.
     pub(crate) async fn settle(&self) {
         if self.is_settled() {
             return;
@@ -203,8 +202,8 @@ impl Link {
         }
     }
 
-    /// Publishes the session's expiry before the error is returned. The crate informs its watchers before it changes
-    /// its state, and the caller requests a new session immediately.
+    /// Publishes the expiry before the error is returned, because the crate informs its watchers first, and the caller
+    /// requests a new session immediately.
     pub(crate) fn record_expiry<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::SessionExpired { .. }) = answer {
             self.status.set_state(SessionState::Expired);
@@ -224,7 +223,6 @@ impl Link {
     }
 }
 
-/// Waits until the session or this side has ended.
 pub(crate) async fn final_state(status: &SessionStatus) {
     let mut changes = status.states();
     while !status.state().is_final() && changes.next().await.is_some() {}

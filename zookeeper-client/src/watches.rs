@@ -32,8 +32,6 @@ pub(crate) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
     Watcher::from_future(async move { received(event.await) })
 }
 
-/// Returns the events of a persistent watch.
-///
 /// Unread events are queued in the crate without a limit. After a reconnection the crate does not register such watches
 /// again, and ZooKeeper loses the events in between (ZOOKEEPER-4698). So we add the watch again and then report the
 /// loss.

@@ -12,7 +12,6 @@ const LOCK: &str = "/locks/a";
 const TIMEOUT: Duration = Duration::from_secs(15);
 const OPEN: zk::Acls<'static> = zk::Acls::anyone_all();
 
-/// The program's client, with a fresh chroot.
 async fn program(hosts: &str) -> zk::Client {
     let connector = zk::Client::connector().with_session_timeout(TIMEOUT);
     let client = testkit::lendable(connector, hosts).await.unwrap();
@@ -30,7 +29,6 @@ async fn lent(client: &zk::Client) -> Client {
     lent.connect().await.unwrap()
 }
 
-/// Waits until the queue has this many entries, and returns them.
 async fn entries(client: &zk::Client, count: usize) -> Vec<String> {
     loop {
         let (names, watcher) = client.list_and_watch_children(LOCK).await.unwrap();

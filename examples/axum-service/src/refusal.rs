@@ -7,7 +7,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// A status with a reason.
 #[derive(Debug)]
 pub(crate) struct Refusal(StatusCode, String);
 

@@ -48,11 +48,11 @@ impl Election {
     /// leadership is still held, resigns, waits for the store to confirm, and returns the output.
     ///
     /// **A loss does not stop `work`**, because it runs in this thread. It must check
-    /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. If a step takes long, a second
-    /// thread that shares the leadership can wait in [`lost`](BlockingGuard::lost) and interrupt it. Until `work`
-    /// returns, another candidate may lead at the same time. Only a resource that checks the
-    /// [`epoch`](BlockingGuard::epoch) rejects the former leader's writes. If `work` returns after a loss, its output
-    /// is dropped, even if it is an error, and `work` is called again in the next term.
+    /// [`is_held`](BlockingGuard::is_held) between its steps and return after a loss. A second thread can wait in
+    /// [`lost`](BlockingGuard::lost) and interrupt long steps. Until `work` returns, another candidate may lead at the
+    /// same time, and only a resource that checks the [`epoch`](BlockingGuard::epoch) rejects the former leader's
+    /// writes. If `work` returns after a loss, its output is dropped, even if it is an error, and `work` is called
+    /// again in the next term.
     ///
     /// When `run` returns or starts the next campaign, all shares of the leadership are lost. Failed campaigns are
     /// retried and candidates alternate as in the async [`Election::run`](crate::Election::run).

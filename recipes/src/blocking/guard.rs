@@ -47,8 +47,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.0.fencing_token()
     }
 
-    /// Returns `true` if the lock is still held, as far as this process can know. See
-    /// [`Guard::is_held`](crate::Guard::is_held).
+    /// Returns `true` while the lock is held. See [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }

@@ -99,7 +99,7 @@ impl Run {
         self.0.fencing_token()
     }
 
-    /// Returns `true` if the lock is still held, as far as this process can know.
+    /// Returns `true` while the lock is held.
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }

@@ -51,7 +51,7 @@ impl ReentrantMutex {
 pub struct Owner(crate::Owner);
 
 impl Owner {
-    /// Returns `true` if this owner still holds the lock, as far as this process can know.
+    /// Returns `true` while this owner holds the lock.
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }

@@ -49,7 +49,7 @@ impl Leader {
         }
     }
 
-    /// Compares only the data. Other metadata does not count, so a `keep_alive` is not a change of the leader.
+    /// Ignores other metadata, so a `keep_alive` is not a change of the leader.
     pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
@@ -92,8 +92,8 @@ impl Election {
     }
 }
 
-/// The candidates as last listed, in order. New candidates queue behind them, so while one of these exists, the first
-/// that exists leads, and a change of leader needs no new list.
+/// The candidates as last listed. New ones queue behind them, so the first that still exists leads, and a change of
+/// leader needs no new list.
 #[derive(Default)]
 pub(super) struct Candidates {
     /// In reverse order, so that the head can be popped.
@@ -105,14 +105,12 @@ pub(super) struct Candidates {
 pub(super) enum Head {
     /// The leader, and the watcher of its znode if one was requested.
     Leader(Box<Leader>, Option<Watcher>),
-    /// The list was empty.
     Vacant,
     /// The candidates or the connection changed, so look again.
     Unknown,
 }
 
-/// Number of missing candidates in a row after which we list again. After a mass departure, a list costs less than one
-/// read for each.
+/// Missing candidates in a row after which we list again, because a list then costs less than one read each.
 const MAX_GONE: usize = 8;
 
 impl Candidates {
@@ -154,7 +152,7 @@ impl Candidates {
         })
     }
 
-    /// Lists the candidates, or only the head if the store has an index. Returns false if the connection was lost.
+    /// Lists the candidates, or only the head if the store has an index. Returns false on connection loss.
     async fn fetch(&mut self, session: &Session, path: &ZnodePath) -> Result<bool> {
         for limit in [1, 0] {
             match session.get_queue(path, limit).await {

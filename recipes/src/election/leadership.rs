@@ -34,8 +34,8 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// Declared before the guard because it must be dropped first. Once the guard's delete is sent, the next candidate
-    /// may lead, and no state of this election may still say leader.
+    /// Declared, and so dropped, before the guard. Once its delete is sent, the next candidate may lead, and no state
+    /// of this election may still say leader.
     slot: LeaderSlot,
     guard: Guard,
 }
@@ -109,7 +109,7 @@ impl Leadership {
         guard.release()
     }
 
-    /// Resigns a shared leadership, so that the other owners see it as lost. A second call has no effect.
+    /// Resigns a shared leadership. The other owners see it as lost. A second call has no effect.
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {

@@ -109,7 +109,6 @@ impl Election {
 struct LeaderWatch<'a> {
     election: &'a Election,
     candidates: Candidates,
-    /// The watch of the last read.
     armed: Option<Change>,
     backoff: Backoff,
 }
@@ -124,7 +123,6 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Reads the leader and arms a watch.
     async fn look(&mut self) -> Result<Option<Leader>> {
         loop {
             match self.try_look().await {

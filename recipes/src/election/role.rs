@@ -97,7 +97,7 @@ pub(super) struct Candidacy {
 }
 
 impl Candidacy {
-    /// Makes the candidate the leader in one modification, so that no state sees a bystander in between.
+    /// Makes the candidate the leader in one modification, so that no state sees a bystander.
     pub(super) fn elect(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
@@ -122,16 +122,14 @@ impl Drop for Candidacy {
     }
 }
 
-/// Entry of a leadership in the table of its election.
 pub(super) struct LeaderSlot {
     role_state: Arc<RoleState>,
     id: u64,
 }
 
 impl LeaderSlot {
-    /// Returns the function to call when the leadership is lost, which wakes the states. It does not keep the channel
-    /// open, because it lives as long as the guard, which may outlive the leadership
-    /// ([`into_guard`](super::Leadership::into_guard)).
+    /// Returns a function that wakes the states. It does not keep the channel open, because the guard may outlive the
+    /// leadership ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
         Box::new(move || states.notify())

@@ -21,13 +21,12 @@ impl Election {
     /// necessary. When a future completes, resigns, waits for the store to confirm, and returns the future's output.
     ///
     /// Fair: each campaign joins the end of the queue. A loss drops the future, and the next campaign follows
-    /// immediately. Tasks that it spawned and requests that it sent continue. Only a resource that checks the
-    /// [`epoch`](Leadership::epoch) stops them. An output counts only if the leadership was held at that moment, so a
-    /// future that returns because its requests failed after a loss is run again. Failed attempts are retried after
-    /// pauses that grow from 0.1 s to 30 s, randomized by up to a half so that many candidates do not retry in step.
+    /// immediately. Tasks that it spawned and requests that it sent continue, and only a resource that checks the
+    /// [`epoch`](Leadership::epoch) stops them. An output only counts while the leadership is held, so a future whose
+    /// requests fail after a loss is run again. Failed attempts are retried after pauses that grow from 0.1 s to 30 s,
+    /// varied by up to a half.
     ///
-    /// The leadership is shared with the work and its tasks. When `run` ends or starts the next campaign, all shares of
-    /// it are lost.
+    /// When `run` ends or starts the next campaign, all shares of the leadership are lost.
     ///
     /// # Cancel safety and shutdown
     ///
@@ -111,7 +110,6 @@ impl Election {
     }
 }
 
-/// The successive campaigns of one run.
 pub(crate) struct Campaigns<'a> {
     election: &'a Election,
     data: String,
@@ -148,8 +146,7 @@ impl<'a> Campaigns<'a> {
     }
 }
 
-/// A leadership that is shared with the work, async or blocking. The term ends when this is dropped, even if the work
-/// kept a share.
+/// A leadership that is shared with the work. Ends when this is dropped, even if the work kept a share.
 pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
 
 impl<G: Borrow<Leadership>> Term<G> {
@@ -165,8 +162,7 @@ impl<G: Borrow<Leadership>> Term<G> {
         (*self.0).borrow()
     }
 
-    /// Ends the term after its work and waits for the resignation. Returns true if the leadership was still held, so
-    /// that the output counts.
+    /// Resigns after the work. Returns true if the leadership was still held, so that the output counts.
     pub(crate) async fn finish(self) -> bool {
         let leadership = self.leadership();
         // Checked before we resign. If it was lost, the work may have returned because its requests failed.
@@ -191,11 +187,9 @@ impl<G: Borrow<Leadership>> Drop for Term<G> {
     }
 }
 
-/// Pauses between successive failed attempts.
 pub(super) struct Backoff {
     client: Client,
     failures: u32,
-    /// Start of the current attempt.
     began: BootInstant,
 }
 
@@ -237,7 +231,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if the session was closed together with its client, which opens no new one.
+    /// Returns true if the client was closed, and so opens no new session.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -248,8 +242,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Doubles up to the maximum, minus up to a half. Derived from the time instead of a random number, so that a
-    /// simulated run replays from its seed.
+    /// Doubles up to the maximum, minus up to a half. Derived from the time, so that a simulated run replays from its
+    /// seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);

@@ -24,16 +24,14 @@ use crate::token::FencingToken;
 
 /// Watches a guard whose session can lapse, or that has events.
 ///
-/// The work starts when the lock has been held for a clock tick, or when `is_held` is called. Most locks are released
-/// earlier and need no task, timers and subscriptions. The cost is that reports are a tick late. `is_held` does not
-/// depend on them.
+/// Starts when the lock has been held for a clock tick, or when `is_held` is called. Most locks are released earlier
+/// and need no task, timers and subscriptions. Reports are a tick late, but `is_held` does not depend on them.
 pub(super) struct Monitor(Arc<Watched>);
 
-/// State shared by a guard, its monitor's task and its views.
 #[derive(Default)]
 struct Watched {
     lost: OnceLock<LostReason>,
-    /// True once the loss has been reported, by the monitor or by a holder that noticed it first and released.
+    /// Set by the monitor, or by a holder that noticed the loss first.
     is_reported: AtomicBool,
     /// Notified by `is_held` once the work has started.
     asked: Notify,
@@ -54,7 +52,6 @@ struct Subject {
     holder: Holder,
 }
 
-/// Describes a holder in the report of its loss.
 pub(super) struct Holder {
     path: ZnodePath,
     kind: Kind,
@@ -105,7 +102,6 @@ impl Wake for Watched {
     }
 }
 
-/// Called at a loss.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
 /// Shows whether a guard is held, and may outlive it.
@@ -116,15 +112,14 @@ pub(crate) struct GuardView {
 }
 
 impl GuardView {
-    /// Like [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
         self.watched.lost.get().is_none() && self.lease.is_valid()
     }
 }
 
 impl Guard {
-    /// Starts a monitor that notices a forced removal immediately, and calls the function returned by `on_loss` when
-    /// the lock is lost for any reason other than a release.
+    /// Starts a monitor that notices a forced removal immediately, and calls the function returned by `on_loss` at any
+    /// loss other than a release.
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let monitor = Monitor::new(&self);
         let view = GuardView {
@@ -165,7 +160,7 @@ impl Guard {
 }
 
 impl Monitor {
-    /// Creates the monitor of a guard without views. It starts to watch immediately only if there is an event sink.
+    /// Creates a monitor, which starts to watch immediately only if there is an event sink.
     pub(super) fn of(guard: &Guard) -> Self {
         let monitor = Self::new(guard);
         match guard.0.reporter.sink() {
@@ -198,7 +193,6 @@ impl Monitor {
         }
     }
 
-    /// Returns the cell with the reason of the loss, which the guard, its monitor and its views share.
     pub(super) fn lost(&self) -> &OnceLock<LostReason> {
         &self.0.lost
     }
@@ -210,7 +204,7 @@ impl Monitor {
         }
     }
 
-    /// Ends the monitor and reports a loss that it has not reported yet.
+    /// Also reports a loss that was not reported yet.
     pub(super) fn end(&self, guard: &Guard) {
         let known = guard.0.lost.get().copied();
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released)
@@ -237,7 +231,6 @@ impl Drop for Monitor {
     }
 }
 
-/// Why a monitor starts to work.
 enum Start {
     /// The lock has been held for a clock tick.
     Tick,
@@ -247,7 +240,7 @@ enum Start {
     Events(Listener),
 }
 
-/// Watches a lock in a background task until the monitor ends or the lock is lost.
+/// Watches a lock in a background task.
 fn watch(watched: Arc<Watched>, subject: Subject, start: Start, on_loss: Option<OnLoss>) {
     spawn_detached(async move {
         let Subject {
@@ -301,16 +294,13 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
 
 /// What to watch on a held znode. Its session is always watched.
 pub(super) enum WatchScope<'a> {
-    /// Removal, but only after the first `is_held` or after a while, because a watch costs a request that a short hold
-    /// does not need.
+    /// Removal, but only after the first `is_held` or a while, because short holds should not pay for a watch.
     Later(&'a Notify),
-    /// Removal.
     Removal,
     /// Removal and revocation requests, which other clients write into its data.
     Requests(&'a Listener),
 }
 
-/// Waits until a held znode is lost, and returns the reason.
 pub(super) async fn loss(
     session: &Session,
     path: &ZnodePath,
@@ -356,7 +346,7 @@ pub(super) async fn loss(
     }
 }
 
-/// Waits until `is_held` is called, for at most a third of the session timeout (the heartbeat interval).
+/// Waits for `is_held`, for at most a third of the session timeout (the heartbeat interval).
 async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     let held = async {
         match session.timeout() {
@@ -386,7 +376,7 @@ impl<'a> Suspension<'a> {
         this
     }
 
-    /// The stream of states may skip some, so a suspension that we missed gets no resumption either.
+    /// The stream may skip states, so a suspension that we missed gets no resumption either.
     fn tell(&mut self, state: SessionState) {
         let Some(reporter) = self.reporter else {
             return;
@@ -405,10 +395,9 @@ impl<'a> Suspension<'a> {
     }
 }
 
-/// Waits until a held znode is gone. Waits forever if the session ends first, which the caller notices.
+/// Waits until a held znode is gone, or forever if the session ends first, which the caller notices.
 ///
-/// The znode is read again after each event, because at the end of a session the event may arrive before we know of the
-/// end.
+/// Reads the znode again after each event, because it may arrive before we know that the session has ended.
 async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
     loop {
         match watch_own(session, path, listener).await {
@@ -426,7 +415,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
     }
 }
 
-/// Arms a watch on a held znode, and passes its data to the listener. Returns its owner if it exists.
+/// Watches a held znode, and passes its data to the listener. Returns its owner if it exists.
 async fn watch_own(
     session: &Session,
     path: &ZnodePath,

@@ -50,10 +50,8 @@ impl Guard {
         self
     }
 
-    /// Takes the guard apart so that its znode can be replaced. Ends its monitor, which would take that for a removal
-    /// by another client.
-    ///
-    /// Fails if the guard is lost, and releases it.
+    /// Takes the guard apart so that its znode can be replaced. Ends its monitor, which would take that for a removal.
+    /// Releases a guard that is lost.
     pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
@@ -71,7 +69,7 @@ impl Guard {
     }
 }
 
-/// Parts of a guard. Dropping them releases nothing, and no monitor watches them.
+/// Dropping the parts releases nothing, and no monitor watches them.
 pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,

@@ -16,8 +16,8 @@ use crate::queue::{PendingDelete, delete_until_gone};
 use crate::reporter::Reporter;
 
 impl Guard {
-    /// Releases a shared guard. All other owners see it as lost from now on. A second release has no effect and fails
-    /// with [`LostReason::Released`].
+    /// Releases a shared guard, which all other owners then see as lost. A second release fails with
+    /// [`LostReason::Released`].
     pub(crate) fn release_in_place(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
@@ -124,14 +124,13 @@ impl Guard {
     }
 }
 
-/// A release that has been sent. Its result is true if the znode existed until then. Dropping it does not stop it. Kept
-/// small because it is moved with each release.
+/// A release that has been sent, with true if the znode existed. Dropping it does not stop it. Small, because it is
+/// moved with each release.
 pub(super) enum Release {
     Done(bool),
-    /// The store has not answered yet. Boxed because an embedded store answers immediately, and its releases should not
-    /// be moved with space for this.
+    /// Boxed, because an embedded store answers immediately and needs no space for this.
     Sent(Box<SentDelete>),
-    /// The store has not answered yet, or refused the delete.
+    /// The same, or the store refused the delete.
     InBackground(oneshot::Receiver<Result<bool, Error>>),
 }
 
@@ -152,8 +151,7 @@ impl Release {
     }
 }
 
-/// `known` is a loss that was known before the release. It takes precedence, because the znode may have existed after
-/// the lease had lapsed.
+/// A loss `known` before the release takes precedence, because the znode may outlive its lease.
 fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()> {
     match (answer, known) {
         (_, Some(reason)) => Err(reason.into()),
@@ -163,8 +161,8 @@ fn outcome(answer: Result<bool, Error>, known: Option<LostReason>) -> Result<()>
     }
 }
 
-/// The delete of a release until the store answers. The answer wakes only the caller. A background task is started only
-/// if the caller drops this or the delete has to be retried.
+/// The delete of a release. The answer wakes only the caller. A background task only starts if the caller drops this or
+/// the delete must be retried.
 pub(super) struct SentDelete {
     session: Session,
     path: ZnodePath,
@@ -232,8 +230,8 @@ fn report_released(reporter: &Reporter, answer: &Result<bool, Error>) {
     }
 }
 
-/// Waits for a delete with a marker, followed by plain deletes if it was refused or the reply was lost. The marker is
-/// only an optimization, and its version may be outdated.
+/// Falls back to plain deletes if the delete with a marker was refused or its reply was lost. The marker is only an
+/// optimization, and its version may be outdated.
 async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
@@ -251,7 +249,7 @@ async fn after_marked_delete(
     Ok(was_there || error.is_ambiguous())
 }
 
-/// Drops several guards of one session. All releases are sent before a single wait for the write.
+/// Sends all releases of one session before a single wait for the write.
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
@@ -266,14 +264,13 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Sends the releases of several guards. Returns only those that failed or are not confirmed yet.
+/// Returns only the releases that failed or are not confirmed yet.
 pub(super) fn send_all(guards: impl IntoIterator<Item = Guard>) -> Vec<SentRelease> {
     let sent = guards.into_iter().map(Guard::begin_release);
     sent.filter(|sent| !matches!(sent, (Release::Done(true), None)))
         .collect()
 }
 
-/// Waits for all confirmations. Returns the first error.
 pub(super) async fn all_confirmed(sent: Vec<SentRelease>) -> Result<()> {
     let mut first = Ok(());
     for (release, known) in sent {

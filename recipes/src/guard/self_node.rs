@@ -14,12 +14,10 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::retry::retry;
 use crate::revocation::{Listener, RevocationInbox};
 
-/// A holder's view of its own znode.
 #[derive(Default)]
 pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
-    /// Version of its data. Starts at 0, which is right until another client writes, and is read again if a write
-    /// fails.
+    /// Version of its data. Starts at 0, which is right until another client writes.
     version: AtomicI32,
     /// Serializes writes, because each is conditional on the version that the previous one returned.
     turn: Mutex<()>,
@@ -50,8 +48,8 @@ impl Guard {
         .await
     }
 
-    /// Changes the holder's metadata. After a lost reply, the write is repeated with the metadata at that time, so that
-    /// the later of two concurrent changes wins.
+    /// Changes the holder's metadata. A write with a lost reply is repeated with the metadata at that time, so that the
+    /// later of two concurrent changes wins.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.0.data.lock();
@@ -73,8 +71,8 @@ impl Guard {
         written
     }
 
-    /// Writes the metadata at the known version, so that no other client's write is lost. If the version is outdated,
-    /// reads the znode first.
+    /// Writes at the known version, so that no other client's write is lost. Reads the znode first if the version is
+    /// outdated.
     async fn write_data(&self) -> Result<()> {
         let own = self.own();
         let _turn = own.turn.lock().await;
@@ -112,7 +110,7 @@ impl Guard {
         self.reason().map_or(Ok(()), |reason| Err(reason.into()))
     }
 
-    /// Reads our znode, delivers a request found there, and merges other clients' writes into the metadata.
+    /// Delivers a request found in our znode, and merges other clients' writes into the metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
         let reading = retry(|| self.0.session.get_data(self.0.held.node.path())).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;

@@ -22,7 +22,7 @@ use crate::token::FencingToken;
 /// it waits for them to be written, for at most as long as the drop of one [`Guard`].
 #[must_use = "dropping guards releases what they hold"]
 pub struct GuardSet {
-    /// Only empty after the guards were moved out. Most sets are single permits, which need no allocation.
+    /// Only empty after the guards were moved out. A single permit needs no allocation.
     guards: SmallVec<[Guard; 1]>,
 }
 
@@ -67,7 +67,7 @@ impl GuardSet {
         self.first().held_until()
     }
 
-    /// Returns `true` if the whole set is still held, as far as this process can know. See [`Guard::is_held`].
+    /// Returns `true` while the whole set is held. See [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
@@ -130,11 +130,8 @@ impl GuardSet {
         self.first().session()
     }
 
-    /// Releases the whole set, and waits until the store has confirmed it. The call itself sends all releases, so
-    /// dropping the future does not stop them.
-    ///
-    /// Fails with [`LockError::Lost`](crate::LockError::Lost) if any part had been lost before. The others are released
-    /// anyway.
+    /// Sends all releases in the call itself, so dropping the future does not stop them. Fails if any part had been
+    /// lost before, but releases the others anyway.
     pub(crate) fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
         all_confirmed(send_all(self.guards.drain(..)))
     }

@@ -17,20 +17,19 @@ use super::{LockPrefix, Root};
 use crate::retry::retry;
 use crate::select::{Either, select};
 
-/// Time for which changes are collected, so that a busy lock is read at most ten times a second.
+/// A busy lock is read at most once in this time.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval for draining events while other work runs. Waking up for each event would slow down every client of the
-/// store.
+/// Interval for draining events while other work runs. A wake for each event would slow down every client.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Interval for reading all locks on a server without persistent watches.
 const POLL: Duration = Duration::from_secs(10);
 
-/// With very many locks, the pause is at least this many times the duration of a full read.
+/// The pause is at least this many times the duration of a full read.
 const POLL_FACTOR: u32 = 20;
 
-/// If more locks than this have changed, we read all locks instead of remembering their names.
+/// If more locks have changed, we read all of them.
 const MAX_CHANGED: usize = 65_536;
 
 /// The locks below a prefix that may have changed since we last read them.
@@ -88,7 +87,7 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Waits for changes, and collects them for a moment. Fails when the session ends.
+    /// Waits for changes, and collects them for a moment.
     ///
     /// Cancel safe: [`take`](Self::take) returns the collected changes.
     pub(crate) async fn wait(&mut self) -> Result<(), Error> {
@@ -107,8 +106,7 @@ impl<'a> Changes<'a> {
         self.during(clock.sleep(PAUSE)).await
     }
 
-    /// Does some work, and collects changes in the meantime, because unread events are eventually lost. Fails when the
-    /// session ends.
+    /// Collects changes while `work` runs, because unread events are eventually lost.
     pub(crate) async fn during<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
         let clock = self.session.clock();
         let gather = async {

@@ -108,7 +108,6 @@ impl Seen {
     }
 }
 
-/// Reads the locks that may have changed, and compares them with the known ones.
 async fn read(
     session: &Session,
     prefix: &LockPrefix,

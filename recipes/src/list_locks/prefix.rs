@@ -60,7 +60,6 @@ impl LockPrefix {
         self == other || self.keys.is_none() && self.contains(&other.top)
     }
 
-    /// Returns the topmost znode.
     pub(crate) fn top(&self) -> &ZnodePath {
         &self.top
     }

@@ -25,8 +25,7 @@ const LARGE_ANSWER_BYTES: usize = 512 << 10;
 
 const WINDOW: usize = 4;
 
-/// Number of times that we list a queue whose entries all left before they were read. After that we leave the lock out,
-/// because it is passed on faster than we can read.
+/// Number of times that we list a queue whose entries all left before they were read. Such a lock is left out.
 const MAX_LISTS: usize = 4;
 
 pub(super) const LOCKS: &str = "locks";
@@ -124,7 +123,6 @@ struct Read {
 
 #[derive(Clone, Copy)]
 enum Purpose {
-    /// Lists children to look for locks.
     Look(Depth),
     Queue {
         lock: usize,
@@ -156,8 +154,8 @@ struct Lock {
     /// Rounds of reads for this list. Each reads more entries than the previous one.
     rounds: u32,
     lists: usize,
-    /// True if the store refused one of its reads. We then report nothing, because the entry behind an unreadable one
-    /// may not be the holder.
+    /// True if the store refused one of its reads. We then report nothing, because the entry behind may not be a
+    /// holder.
     is_unreadable: bool,
 }
 
@@ -196,8 +194,7 @@ impl<'a> Walk<'a> {
         self.unreadable
     }
 
-    /// Returns the next lock with contenders, in no particular order. Fails if the session ends, or if a refusal
-    /// concerns all reads.
+    /// Returns the next lock with contenders, in no particular order.
     pub(crate) async fn next(&mut self) -> Result<Option<LockInfo>, Error> {
         loop {
             if let Some(lock) = self.complete.pop() {
@@ -543,8 +540,7 @@ impl Lock {
     }
 }
 
-/// Returns true if a znode with these children is a semaphore. A sole `locks` may be a folder of locks, and the root is
-/// never a lock.
+/// A sole `locks` may be a folder of locks, and the root is never a lock.
 pub(super) fn is_semaphore(path: &ZnodePath, names: &[String]) -> bool {
     !path.is_root() && (has(names, LEASES) || has(names, LOCKS) && has(names, PERMITS))
 }
@@ -553,7 +549,6 @@ fn has(names: &[String], part: &str) -> bool {
     names.iter().any(|name| name == part)
 }
 
-/// Returns the approximate size of a reply in bytes.
 fn size(reply: &ReadReply) -> usize {
     match reply {
         ReadReply::Data { data, .. } | ReadReply::Entry { data, .. } => data.len() + 68,

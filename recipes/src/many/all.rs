@@ -17,10 +17,9 @@ use crate::path::IntoLockPath;
 
 /// Acquires several mutexes. Waits until all are granted, and holds all or none.
 ///
-/// All queues are joined in one atomic step, so any two callers have the same order in every queue that they share.
-/// Callers **that hold nothing else while they wait** therefore never deadlock, whatever the order of the names, and
-/// each lock is still granted in the order of arrival. The locks are the same as [`Mutex`](crate::Mutex) at these
-/// paths.
+/// All queues are joined in one atomic step. Callers **that hold nothing else while they wait** therefore never
+/// deadlock, whatever the order of the names, and each lock is still granted in the order of arrival. The locks are the
+/// same as [`Mutex`](crate::Mutex) at these paths.
 ///
 /// The condition cannot be checked. Callers that hold one lock and then wait for more have no common order:
 ///
@@ -35,9 +34,8 @@ use crate::path::IntoLockPath;
 /// Any number of free locks costs two round trips on ZooKeeper. Cancel safe: a dropped wait leaves all queues.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`] because a caller that names a lock twice would wait for
-/// itself, [`LockError::BatchTooLarge`] before anything is sent, and the errors of [`Mutex::lock`](crate::Mutex::lock).
-/// After an error no entry is left in any queue.
+/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`] or [`LockError::BatchTooLarge`] before anything is sent, and
+/// the errors of [`Mutex::lock`](crate::Mutex::lock). After an error no entry is left in any queue.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -57,7 +55,7 @@ pub async fn lock_all(
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// Acquires several mutexes within `timeout`, which covers the whole call, including joining the queues.
+/// Acquires several mutexes within `timeout`, which covers the whole call.
 ///
 /// Cancel safe, like [`lock_all`].
 ///
@@ -91,11 +89,9 @@ pub async fn lock_all_with(
 /// Acquires several mutexes if all of them are free now, otherwise returns `None` and holds none. Never waits for a
 /// lock.
 ///
-/// One request reads all queues. If any lock is held or waited for, the call ends there without a write and at no cost
-/// to other clients. If all look free, one atomic step joins all queues. If another contender was faster at one of
-/// them, the call leaves all queues again. A third caller that tries at that moment may find a lock held that is free
-/// shortly after. The answer "held" can be as stale as the server that gave it (see [`LockOptions::synced`]). The
-/// answer "free" is always confirmed by the queues.
+/// One request reads all queues. If any lock is held or waited for, the call ends there without a write. If all look
+/// free, one atomic step joins all queues. If another contender was faster at one of them, the call leaves all queues
+/// again, and a concurrent try of a third caller may fail. The answer "held" can be stale, see [`LockOptions::synced`].
 ///
 /// You can call this while you hold other locks. Because it never waits, it cannot deadlock.
 ///

@@ -17,8 +17,8 @@ use crate::retry::retry;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One entry in each of several queues. One multi creates them all, so any two batches have the same order in all
-/// queues that they share. Dropping a batch removes its entries.
+/// One entry in each of several queues, all created by one multi, which gives any two batches the same order
+/// everywhere. Dropping a batch removes its entries.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
@@ -60,7 +60,6 @@ impl<'a> Batch<'a> {
         Ok(batch.into_waiters(wait_options, czxid, ahead, events))
     }
 
-    /// Creates the entries. Returns the zxid of the multi if the reply contains it.
     async fn join(&mut self, wait_options: &WaitOptions) -> Result<Option<Zxid>> {
         let mut creates = Vec::with_capacity(self.keys.len());
         for queue in self.keys.queues() {
@@ -135,7 +134,6 @@ async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Reads the predecessors in all queues concurrently.
 async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],
@@ -224,8 +222,8 @@ pub(super) async fn grant(
     Ok(guards.collect())
 }
 
-/// Makes sure that all locks are held at the same moment. During the wait for the last one, an earlier entry may have
-/// been removed, or the lease may have lapsed.
+/// Makes sure that all locks are held at the same moment. An earlier entry may have been removed during the wait, or
+/// the lease may have lapsed.
 async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
     // Without a wait, the reply to the create has just shown all entries.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);

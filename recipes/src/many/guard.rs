@@ -49,7 +49,7 @@ impl MultiGuard {
 
     /// Releases all locks, and waits until the store has confirmed it.
     ///
-    /// The call itself sends all releases, so dropping the future does not stop them.
+    /// Dropping the future does not stop the releases.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before, so another client may have

@@ -16,8 +16,7 @@ use crate::queue::{Queue, WaitOptions, is_taken};
 use crate::retry::retry;
 use crate::synced::read_synced;
 
-/// A call of [`lock_all`](super::lock_all()), [`lock_each`](super::lock_each()),
-/// [`try_lock_all`](super::try_lock_all()) or [`try_lock_many`](super::try_lock_many()).
+/// A call that locks several keys.
 pub(super) struct MultiLock {
     pub(super) client: Client,
     pub(super) keys: Keys,
@@ -50,13 +49,12 @@ impl MultiLock {
         self.options.wait_options(self.data.clone(), only_if_free)
     }
 
-    /// Returns the timeout error for the lock with this index.
     pub(super) fn timed_out(&self, index: usize) -> LockError {
         let path = self.keys.path(index);
         self.deadline.error(path, path)
     }
 
-    /// Finds the queues that look empty, with one read. Joining must then confirm that they are free.
+    /// Finds the queues that look empty. Joining must then confirm that they are free.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
         read_synced(session, self.keys.path(0), self.options.synced, look).await
@@ -145,8 +143,8 @@ impl Keys {
         self.keys.clone()
     }
 
-    /// Refuses a batch that is too large for one request. The server would close the connection, and the client would
-    /// send the request again and again.
+    /// Refuses a batch that is too large for one request. A server would close the connection, and the client would
+    /// send it again and again.
     fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self

@@ -29,7 +29,7 @@ pub struct TryLockMany<G = Guard> {
 ///
 /// One request reads all queues, and a second joins those that look free. If another contender was faster at one, its
 /// entry is removed again. Nothing is written at a lock that is held, so trying costs its holder and waiters nothing.
-/// The answer "held" can be as stale as the server that gave it. The answer "free" is always confirmed by the queue.
+/// The answer "held" can be stale, see [`LockOptions::synced`].
 ///
 /// You can call this while you hold other locks, because it never waits. Cancel safe: a dropped call leaves nothing
 /// held or queued.

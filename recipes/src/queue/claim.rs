@@ -44,7 +44,6 @@ enum State<R: Created> {
     Sent(Box<Call<R>>),
     /// The reply was lost or cannot be decoded, so the znodes may exist.
     Unknown,
-    /// The znodes exist.
     Owned(R::Nodes),
 }
 
@@ -78,11 +77,9 @@ impl Created for Vec<OpReply> {
     }
 }
 
-/// Result of a successful [create](Claim::create).
 pub(crate) enum Creation<R> {
     Replied(R),
-    /// The reply was lost. Contains the entry in each queue with the zxid of its create, or `None` if it has since been
-    /// deleted.
+    /// The reply was lost. For each queue the entry and its czxid, or `None` if it has been deleted since.
     Found(Vec<Option<(ZnodePath, Zxid)>>),
 }
 
@@ -134,7 +131,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates the znodes. Calls `send` again only when it is certain that the previous create was not executed.
+    /// Calls `send` again only when it is certain that the previous create was not executed.
     pub(crate) async fn create(
         &mut self,
         mut send: impl FnMut() -> Call<R>,
@@ -159,8 +156,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Sends the create, and waits for its reply. After an [ambiguous](Error::is_ambiguous) error the caller must find
-    /// out whether it was executed, and call [`resolve`](Self::resolve).
+    /// Sends the create. After an [ambiguous](Error::is_ambiguous) error the caller must find out whether it was
+    /// executed, and call [`resolve`](Self::resolve).
     pub(crate) async fn request(&mut self, send: impl FnOnce() -> Call<R>) -> Result<R, Error> {
         self.state = State::Sent(Box::new(send()));
         // Awaited in place, because if this future is dropped, the claim must still own the call.
@@ -184,7 +181,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Returns the znodes of a reply. A reply with the wrong number of znodes is ambiguous, like a lost one.
+    /// A reply with the wrong number of znodes is ambiguous, like a lost one.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
@@ -201,8 +198,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Records whether an unanswered create with exact names was executed. If not, the caller must have made sure that
-    /// it can no longer be executed.
+    /// Records whether an unanswered create with exact names was executed. If not, it must no longer be possible.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
             true => State::owned(self.exact_names().to_vec()),
@@ -210,7 +206,7 @@ impl<'a, R: Created> Claim<'a, R> {
         };
     }
 
-    /// Searches for the entries of an unanswered create. From then on a drop removes them.
+    /// Searches for the entries of an unanswered create, which a drop then removes.
     async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
         let Names::Numbered { queues, kind, id } = self.names else {
             unreachable!("znodes with exact names are looked for by the caller");
@@ -228,7 +224,7 @@ impl<'a, R: Created> Claim<'a, R> {
         Ok(found)
     }
 
-    /// Removes all znodes that were or may still be created, in the background unless the store answers immediately.
+    /// Removes all znodes that were or may still be created.
     pub(crate) fn abandon(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Unsent);
         match (state, &self.names) {
@@ -255,7 +251,7 @@ impl<R: Created> Drop for Claim<'_, R> {
     }
 }
 
-/// Removes the entries of a create once its outcome is known. Only then do we know the numbers that the store appended.
+/// Removes the entries of a create once its outcome is known, and with it their numbers.
 fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
     let reply = match state {
         State::Sent(call) => call.now_or_never(),
@@ -287,7 +283,6 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
     });
 }
 
-/// Finds and removes the entries of an unanswered create.
 async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     let mut cleanup = Cleanup::new(&session, &queues[0]);
     let mut session = session;
@@ -307,7 +302,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     }
 }
 
-/// Finds the entries of an unanswered create in all queues concurrently, with the zxids of their creates.
+/// Searches all queues concurrently.
 async fn find_all(
     session: &Session,
     queues: &[ZnodePath],
@@ -319,8 +314,8 @@ async fn find_all(
 
 /// Finds one entry by its unique name and its owner.
 ///
-/// Absence is only proof after a write that was committed on the same connection. Until then the create may still be on
-/// its way to the leader over the broken connection (invariant 8).
+/// Absence is only proof after a write committed on the same connection. Until then the create may still be on its way
+/// over the broken connection (invariant 8).
 async fn find(
     session: &Session,
     queue: &ZnodePath,
@@ -340,9 +335,8 @@ async fn find(
 
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue after a write that was committed on the same connection. The write deletes `missing`, which never
-/// exists, at an impossible version. It is refused, but still agreed upon like any write. A sync is not enough, because
-/// it is not a transaction.
+/// Lists a queue after a write committed on the same connection: a delete of `missing`, which never exists. It is
+/// refused, but agreed upon like any write. A sync is not enough, because it is not a transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
@@ -361,8 +355,7 @@ async fn list_behind_a_write(
     }
 }
 
-/// Returns the zxid of a znode's create, or `None` if it is missing or belongs to another session. The name is not
-/// enough because it can be copied.
+/// Returns the czxid of a znode of this session. The name is not enough, because it can be copied.
 pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
     let stat = retry(|| session.exists(node)).await?;
     Ok(stat
@@ -393,7 +386,7 @@ pub(crate) fn enqueue(
     session.enqueue(enqueue)
 }
 
-/// Creates a queue's parent znode and its missing ancestors, as containers if the server supports them.
+/// Creates a queue's znode and its missing ancestors.
 pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -421,8 +414,7 @@ pub(crate) async fn create_queue(
     }
 }
 
-/// Creates a znode above a queue and its missing ancestors. They are containers if the server supports them, because
-/// persistent ones would accumulate if paths are always new.
+/// Creates missing znodes as containers if possible, because persistent ones would accumulate if paths are always new.
 pub(crate) async fn create_above(
     session: &Session,
     above: &ZnodePath,
@@ -444,7 +436,6 @@ mod tests {
 
     const KIND: Kind = Kind::Mutex;
 
-    /// Creates three queues in this process's only store.
     async fn connected(test: &str) -> (Client, Session, [ZnodePath; 3]) {
         let client = connect("memory:").await.unwrap();
         let session = client.session().await.unwrap();
@@ -456,8 +447,7 @@ mod tests {
         (client, session, queues)
     }
 
-    /// Creates an entry in each queue under the name of a claim. Returns the executed call, the entries, and watches on
-    /// them.
+    /// Creates an entry in each queue. Returns the executed call, the entries, and watches on them.
     async fn create(
         session: &Session,
         queues: &[ZnodePath],

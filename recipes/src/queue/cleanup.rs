@@ -4,7 +4,7 @@ use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached}
 
 pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
-/// Withdraws an entry of this session, in the background unless the store answers immediately.
+/// Withdraws an entry, in the background unless the store answers immediately.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
@@ -18,18 +18,16 @@ pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     }
 }
 
-/// Withdraws entries in a drop. Waits until the deletes are [written](Session::flush) to the connection, because the
-/// process may exit right after the drop.
+/// Withdraws entries in a drop. Waits until the deletes are [written](Session::flush), because the process may exit
+/// right after it.
 pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
     nodes.into_iter().for_each(|node| remove(session, node));
     session.flush();
 }
 
-/// Deletes a znode of this session, and retries as needed. Returns true if the znode may have existed when the delete
-/// was first sent.
+/// Deletes a znode of this session. Returns true if it may have existed when the delete was first sent.
 ///
-/// A delete that was refused or lost its reply is retried ([`Cleanup`]). That is safe because the name is unique. The
-/// end of the session also deletes the znode.
+/// A delete that was refused or lost its reply is retried ([`Cleanup`]), which is safe because the name is unique.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,

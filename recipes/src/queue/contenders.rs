@@ -11,7 +11,7 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Number of requests sent before the first reply is awaited, which bounds memory in large folders (invariant 10).
+/// Requests sent before the first reply is awaited, which bounds memory in large folders (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
 /// Returns the children with names of contenders, in order.
@@ -35,8 +35,7 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// Returns true if one of these children would block a new contender. `is_index` says that they are from the store's
-/// index, which contains only ephemeral znodes.
+/// Returns true if one of these children would block a new contender. An index contains only ephemeral znodes.
 pub(crate) async fn is_taken(queue: Queue<'_>, names: &[String], is_index: bool) -> Result<bool> {
     let Queue {
         session,
@@ -67,8 +66,7 @@ pub(crate) async fn looks_taken(queue: Queue<'_>, synced: bool) -> Result<bool> 
     }
 }
 
-/// Returns true if one of these children with contenders' names is a contender. A name with a unique id is trusted, so
-/// that trying a held lock costs one request.
+/// A name with a unique id is trusted, so that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -101,7 +99,7 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// Refuses a child of another kind of recipe. The caller knows that it is ephemeral or part of a semaphore.
+/// The caller knows that the child is ephemeral or part of a semaphore.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
     match expected.foreign_recipe(child) {
         None => Ok(()),
@@ -146,7 +144,6 @@ pub(crate) async fn first_such(
     Ok(None)
 }
 
-/// Reads the states of several children in one round trip.
 async fn stats(
     session: &Session,
     queue: &ZnodePath,
@@ -163,8 +160,7 @@ async fn stats(
     Ok(stats)
 }
 
-/// Like [`Session::get_queue`]. If `synced`, lists on a server that has caught up with everything committed before the
-/// call.
+/// Like [`Session::get_queue`]. If `synced`, the server first catches up with everything committed before the call.
 pub(crate) async fn list_queue(
     session: &Session,
     queue: &ZnodePath,

@@ -11,11 +11,9 @@ use crate::token::FencingToken;
 pub(crate) struct Grant {
     pub(crate) node: HeldNode,
     pub(crate) token: FencingToken,
-    /// The session's lease at the time of the grant. Once it has lapsed, the guard is lost for good, even if the
-    /// session recovers (invariant 6).
+    /// Lease at the time of the grant. Once it has lapsed, the guard is lost for good (invariant 6).
     pub(crate) lease: Lease,
-    /// The queue's release marker, which the release moves forward. `None` unless the holder has read it while it
-    /// waited.
+    /// Release marker of the queue, if the holder has read it while it waited.
     pub(crate) marker: Option<CurrentMarker>,
 }
 
@@ -30,7 +28,7 @@ impl Grant {
     }
 }
 
-/// A held znode. An entry in an embedded store is a reference, and its path is only built on demand.
+/// An entry in an embedded store is a reference, and its path is only built on demand.
 #[derive(Clone)]
 pub(crate) struct HeldNode {
     entry: Option<HeldEntry>,

@@ -13,14 +13,13 @@ use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Initial and maximum number of entries read per request. The number grows while all entries read turn out to be gone.
+/// Entries read per request. Grows while all entries read turn out to be gone.
 const FIRST_READS: usize = 8;
 const MAX_READS: usize = 128;
 
 /// Maximum number of names read per entry (see [`names_of`]).
 const MAX_NAMES: usize = 3;
 
-/// A queue as listed once, plus what we have learned since.
 #[derive(Default)]
 pub(super) struct ListedQueue {
     predecessors: Predecessors,
@@ -32,8 +31,8 @@ pub(super) struct ListedQueue {
 }
 
 impl ListedQueue {
-    /// Takes a list of all names, and watches the nearest entry that blocks `entry`. `own` says whether the same
-    /// request showed that the entry belongs to our session, because the list only shows names.
+    /// Takes a list of all names, and watches the nearest entry that blocks `entry`. The list does not show whether
+    /// that entry is ours, but `own` may.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -65,8 +64,8 @@ impl ListedQueue {
         self.find(queue, entry, Own::Unknown).await
     }
 
-    /// Finds and watches the nearest blocking entry. If there is none, the lock is only free for us if our entry
-    /// exists, so it is confirmed unless it was read after everything known about the entries ahead (invariant 8).
+    /// Watches the nearest blocking entry. If there is none, confirms our entry, unless it was read after everything
+    /// known about the entries ahead (invariant 8).
     async fn find(&mut self, queue: Queue<'_>, entry: &ZnodePath, mut own: Own) -> Result<Step> {
         while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
@@ -106,13 +105,12 @@ impl ListedQueue {
     }
 
     /// Returns true if the last marker shows that `entry`, the one just ahead, was released. No entry behind us can
-    /// have written a marker yet, so it must be its own.
+    /// have written a marker yet.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
 
-    /// Reads our entry and the release marker in one request of constant size. Returns true if the entry exists and
-    /// belongs to our session.
+    /// Reads our entry and the release marker in one request of constant size. Returns true if the entry is ours.
     async fn confirm(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<bool> {
         let Queue {
             session,
@@ -140,9 +138,8 @@ impl ListedQueue {
         Ok(true)
     }
 
-    /// Reads whether the nearest few entries still exist, because an entry that died while waiting, or left a shared
-    /// lock, wrote no marker. If all are gone, reads more, as long as that is cheaper than a new list. Returns `None`
-    /// if our entry is gone.
+    /// Reads whether the nearest entries still exist, because an entry that died, or left a shared lock, wrote no
+    /// marker. Reads more as long as that is cheaper than a new list. Returns `None` if our entry is gone.
     async fn ask_about_nearest(
         &mut self,
         queue: Queue<'_>,
@@ -212,7 +209,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
 }
 
 /// Returns the name under which each entry exists, if it does. Our `entry` is read last, so it existed after all
-/// missing ones had left. Returns `None` if it is gone.
+/// missing ones had left.
 async fn standing(
     queue: Queue<'_>,
     entry: &ZnodePath,

@@ -19,8 +19,7 @@ use crate::names::{EntryId, Kind};
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// An entry by reference, until it is handed over to a guard. Small, because each waiter has one. Dropping it leaves
-/// the queue.
+/// Small, because each waiter has one. Dropping it leaves the queue.
 pub(crate) struct LocalEntry(Option<Parts>);
 
 struct Parts {
@@ -30,14 +29,12 @@ struct Parts {
     data: EntryData,
     /// The session's lease from before the entry was created, so that a later lapse shows.
     lease: Lease,
-    /// The wait for the entry ahead, if it is by reference.
     turn: Option<Turn>,
     progress: Option<Progress>,
 }
 
 pub(crate) enum Attempt<G> {
     Granted(G),
-    /// The entry is in the queue and has to wait.
     Queued(Box<LocalEntry>),
     /// Nothing was done, and the caller must send requests instead.
     Unsupported,
@@ -46,8 +43,8 @@ pub(crate) enum Attempt<G> {
 const HANDED_OVER: &str = "it has been handed over";
 
 impl LocalEntry {
-    /// Adds an entry to a queue. If it holds the lock immediately and need not be reported, `hold` turns it into a
-    /// guard. `data` gets the time in milliseconds since the epoch.
+    /// Adds an entry to a queue. If it holds immediately and need not be reported, `hold` turns it into a guard. `data`
+    /// gets the time in milliseconds since the epoch.
     #[inline(always)] // as `hold` should be: then the parts of the guard are written where they stay
     pub(crate) fn enter<G>(
         client: &Client,
@@ -93,8 +90,8 @@ impl LocalEntry {
         })))))
     }
 
-    /// Hands the entry over to the guard that `hold` creates. The caller must know that nothing blocks it. Returns
-    /// `None` if the lease is too old.
+    /// Hands the entry over to the guard that `hold` creates, unless the lease is too old. The caller must know that
+    /// nothing blocks it.
     pub(crate) fn hold<G>(
         &mut self,
         hold: impl FnOnce(Session, Grant, EntryData) -> G,
@@ -145,9 +142,8 @@ impl LocalEntry {
         key.expect("it was created by reference")
     }
 
-    /// Waits by reference until the entry ahead is gone. Returns true if nothing blocks any more. Returns false if the
-    /// wait must continue with requests, because the entry ahead belongs to another recipe or library, another entry
-    /// blocks, the session has ended, or the wait is long enough to be for itself. Cancel safe.
+    /// Waits by reference until the entry ahead is gone. Returns false if the wait must continue with requests, because
+    /// something else blocks, the session has ended, or the wait may be for itself. Cancel safe.
     pub(crate) async fn wait(&mut self, kind: Kind, deadline: &Option<Progress>) -> bool {
         let Parts {
             session,

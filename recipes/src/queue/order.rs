@@ -24,8 +24,7 @@ pub(crate) struct Predecessors {
 }
 
 impl Predecessors {
-    /// Selects the entries ahead of the child `me` from all children. Returns `None` if `me` is missing. `number`
-    /// returns the number of a contender.
+    /// Selects the entries ahead of the child `me`, which must be among the children.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -64,7 +63,6 @@ impl Predecessors {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
 
-    /// Drops the nearest entry, which is not a contender.
     pub(crate) fn discard_nearest(&mut self) {
         self.blocking.pop();
         self.ahead = self.ahead.saturating_sub(1);
@@ -84,7 +82,6 @@ impl Predecessors {
         self.count();
     }
 
-    /// Returns the nearest entries, nearest first.
     pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
         let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
         names.take(few)
@@ -94,7 +91,7 @@ impl Predecessors {
         self.blocking.len()
     }
 
-    /// Takes the names under which the nearest few entries exist, or `None` for missing ones.
+    /// Takes the names under which the nearest few entries exist.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
@@ -127,8 +124,7 @@ pub(crate) enum Nearest {
     Known,
     /// All entries read are gone, so read more or list the queue again.
     Further,
-    /// A writer that we did not watch is gone. If it belonged to another library, it may exist as a reader under any
-    /// name, so only a new list helps.
+    /// A writer that we did not watch is gone. It may exist as a reader under any name, so only a new list helps.
     Unknown,
 }
 
@@ -136,7 +132,6 @@ pub(crate) fn blocks(name: &str, blockers: Blockers) -> bool {
     blockers == Blockers::All || !name.contains(SHARED_MARKER)
 }
 
-/// Counts the holders, which are the first entries of a queue.
 pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     let mut names = names.into_iter();
     match names.next() {
@@ -146,14 +141,13 @@ pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usi
     }
 }
 
-/// Returns true if an entry with this name can share the lock: a reader (also kazoo's) or a semaphore's permit.
+/// A reader (also kazoo's) or a semaphore's permit.
 pub(crate) fn is_shared(name: &str) -> bool {
     [SHARED_MARKER, "__rlock__", "-lease-"]
         .iter()
         .any(|mark| name.contains(mark))
 }
 
-/// Returns the holders of a queue whose entries are in order.
 pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue.truncate(count_holders(queue.iter().map(ZnodePath::name)));
     queue
@@ -161,14 +155,14 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
 
 /// Release marker in the data of a queue's parent: the number up to which all entries have left.
 ///
-/// Numbers restart under a new parent. A marker therefore names its store and its parent (by czxid) and is ignored
-/// anywhere else. Trusting a copied marker would let a waiter hold the lock together with its holder (invariant 5).
+/// Numbers restart under a new parent, so a marker names its store and its parent (by czxid). A copied marker would let
+/// a waiter hold together with the holder (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// Id of the store in which the marker is valid. `None` in a queue that no holder has left yet.
+    /// `None` in a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
     /// Czxid of the parent for which the marker is valid.
@@ -179,7 +173,7 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// What markers of all versions have in common. It shows that the data may be replaced by a newer marker.
+/// What markers of all versions have in common. Such data may be replaced.
 #[derive(Deserialize)]
 struct AnyVersion {
     #[serde(rename = "v")]
@@ -190,8 +184,7 @@ struct AnyVersion {
 impl ReleaseMarker {
     const VERSION: u32 = 2;
 
-    /// Returns the marker of a queue that no holder has left yet. It is part of the create, when the parent's czxid is
-    /// unknown, so it makes no claim.
+    /// Makes no claim, because the parent's czxid is unknown when it is created.
     pub(crate) fn fresh(kind: Kind) -> Self {
         Self {
             v: Self::VERSION,
@@ -202,7 +195,7 @@ impl ReleaseMarker {
         }
     }
 
-    /// Returns the fresh marker as data, built once per kind. Every create of an entry carries it.
+    /// Built once per kind, because every create of an entry carries it.
     pub(crate) fn fresh_bytes(kind: Kind) -> &'static Bytes {
         static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
         FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes())
@@ -225,16 +218,16 @@ impl ReleaseMarker {
 /// Identifies the marker that a contender has read, for the write that replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentMarker {
-    /// The parent's czxid, which cannot change while the contender's own znode exists.
+    /// Cannot change while the contender's own znode exists.
     parent: Zxid,
-    /// Version of the parent's data. The write is conditional on it, so that newer data are never overwritten. If it
-    /// fails, the release falls back to the plain delete.
+    /// Version of the parent's data, so that newer data are never overwritten. The release then falls back to a plain
+    /// delete.
     version: i32,
 }
 
 impl CurrentMarker {
-    /// Returns the operation that moves the marker to `entry`, for the multi that deletes it. `None` if the store has
-    /// no id, because the marker would be valid nowhere.
+    /// Returns the operation that moves the marker to `entry`, for the multi that deletes it. Without a store id the
+    /// marker would be valid nowhere.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -250,18 +243,15 @@ impl CurrentMarker {
     }
 }
 
-/// A release marker as read from a queue's parent.
 #[derive(Debug)]
 pub(crate) struct MarkerReading {
     pub(crate) current: CurrentMarker,
-    /// All entries up to this number have left.
     pub(crate) released: Option<i64>,
 }
 
 impl MarkerReading {
-    /// Parses the data of a queue's parent in the store with this id. Returns `None` for foreign data, including
-    /// another recipe's marker, which are neither trusted nor replaced. This recipe's marker for another version, store
-    /// or parent makes no claim and is replaced.
+    /// Returns `None` for foreign data, including another recipe's marker, which are neither trusted nor replaced. This
+    /// recipe's marker for another version, store or parent makes no claim and is replaced.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;

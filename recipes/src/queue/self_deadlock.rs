@@ -22,8 +22,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Number of entries read to find the holders, because there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// Runs `sleep`, a wait behind the entry `by`. Warns once if our own session holds the lock for so long that this may
-/// be a deadlock.
+/// Warns once if our own session holds the lock for so long that this may be a deadlock.
 pub(super) async fn or_warn<T>(
     queue: Queue<'_>,
     by: &ZnodePath,
@@ -47,7 +46,6 @@ pub(super) async fn or_warn<T>(
     }
 }
 
-/// Warns once a wait that started before `since` is too long.
 async fn warn_after(
     since: BootInstant,
     queue: Queue<'_>,
@@ -60,8 +58,7 @@ async fn warn_after(
     warn_if_own(queue, by, data).await
 }
 
-/// Warns if our session holds the lock with the entry `by` or one ahead of it. Errors are not retried, because the wait
-/// itself will see them too.
+/// Warns if our session holds the lock with the entry `by` or one ahead of it. The wait itself will see any error too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;

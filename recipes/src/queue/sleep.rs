@@ -15,7 +15,6 @@ use crate::select::{Either, select};
 pub(crate) enum WakeReason {
     /// The entry ahead was deleted for this reason, and the store says that nothing else blocks.
     Clear(DeleteReason),
-    /// The entry ahead was deleted.
     Gone,
     /// The data of the entry ahead changed, because of a `keep_alive` or a revocation request.
     Changed,

@@ -17,10 +17,10 @@ use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::reporter::label;
 
-/// Clock ticks (a quarter of a second each) between the wake and the warning, which makes at least a second.
+/// Clock ticks (a quarter of a second each) between the wake and the warning.
 const TICKS: u8 = 5;
 
-/// Maximum number of ticks between two looks at a wait that was woken without a grant, which is 40 seconds.
+/// Maximum number of ticks between two looks: 40 seconds.
 const MAX_TICKS: u8 = 160;
 
 /// Number of entries read to find the holders, because there can be any number of readers.
@@ -38,8 +38,8 @@ pub(crate) struct Contender {
 pub(crate) trait Permits: Send + Sync {
     fn path(&self) -> &ZnodePath;
 
-    /// Returns the znode of a grant, if any. This is the contender's entry, if it is the `first` of the queue and
-    /// enough permits are free, or the first of its leases, if they exist.
+    /// Returns the znode of a grant: the contender's entry, if it is the `first` of the queue and enough permits are
+    /// free, or the first of its leases.
     fn granted<'a>(
         &'a self,
         session: &'a Session,
@@ -47,8 +47,7 @@ pub(crate) trait Permits: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Option<ZnodePath>>> + Send + 'a>>;
 }
 
-/// Runs `wait`, and warns once if its contender is granted the lock and the wait is not polled for a second after a
-/// wake.
+/// Warns once if the contender of `wait` is granted the lock and not polled for a second after a wake.
 ///
 /// The first poll uses the caller's waker, so a free lock has no extra cost.
 pub(crate) fn attended<W, C>(wait: Pin<&mut W>, contender: C) -> Attended<'_, W, C>
@@ -168,9 +167,8 @@ impl Shared {
         is_unpolled && !replace(&mut state.is_done, true)
     }
 
-    /// Warns if the contender is granted. Otherwise looks again later, because a wait that was woken without a grant
-    /// and not polled has no watch that would wake it again. Errors are not retried, because the wait itself will see
-    /// them too.
+    /// Warns if the contender is granted. Otherwise looks again later, because this wait has no watch that would wake
+    /// it. The wait itself will see any error too.
     async fn warn_if_granted(self: Arc<Self>) -> Result<()> {
         let Contender {
             session,
@@ -220,7 +218,7 @@ impl Shared {
     }
 }
 
-/// Called by the store when the wait may have changed, and then by clock ticks until the wait is polled.
+/// Woken by the store when the wait may have changed, and then by clock ticks until it is polled.
 impl Wake for Shared {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();

@@ -45,7 +45,6 @@ pub(crate) struct WaitOptions {
     /// Count the entries ahead. The index charges extra for this.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
-    /// Give up immediately if an entry ahead blocks.
     pub(crate) only_if_free: bool,
     pub(crate) progress: Option<Progress>,
 }
@@ -54,13 +53,12 @@ pub(crate) struct WaitOptions {
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
     options: &'a WaitOptions,
-    /// Conditions that the store should also wait for once nobody is ahead. It may ignore them.
+    /// Conditions that the store should also wait for. It may ignore them.
     conditions: Vec<Condition>,
     id: EntryId,
     entry: Entry<'a>,
     /// Zxid of the create, which is the fencing token.
     czxid: Zxid,
-    /// The session's lease under which the lock will be held.
     lease: Lease,
     /// The queue's names, if the store returned a list. Boxed because stores with an index never do.
     list: Option<Box<ListedQueue>>,
@@ -70,16 +68,14 @@ pub(crate) struct Waiter<'a> {
     has_failed: bool,
     /// When the contender was first blocked, if anyone wants its events.
     since: Option<BootInstant>,
-    /// Position in the last event.
     position: Option<usize>,
     /// How the previous holder left, or `Free` until the contender is blocked.
     previous: PreviousHolder,
-    /// Keeps the proof of life fresh during the wait, so that the grant needs no extra round trip.
+    /// Keeps the proof of life fresh, so that the grant needs no extra round trip.
     _heartbeat: Heartbeat,
 }
 
 impl<'a> Waiter<'a> {
-    /// Creates a contender that has not joined the queue.
     pub(crate) fn new(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -97,7 +93,7 @@ impl<'a> Waiter<'a> {
         )
     }
 
-    /// Creates a contender for an entry that has already joined the queue, by a request.
+    /// Creates a contender for an entry that a request has already created.
     pub(crate) fn joined(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -112,7 +108,7 @@ impl<'a> Waiter<'a> {
         waiter
     }
 
-    /// Creates a contender for an entry that has already joined the queue of an embedded store.
+    /// Creates a contender for an entry that is already in an embedded store.
     pub(crate) fn local(
         queue: Queue<'a>,
         options: &'a WaitOptions,
@@ -153,16 +149,15 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Joins the queue, waits, and takes the lock. Returns `None` if the options only want a free lock and it is not
-    /// free.
+    /// Returns `None` if the options only want a free lock and it is not free.
     ///
     /// Takes `self` by reference like the functions below, because a future stores an argument by value twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Like [`acquire`](Self::acquire), but stops before the grant, so that dropping the waiter still leaves the queue.
-    /// A batch must not hold one lock before it can hold all.
+    /// Stops before the grant, so that dropping the waiter still leaves the queue. A batch must not hold one lock
+    /// before it can hold all.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
         Ok(self.wait().await?.then_some(self))
     }
@@ -192,8 +187,8 @@ impl<'a> Waiter<'a> {
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, and creates it if it is missing. Calls `sent` each time the create has been sent, so that the
-    /// caller can send another request right behind it.
+    /// Joins the queue, and creates it if it is missing. Calls `sent` each time the create has been sent, so that
+    /// another request can follow directly.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut()) -> Result<Step> {
         let Queue {
             session,
@@ -231,8 +226,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until no entry ahead blocks, starting with `step`. Returns false if one does and the options only want a
-    /// free lock.
+    /// Returns false if an entry ahead blocks and the options only want a free lock.
     pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
             // Arms for remote stores are boxed to keep the future of a local wait small.
@@ -282,7 +276,6 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Asks the store for the current predecessor.
     async fn recheck(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let look = GetPredecessor {
@@ -333,22 +326,19 @@ impl<'a> Waiter<'a> {
             .any(|condition| condition.znode() == by)
     }
 
-    /// Returns true if the store may also wait for conditions.
     pub(crate) fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()
     }
 
-    /// Sets the conditions for the next requests.
     pub(crate) fn set_conditions(&mut self, conditions: Vec<Condition>) {
         self.conditions = conditions;
     }
 
-    /// Returns true if each step of the wait must be reported.
     pub(crate) fn is_watched(&self) -> bool {
         self.options.count || self.reporter.sink().is_some()
     }
 
-    /// Returns true if `by` is a contender of this recipe, and an error if it belongs to another recipe.
+    /// Fails if `by` belongs to another recipe.
     #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
@@ -385,7 +375,6 @@ impl<'a> Waiter<'a> {
         list.order(self.queue, entry, names, own).await
     }
 
-    /// Watches the blocker of the list again, after a change of its data.
     async fn watch_again(&mut self) -> Result<Step> {
         let entry = self.entry.path();
         let list = self.list.get_or_insert_default();
@@ -435,7 +424,6 @@ impl<'a> Waiter<'a> {
         self.previous != PreviousHolder::Free
     }
 
-    /// Returns true if the reply to the create alone shows that nothing blocks.
     pub(crate) fn is_first_answer(&self) -> bool {
         self.is_first_answer
     }
@@ -456,7 +444,6 @@ impl<'a> Waiter<'a> {
         self.gone(self.path())
     }
 
-    /// Returns the error for a deleted znode.
     pub(crate) fn gone(&self, entry: &ZnodePath) -> LockError {
         // If the session has ended, which also deletes its znodes, report that instead.
         match self.queue.session.status().end() {
@@ -475,8 +462,7 @@ impl<'a> Waiter<'a> {
         woken.map(drop)
     }
 
-    /// Returns the operation that moves the release marker to this entry, for the multi that deletes it. `None` if we
-    /// have read no marker.
+    /// Returns the operation that moves the release marker to this entry, if we have read one.
     pub(crate) fn move_marker(&self) -> Option<Op> {
         let marker = self.list.as_ref()?.marker?;
         marker.release(self.queue.session.store_id(), self.queue.kind, self.path())
@@ -533,8 +519,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends the wait with a grant other than the entry, such as a semaphore's permits. The transaction that created
-    /// them deleted the entry, if there was one. Returns the lease under which they are held.
+    /// Ends the wait with another grant, such as a semaphore's permits, whose transaction deleted the entry. Returns
+    /// its lease.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
         // The predecessor left the queue with its permits, which says nothing about the holders before.
         let previous = match self.previous {
@@ -573,7 +559,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// A contender's entry, until it is handed over to a guard. Dropping it leaves the queue.
+/// Dropping it leaves the queue.
 enum Entry<'a> {
     /// By path, as created by requests, with its first predecessor if that was read before the wait.
     Claimed(Claim<'a, Enqueued>, Option<Predecessor>),

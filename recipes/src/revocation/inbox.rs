@@ -17,7 +17,7 @@ pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
-    /// Zxid of the newest write that was read. Older reads are ignored, because their request may have been replaced.
+    /// Zxid of the newest write read. The request of an older one may have been replaced.
     seen: Zxid,
     last: Option<RevocationRequest>,
     /// True until the last request is returned to a caller.
@@ -63,12 +63,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes the last request, unless it was taken before.
     pub(crate) fn take(&self) -> Option<RevocationRequest> {
         self.hearing.take()
     }
 
-    /// Takes the data of the holder's znode, and reports a new request as an event.
     pub(crate) fn hear(&self, data: &[u8], stat: &Stat) {
         let Some(request) = self.hearing.hear(data, stat) else {
             return;

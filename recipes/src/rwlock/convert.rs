@@ -30,9 +30,8 @@ pub(super) enum Upgraded {
     No(Guard),
 }
 
-/// Starts work that continues if the returned future is dropped. Its result is then dropped.
-///
-/// A conversion is sent by the call itself, like a release, and cannot be stopped between two steps.
+/// Starts work that continues if the returned future is dropped. Like a release, a conversion is sent by the call
+/// itself and cannot be stopped between two steps.
 pub(super) fn in_background<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send + 'static {
@@ -48,8 +47,8 @@ pub(super) fn in_background<T: Send + 'static>(
     }
 }
 
-/// Converts a writer into a reader. Needs no look, because readers may join it, and writers still wait behind it. Keeps
-/// the token, because no other writer held in between.
+/// Needs no look, because readers may join it, and writers still wait behind it. Keeps the token, because no other
+/// writer held in between.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
     conversion.convert().await?;
@@ -86,10 +85,8 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     }
 }
 
-/// A held znode during its conversion. Dropping it releases the lock, because after an error we do not know which of
-/// the two names the holder has.
+/// Dropping it releases the lock, because after an error we do not know which of the two names the holder has.
 struct Conversion {
-    /// `None` at the end.
     parts: Option<GuardParts>,
 }
 
@@ -109,7 +106,6 @@ impl Conversion {
         self.parts().reporter.report(event);
     }
 
-    /// Replaces the znode by its counterpart.
     async fn convert(&mut self) -> Result<()> {
         let from = self.parts().held.node.path().clone();
         let to = other_side(&from)?;
@@ -168,8 +164,8 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Replaces one znode by the other in one multi. Keeps its data, because other clients may have written a request
-/// there, and returns them if known. After an error the claim removes the new znode if it exists.
+/// Replaces one znode by the other in one multi, with its data, because other clients may have written a request there.
+/// After an error the claim removes the new znode.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
@@ -230,7 +226,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     }
 }
 
-/// Lists the names of the other contenders, among the first `among` entries of the queue, or among all if that is 0.
+/// `among` limits this to the first entries of the queue. 0 means all.
 async fn others(
     session: &Session,
     node: &ZnodePath,
@@ -249,7 +245,6 @@ async fn others(
     }
 }
 
-/// Converts the end of the session into the loss of its lock.
 fn ended(error: Error) -> LockError {
     match error {
         Error::SessionExpired { .. } => LostReason::SessionExpired.into(),

@@ -37,24 +37,21 @@ pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
     terms: &'a WaitOptions,
     waiter: Waiter<'a>,
-    /// The leases. Their names are chosen before the grant is sent, so a drop can delete them without the reply
-    /// (invariant 7).
+    /// Names are chosen before the grant is sent, so a drop can delete the leases without the reply (invariant 7).
     leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
 /// Evidence that enough permits are free, checked by the transaction of a grant.
 enum Basis {
-    /// A read showed enough free permits, when the number had this version. The number of free permits can only have
-    /// grown since.
+    /// A read at this version showed enough free permits. Their number can only have grown since.
     Read { version: i32 },
-    /// The total number of permits. The transaction itself counts the held ones.
+    /// The transaction itself counts the held permits.
     Number(Total),
 }
 
 impl<'a> PermitWaiter<'a> {
-    /// Takes the permits immediately if they are free and nobody waits, otherwise in turn. Returns `None` if the terms
-    /// only want free permits and they are not free.
+    /// Returns `None` if the terms only want free permits and they are not free.
     pub(super) async fn grant(
         znodes: &'a Arc<Znodes>,
         session: &'a Session,
@@ -118,7 +115,6 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Joins the queue, waits, and takes the permits.
     async fn take_in_turn(&mut self) -> Result<Option<Zxid>> {
         let (znodes, session) = (self.znodes, self.session());
         self.wait_for_permits_too();
@@ -180,8 +176,7 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Makes the store also wait for the permits from the next request on, if it can. The wait then ends when enough
-    /// are free, by the number that we saw last.
+    /// Makes the store also wait for the permits, if it can.
     ///
     /// Not used if every step must be reported, because the store does not report entries that leave in the meantime.
     fn wait_for_permits_too(&mut self) {
@@ -199,8 +194,8 @@ impl<'a> PermitWaiter<'a> {
         self.waiter.queue.session
     }
 
-    /// Reads the supply, and confirms in the same request that our entry exists and belongs to our session (invariant
-    /// 8). A head that was removed must not take permits along with the next one.
+    /// Also confirms that our entry exists (invariant 8). A head that was removed must not take permits along with the
+    /// next one.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
         let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
@@ -210,8 +205,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Sleeps until the leases or the number change. Returns immediately if they have changed since the caller read
-    /// them, and false if we cannot know.
+    /// Sleeps until the leases or the number change, or have changed since the caller read them. Returns false if we
+    /// cannot know.
     async fn until_changed(&mut self) -> Result<bool> {
         // Both are sent before either is awaited, which takes one round trip.
         let leases = self.session().watch_children(self.znodes.leases.path());
@@ -234,7 +229,7 @@ impl<'a> PermitWaiter<'a> {
         Ok(true)
     }
 
-    /// Takes the permits based on a read. Returns `None` if the supply must be read again.
+    /// Returns `None` if the supply must be read again.
     async fn try_read(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
             create_queue(self.session(), self.znodes.leases.path(), Kind::Lease).await?;
@@ -243,8 +238,8 @@ impl<'a> PermitWaiter<'a> {
         self.try_take(Basis::Read { version }).await
     }
 
-    /// Takes the permits if the store finds enough of them free, by the number that we saw last. Returns `None` if not,
-    /// or if the store cannot do that.
+    /// Lets the store count, with the number that we saw last. Returns `None` if too few are free, or if the store
+    /// cannot do that.
     async fn try_number(&mut self) -> Result<Option<Zxid>> {
         let total = self.znodes.last_seen();
         if self.wanted > total.number || !self.znodes.may_have_conditions() {
@@ -259,8 +254,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Takes the permits in one transaction. It fails unless its basis holds and our entry is in the queue, or the
-    /// queue is empty. Returns `None` if nothing was taken, but a retry may succeed.
+    /// Takes the permits in one transaction, which fails unless its basis holds and our entry is in the queue, or the
+    /// queue is empty. Returns `None` if a retry may succeed.
     async fn try_take(&mut self, basis: Basis) -> Result<Option<Zxid>> {
         // Before the grant is sent. If the session lapses in the meantime, this lease ends, and `prove` confirms the
         // permits under a new one.
@@ -367,11 +362,8 @@ impl<'a> PermitWaiter<'a> {
         }
     }
 
-    /// Finds out whether a grant whose reply was lost was executed. If so, its leases exist, and our entry has left the
-    /// queue.
-    ///
-    /// Uses a check, which is a write and ordered behind the grant. A read on the next connection could overtake the
-    /// grant.
+    /// Finds out whether a grant with a lost reply was executed. Uses a check, which is a write and ordered behind the
+    /// grant. A read on the next connection could overtake the grant.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
         let asked = match self.waiter.has_entered() {
@@ -408,8 +400,8 @@ impl<'a> PermitWaiter<'a> {
         Ok(created)
     }
 
-    /// Confirms with committed writes that the leases exist, until the session's lease is valid for long enough
-    /// (invariant 6). The grant itself may have used most of it.
+    /// Confirms that the leases exist, until the session's lease is valid for long enough (invariant 6). The grant may
+    /// have used most of it.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiter.may_grant() {
             self.waiter.renew_lease().await?;
@@ -440,7 +432,6 @@ impl<'a> PermitWaiter<'a> {
     }
 }
 
-/// The permits of a request, for a check from outside.
 struct WantedPermits {
     znodes: Arc<Znodes>,
     wanted: u32,

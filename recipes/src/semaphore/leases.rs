@@ -10,8 +10,8 @@ use crate::names::{EntryId, Kind};
 /// Minimum size of the create of a lease, without its parent's path and its data.
 const LEASE_BYTES: usize = 64 + "/_c_00000000-0000-4000-8000-000000000000-lease-0000000000".len();
 
-/// Refuses a count that no request can carry before a path is allocated for each, so that 2^32 is an error and does not
-/// exhaust the memory. A count that passes may still be too large with its data, and then sending it fails.
+/// Refuses a count that no request can carry before paths are allocated, so that 2^32 does not exhaust the memory.
+/// Sending may still fail with the data.
 pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     let each = LEASE_BYTES + parent.as_str().len();
     let actual = each.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));

@@ -12,9 +12,8 @@ use crate::options::LockOptions;
 use crate::queue::{Attempt, LocalEntry};
 
 impl Semaphore {
-    /// Takes a permit under the same conditions as the first request of [`PermitWaiter`](super::grant::PermitWaiter):
-    /// the number of permits is unchanged, one is free, and nobody waits. Returns `None` and holds nothing if they are
-    /// not met, or if a request is needed.
+    /// Takes a permit if the number of permits is unchanged, one is free, and nobody waits. Returns `None` otherwise,
+    /// or if a request is needed.
     ///
     /// There is no await between the lease's znode and its guard, so no drop can happen in between (invariant 7).
     #[inline(never)]

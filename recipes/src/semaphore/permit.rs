@@ -65,7 +65,7 @@ impl Permit {
 
     /// Returns the permits, and waits until the store has confirmed it.
     ///
-    /// The call itself sends all releases, so dropping the future does not stop them.
+    /// Dropping the future does not stop the releases.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) if one had been lost before, and store errors. The others are

@@ -16,7 +16,7 @@ use crate::path::LockPath;
 use crate::queue::{check_kind, create_above};
 use crate::retry::retry;
 
-/// The znodes of a semaphore, and state about its number of permits, shared by all clones of a handle.
+/// Shared by all clones of a handle.
 pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     pub(super) locks: ZnodeHandle,
@@ -27,14 +27,13 @@ pub(super) struct Znodes {
     /// The number that this handle was created with, or `None` if it uses the stored one.
     stated: Option<u32>,
     /// True once it has been compared with the stored number. From then on the handle follows changes. Relaxed, because
-    /// it does no harm if two concurrent first uses both compare.
+    /// comparing twice does no harm.
     is_checked: AtomicBool,
-    /// Only a hint. It decides whether to read, or which number the store is asked to confirm, but never whether to
-    /// grant.
+    /// Only a hint, which never decides whether to grant.
     last_seen: Mutex<Total>,
     /// True once the store has refused a transaction with [conditions](Self::conditions) as unknown.
     lacks_conditions: AtomicBool,
-    /// True if the last permits were not free immediately. A hint whether to ask before joining the queue.
+    /// A hint whether to ask before joining the queue.
     is_contended: AtomicBool,
 }
 
@@ -45,7 +44,6 @@ const MAX_NUMBER_BYTES: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
     pub(super) number: u32,
-    /// Data of the znode `permits`.
     pub(super) data: Bytes,
 }
 
@@ -74,10 +72,8 @@ impl PermitsData {
 #[derive(Debug)]
 pub(super) struct Supply {
     pub(super) total: u32,
-    /// Version of the number's znode.
     pub(super) version: i32,
     pub(super) held: u32,
-    /// True if the parent of the leases exists.
     pub(super) has_leases: bool,
 }
 
@@ -117,7 +113,6 @@ impl Znodes {
         *self.last_seen.lock() = Total { number, data };
     }
 
-    /// Returns true once the handle's number has been compared with the stored one.
     pub(super) fn is_checked(&self) -> bool {
         self.is_checked.load(Ordering::Relaxed)
     }
@@ -138,8 +133,8 @@ impl Znodes {
         self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 
-    /// Returns the conditions for taking `wanted` of `total` permits without a read: the stored number is unchanged,
-    /// and enough permits are free. Compares the data, because a recreated znode may have the same version.
+    /// Conditions for taking `wanted` of `total` permits without a read. Compares the data, because a recreated znode
+    /// may have the same version.
     pub(super) fn conditions(&self, wanted: u32, total: Total) -> [Condition; 2] {
         [
             Condition::Data {
@@ -197,7 +192,6 @@ impl Znodes {
         }
     }
 
-    /// Stores a number, replacing any other.
     pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
         if !self.is_checked() {
             self.check_kind(session).await?;
@@ -233,8 +227,7 @@ impl Znodes {
         }
     }
 
-    /// Returns the reads for the supply. Leases are counted by their parent's Stat, so the size of the answer does not
-    /// depend on waiters or holders.
+    /// Leases are counted by their parent's Stat, so the size of the answer does not depend on waiters or holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [self.permits.path(), self.leases.path()]
             .map(|path| ReadOp::GetData(path.clone()))
@@ -312,8 +305,8 @@ impl Znodes {
         })
     }
 
-    /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders count as
-    /// well. They may fail a try, but it never overtakes a waiter.
+    /// Returns true if one read shows enough free permits and an empty queue. Children that are not contenders may fail
+    /// a try, but it never overtakes a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(self.locks.path())).await?;
         self.check_total(count, supply.total)?;

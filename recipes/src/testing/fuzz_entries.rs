@@ -24,7 +24,6 @@ const DIVIDER: u8 = 0xff;
 /// Maximum number of writes, and of names, in one input.
 const MOST: usize = 64;
 
-/// Readers, selected by the first byte of an input.
 const FORMS: [fn(&[u8]) -> bool; 4] = [metadata, markers, numbers, names];
 
 /// Reads bytes as the contents of a lock's znodes. The first byte selects which: the data of a contender's znode, of a
@@ -44,7 +43,7 @@ fn writes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == DIVIDER).take(MOST)
 }
 
-/// Successive data of a holder's znode, as read by a revoker, the holder and a warden.
+/// Successive data of a holder's znode.
 fn metadata(bytes: &[u8]) -> bool {
     let lock: ZnodePath = "/lock".parse().expect("a path");
     let mut hold_times = HoldTimes::default();
@@ -177,7 +176,7 @@ fn numbers(bytes: &[u8]) -> bool {
     is_understood
 }
 
-/// Names of a queue's children. Each waiter is behind all earlier ones, and watches the nearest.
+/// Each waiter is behind all earlier ones, and watches the nearest.
 fn names(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let names: Vec<String> = text.split('\n').take(MOST).map(str::to_owned).collect();

@@ -18,7 +18,7 @@ pub(crate) struct HoldTimes(Vec<HoldTime>);
 #[derive(Debug)]
 struct HoldTime {
     entry: QueueEntry,
-    /// Start of its declared durations: when it was first seen as a holder, or first seen after its last sign of life.
+    /// When it was first seen as a holder, or first seen after its last sign of life.
     since: BootInstant,
     reported: Vec<OverdueLevel>,
 }
@@ -72,7 +72,6 @@ impl HoldTimes {
         }
     }
 
-    /// Returns the overdue holders, each with its highest level.
     pub(crate) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
             let (level, stated) = seen.highest_level(now)?;
@@ -103,7 +102,6 @@ impl HoldTimes {
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
-    /// Returns the next time at which a holder becomes overdue on a level.
     pub(crate) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
@@ -115,8 +113,7 @@ impl HoldTimes {
     }
 }
 
-/// Returns true if both are the same holder's entry. Permits of one grant share a token, and a path may be reused by a
-/// new znode, so both must be equal.
+/// Permits of one grant share a token, and a path may be reused by a new znode, so both must be equal.
 pub(crate) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
@@ -142,8 +139,8 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only revocation requests were written since. Other clients write them, so repeated requests must
-    /// not keep a dead holder alive. Any other write is a sign of life.
+    /// Returns true if only revocation requests were written since. Other clients write them, so they must not keep a
+    /// dead holder alive.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
@@ -176,7 +173,6 @@ impl HoldTime {
         (now.since(self.since) >= stated).then_some(stated)
     }
 
-    /// Returns the highest level on which it is overdue, and the declared duration.
     fn highest_level(&self, now: BootInstant) -> Option<(OverdueLevel, Duration)> {
         let mut levels = OverdueLevel::ALL.into_iter().rev();
         levels.find_map(|level| Some((level, self.exceeded(level, now)?)))

@@ -42,7 +42,6 @@ struct Look {
 /// Pause after failing to open a session, because a refused connection fails immediately.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Watcher of one or many locks.
 pub(super) trait Watch: Send + 'static {
     fn client(&self) -> &Client;
 
@@ -57,7 +56,6 @@ pub(super) trait Watch: Send + 'static {
     fn watch_in(&mut self, session: &Session) -> impl Future<Output = Error> + Send;
 }
 
-/// Watches until the client is closed or the store refuses.
 pub(super) async fn watch(mut watcher: impl Watch) {
     let error = loop {
         let session = match watcher.client().session().await {
@@ -101,8 +99,8 @@ impl Watch for LockWatcher {
         self.hold_times.lock().clear();
     }
 
-    /// Reads the holders again at each change, and when one becomes overdue. So a report is always based on a later
-    /// read, which would have shown a sign of life.
+    /// Reads the holders at each change, and when one becomes overdue. So a report is always based on a later read,
+    /// which would have shown a sign of life.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
             // Before the read, because watches may not survive a later reconnection, which must then end the wait
@@ -155,7 +153,7 @@ impl LockWatcher {
     }
 
     /// Deletes the holders that were overdue at `now`, the time of the last report. A later time could remove one that
-    /// was not reported. Returns true if the holders must be read again.
+    /// was not reported.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -256,8 +254,7 @@ async fn look_past(
 
 type Listed = (ZnodePath, Vec<String>);
 
-/// Lists the queue that contains the holders, which is `leases` for a semaphore. Returns `None` if it was deleted in
-/// between.
+/// Lists the queue that contains the holders, which is `leases` for a semaphore.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
     let names = match session.get_children(path).await {
         Ok((names, _)) => names,

@@ -20,8 +20,7 @@ use crate::observe::QueueEntry;
 use crate::select::{Either, select};
 use crate::stream::LossySender;
 
-/// Maximum number of unreadable znodes to remember. Beyond it they are reported again, because entries always have new
-/// names.
+/// Beyond this, unreadable znodes are reported again, because entries always have new names.
 const MAX_UNREADABLE: usize = 1_024;
 
 pub(super) struct PrefixWatcher {
@@ -32,11 +31,10 @@ pub(super) struct PrefixWatcher {
     pub(super) removal: Option<Removal>,
     /// Holders whose delete was sent but not answered, by lock.
     pub(super) unanswered: BTreeMap<ZnodePath, Vec<QueueEntry>>,
-    /// Znodes already reported as unreadable.
     pub(super) unreadable: BTreeSet<ZnodePath>,
 }
 
-/// Hold times of the locks below a prefix whose holders declare durations.
+/// Only locks whose holders declare durations.
 #[derive(Debug, Default)]
 pub(super) struct PrefixTimes {
     locks: BTreeMap<ZnodePath, LockTimes>,
@@ -177,7 +175,6 @@ impl PrefixWatcher {
         }
     }
 
-    /// Reads the locks that have changed or are due, reports and removes.
     async fn read_changed(
         &mut self,
         session: &Session,

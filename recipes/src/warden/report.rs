@@ -133,7 +133,6 @@ pub enum WardenReport {
     },
 }
 
-/// Reports, logs and counts the findings at a lock.
 pub(super) fn report(
     reporter: &LossySender<WardenReport>,
     lock: &ZnodePath,

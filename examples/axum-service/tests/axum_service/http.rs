@@ -53,7 +53,6 @@ impl Request {
         }
     }
 
-    /// Reads the lines up to the empty one.
     async fn head(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         loop {

@@ -62,7 +62,6 @@ impl World {
         while snapshots.next().await.unwrap().unwrap().len() != count {}
     }
 
-    /// Acquires the account's lock in another client.
     async fn held_elsewhere(&self) -> lockkeeper::Guard {
         let client = self.store.client().await.unwrap();
         Mutex::new(&client, lock()).unwrap().lock().await.unwrap()
