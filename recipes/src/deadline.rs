@@ -108,7 +108,7 @@ pub(crate) struct Progress(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Contenders ahead, as last seen, in each queue in which the call waits.
+    /// Contenders ahead, as last seen, in each queue where the call waits.
     ahead: Mutex<Vec<(ZnodePath, usize)>>,
     is_over: AtomicBool,
     blocked: Notify,

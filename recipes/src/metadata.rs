@@ -28,17 +28,17 @@ pub struct LockMetadata {
     /// Process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Time at which the entry joined the queue, in milliseconds since the epoch, by the contender's clock.
+    /// When the entry joined the queue, in milliseconds since the epoch, by the contender's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at_ms: Option<i64>,
     /// Expected duration of the hold since the grant or the last `keep_alive`, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_hold_ms: Option<u64>,
-    /// Duration since the grant or the last `keep_alive` after which the hold deserves an alert, in milliseconds.
+    /// Duration since the grant or the last `keep_alive` until the hold deserves an alert, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_at_ms: Option<u64>,
-    /// Duration since the grant or the last `keep_alive` after which a [`Warden`](crate::Warden) may remove the holder,
-    /// in milliseconds.
+    /// Duration since the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the holder, in
+    /// milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_unlock_at_ms: Option<u64>,
     /// Number of `keep_alive` calls.
@@ -72,13 +72,13 @@ impl LockMetadata {
         self.expected_hold_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration since the grant or the last `keep_alive` after which the hold deserves an alert.
+    /// Returns the duration since the grant or the last `keep_alive` until the hold deserves an alert.
     pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
-    /// Returns the duration since the grant or the last `keep_alive` after which a [`Warden`](crate::Warden) may remove
-    /// the holder.
+    /// Returns the duration since the grant or the last `keep_alive` until a [`Warden`](crate::Warden) may remove the
+    /// holder.
     pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
     }

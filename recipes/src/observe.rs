@@ -29,15 +29,15 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of its data. Counts the writes since it joined (revocation requests and `keep_alive`).
     pub version: i32,
-    /// Time at which it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A semaphore's
-    /// permit, and a converted reader or writer, joins when it is granted.
+    /// When it joined the queue, in milliseconds since the Unix epoch, by the server's clock. A semaphore's permit, and
+    /// a converted reader or writer, joins when it is granted.
     pub joined_at_ms: i64,
-    /// Time at which it was granted, in the same unit and clock. `None` while it waits, and if the store does not know.
+    /// When it was granted, in the same unit and clock. `None` while it waits, and if the store does not know.
     /// ZooKeeper only knows it for permits. Other stores do not know it for waiters of another library, or for grants
     /// before a restart of the store. A [`Warden`](crate::Warden) does not request it.
     pub granted_at_ms: Option<i64>,
-    /// Time at which an observer first saw it as a holder. No function of this library sets it, but you can. If the
-    /// grant time is unknown, [`overdue_by`](Self::overdue_by) counts from here, which can be late but never early.
+    /// When an observer first saw it as a holder. No function of this library sets it, but you can. If the grant time
+    /// is unknown, [`overdue_by`](Self::overdue_by) counts from here, which can be late but never early.
     pub seen_holding_at_ms: Option<i64>,
     /// Time of the last write of its data (a revocation request or `keep_alive`), in the same unit and clock.
     pub written_at_ms: i64,
@@ -93,8 +93,8 @@ impl QueueEntry {
         elapsed(self.counts_from_ms()?, now_ms).checked_sub(expected)
     }
 
-    /// Returns the time at which the hold exceeds its [expected duration](LockMetadata::expected_hold), in milliseconds
-    /// since the Unix epoch, by the server's clock. `None` if it declared no duration or its start is unknown. See
+    /// Returns when the hold exceeds its [expected duration](LockMetadata::expected_hold), in milliseconds since the
+    /// Unix epoch, by the server's clock. `None` if it declared no duration or its start is unknown. See
     /// [`overdue_by`](Self::overdue_by).
     pub fn due_at_ms(&self) -> Option<i64> {
         let expected = self.metadata.as_ref()?.expected_hold()?.as_millis();

@@ -109,14 +109,14 @@ impl LockOptions {
         self
     }
 
-    /// Sets the duration, counted from the grant or the last [`keep_alive`](crate::Guard::keep_alive), after which a
+    /// Sets the duration from the grant or the last [`keep_alive`](crate::Guard::keep_alive) until a
     /// [`Warden`](crate::Warden) reports an alert.
     pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self
     }
 
-    /// Sets the duration, counted from the grant or the last [`keep_alive`](crate::Guard::keep_alive), after which a
+    /// Sets the duration from the grant or the last [`keep_alive`](crate::Guard::keep_alive) until a
     /// [`Warden`](crate::Warden) may remove the holder. Use it only if the resource checks tokens (see
     /// [`FencingEnforced`](crate::FencingEnforced)).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {

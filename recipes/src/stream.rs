@@ -45,7 +45,7 @@ macro_rules! named_stream {
 }
 pub(crate) use named_stream;
 
-/// Number of unread items from which on new ones are dropped.
+/// Maximum number of unread items. Beyond it, new ones are dropped.
 const MAX_BACKLOG: usize = 1_024;
 
 /// An item of a [`lossy`] channel.

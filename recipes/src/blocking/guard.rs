@@ -229,7 +229,7 @@ impl Permit {
 }
 
 impl MultiGuard {
-    /// Returns the locks, in the order in which they were named.
+    /// Returns the locks, in the order named.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.0.keys()
     }

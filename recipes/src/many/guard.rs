@@ -28,7 +28,7 @@ impl MultiGuard {
         Self { keys, guards }
     }
 
-    /// Returns the locks, in the order in which they were named.
+    /// Returns the locks, in the order named.
     pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
         self.keys.iter()
     }

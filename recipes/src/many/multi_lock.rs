@@ -87,7 +87,7 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// One or more distinct locks, in the order in which they were named.
+/// One or more distinct locks, in the order named.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     keys: Vec<LockPath>,

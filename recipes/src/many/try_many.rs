@@ -18,10 +18,10 @@ use crate::queue::Waiter;
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
 pub struct TryLockMany<G = Guard> {
-    /// The locks that were free, each with its guard, in the order in which they were named. The guards share one
-    /// token, and are released one by one.
+    /// The locks that were free, each with its guard, in the order named. The guards share one token, and are released
+    /// one by one.
     pub acquired: Vec<(LockPath, G)>,
-    /// The locks that others hold or wait for, in the order in which they were named.
+    /// The locks that others hold or wait for, in the order named.
     pub contended: Vec<LockPath>,
 }
 

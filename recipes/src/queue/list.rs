@@ -236,7 +236,7 @@ async fn standing(
     Ok(Some(found.collect()))
 }
 
-/// Returns the names under which an entry may exist, in the order in which to read them.
+/// Returns the names under which an entry may exist, in reading order.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
         // A reader whose upgrade fails returns to its first name, perhaps between two reads. So we read that name

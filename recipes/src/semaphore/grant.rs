@@ -1,7 +1,7 @@
 //! [`PermitWaiter`]: a request for permits, which it takes immediately or at the head of the queue.
 //!
 //! If the store can count leases within a transaction, the first request takes the permits on condition that enough are
-//! free and nobody waits. Otherwise, and on ZooKeeper, the request joins the queue and waits at its head.
+//! free and no request waits. Otherwise, and on ZooKeeper, the request joins the queue and waits at its head.
 //!
 //! While the queue is not empty, only its head takes permits, so the number of free ones can only grow while it looks,
 //! and no lock over the leases is needed. The head leaves the queue in the same transaction that creates its leases. It
@@ -102,7 +102,7 @@ impl<'a> PermitWaiter<'a> {
         Ok(made)
     }
 
-    /// Takes the permits without joining the queue, if enough are free and nobody waits.
+    /// Takes the permits without joining the queue, if enough are free and no request waits.
     async fn take_at_once(&mut self) -> Result<Option<Zxid>> {
         match self.try_number().await {
             Ok(Some(made)) => {

@@ -12,8 +12,8 @@ use crate::options::LockOptions;
 use crate::queue::{Attempt, LocalEntry};
 
 impl Semaphore {
-    /// Takes a permit if the number of permits is unchanged, one is free, and nobody waits. Returns `None` otherwise,
-    /// or if a request is needed.
+    /// Takes a permit if the number of permits is unchanged, one is free, and no request waits. Returns `None`
+    /// otherwise, or if a request is needed.
     ///
     /// There is no await between the lease's znode and its guard, so no drop can happen in between (invariant 7).
     #[inline(never)]

@@ -70,7 +70,7 @@ pub struct WardenStats {
     pub overdue_alert: usize,
     /// Holders whose highest level is [`AutoUnlock`](OverdueLevel::AutoUnlock).
     pub overdue_auto_unlock: usize,
-    /// The longest time for which a holder was seen without a sign of life.
+    /// The longest time that a holder was seen without a sign of life.
     pub longest_hold: Duration,
 }
 
@@ -84,7 +84,7 @@ pub struct Overdue {
     pub entry: QueueEntry,
     /// The level reached.
     pub level: OverdueLevel,
-    /// Time for which the warden has seen it hold without a sign of life. It may have held longer.
+    /// How long the warden has seen it hold without a sign of life. It may have held longer.
     pub seen_for: Duration,
     /// Excess over the declared duration of this level.
     pub over_by: Duration,
