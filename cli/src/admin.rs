@@ -1,4 +1,4 @@
-//! `lockkeeper admin`: asks a running server, over its Unix socket, to list and end sessions, to drain and to reload.
+//! `lockkeeper admin`: lists and ends sessions, drains and reloads a running server over its Unix socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -117,7 +117,7 @@ impl Admin {
         })?;
         crate::output::print(&self.command.told(&reply))?;
         if let Command::Drain { wait: true, .. } = self.command {
-            // The end of the stream is the end of the server.
+            // The server closes the stream when it has stopped.
             while next()?.is_some() {}
             crate::output::print("the server has stopped\n")?;
         }
@@ -145,7 +145,7 @@ impl Command {
         }
     }
 
-    /// Returns the line that tells a person of a reply.
+    /// Returns the reply as text for a person.
     fn told(&self, reply: &Value) -> String {
         let text = |name: &str| reply[name].as_str().unwrap_or_default().to_owned();
         let sessions = &reply["sessions"];
@@ -172,7 +172,6 @@ impl Command {
     }
 }
 
-/// Returns the sessions as a table.
 fn table(sessions: &[Value]) -> Table<7> {
     let mut table = Table::new([
         "SESSION",

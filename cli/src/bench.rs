@@ -1,10 +1,9 @@
-//! `lockkeeper bench`: the workloads of the benchmarks on any store.
+//! `lockkeeper bench`: runs the benchmark workloads on any store.
 //!
-//! A run is bounded in time, sessions and znodes. It changes nothing outside of one new znode ([`Folder`]), which it
-//! removes at its end, also when it is interrupted.
+//! A run is bounded in time, sessions and znodes. It writes only below one new znode ([`Folder`]), which it removes at
+//! the end, even if it is interrupted.
 //!
-//! The workloads themselves are in the library: the benchmarks in `benches/` run them, too, and keep there what only they
-//! need.
+//! The workloads are in this package's library because the benchmarks in `benches/` run them as well.
 
 mod folder;
 mod heading;
@@ -82,7 +81,7 @@ enum Workload {
     Expiry,
 }
 
-/// Parses a time: a number of seconds, with a point if need be.
+/// Parses a number of seconds, possibly with a decimal point.
 fn seconds(text: &str) -> Result<Duration, String> {
     let time = text
         .parse()
@@ -121,7 +120,7 @@ impl Bench {
         };
         let removed = tokio::select! {
             removed = async {
-                // First: a recipe creates the parents that it misses, also the one that is removed here.
+                // End the run first. A recipe recreates missing parents, including the folder that we remove here.
                 run.end().await;
                 folder.remove(&keeper).await
             } => removed.map_err(|error| error.to_string()),
@@ -138,7 +137,7 @@ impl Bench {
         }
     }
 
-    /// Connects the clients. Asks the server for its version before: they may take all the places that it has for them.
+    /// Connects the clients. Asks for the server's version first, because the clients may use up all its connections.
     async fn connect<'a>(
         &'a self,
         keeper: &'a Client,
@@ -169,14 +168,13 @@ impl Bench {
         chosen.to_vec()
     }
 
-    /// Returns the time after which a workload is given up, at a server that does not answer.
+    /// Returns the time limit of a workload, for a server that stops answering.
     fn patience(&self) -> Duration {
         let unanswered = self.target.session_timeout + self.target.connect_timeout;
         self.warm_up + self.seconds + 2 * unanswered + Duration::from_secs(60)
     }
 }
 
-/// Waits for SIGINT, SIGTERM or SIGHUP.
 async fn interrupted(signals: &mut Signals) -> Failure {
     let signal = match signals.next().await {
         Action::End(signal) => signal,
@@ -185,10 +183,10 @@ async fn interrupted(signals: &mut Signals) -> Failure {
     Failure::Other(format!("interrupted by {signal}"))
 }
 
-/// Time in which a second signal is taken for the first: `timeout` sends one to the process, and one to its group.
+/// Signals within this time count as one, because `timeout` sends one to the process and one to its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Waits for a second signal, at which the clean-up is given up.
+/// Waits for a second signal, which aborts the clean-up.
 async fn interrupted_again(signals: &mut Signals) -> Failure {
     let first = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! `lockkeeper completions`: the script by which a shell completes this command.
+//! `lockkeeper completions`: prints the completion script of a shell.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -11,7 +11,6 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Renders the script.
     pub(crate) fn script(&self, mut command: Command) -> String {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();

@@ -1,4 +1,4 @@
-//! `lockkeeper config`: the store that a command would use, and the source of each value.
+//! `lockkeeper config`: shows which store a command would use and where each setting is from.
 
 use clap::Args;
 

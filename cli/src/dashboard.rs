@@ -1,7 +1,8 @@
-//! `lockkeeper dashboard`: the locks of a store as they change, as a page for a browser.
+//! `lockkeeper dashboard`: a live view of a store's locks in the browser.
 //!
-//! One [feed](crate::live::Feed) keeps a [`board::Board`], and each viewer has a stream of the part of it that the page
-//! shows. It writes nothing, unless its user revokes a lock, which needs leave and a [token](crate::http::token::Token).
+//! One [feed](crate::live::Feed) updates a [`board::Board`]. Each viewer has a stream of the part that its page shows.
+//! The dashboard never writes to the store unless a user revokes a lock, which must be enabled and needs a
+//! [token](crate::http::token::Token).
 
 mod access;
 mod board;
@@ -59,10 +60,10 @@ pub(crate) struct Dashboard {
     target: Target,
 }
 
-/// Level of the log: the command's own lines, and warnings.
+/// Log level: the command's own lines, and warnings.
 const LOG: &str = "warn,lockkeeper_dashboard=info";
 
-/// Limit of the memory of the list of locks, in bytes.
+/// Memory limit of the list of locks, in bytes.
 const MAX_BYTES: usize = 256 << 20;
 
 impl Dashboard {
@@ -75,7 +76,7 @@ impl Dashboard {
         );
         let access = self.access()?;
         let mut signals = Signals::listen()?;
-        // Before the store is reached: a wrong address is told at once.
+        // Open the port before connecting, so that a bad address is reported immediately.
         let port = HttpPort::open(self.listen, "--listen").map_err(Failure::Other)?;
         let client = tokio::select! {
             client = self.target.connect() => client?,
@@ -92,7 +93,7 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Returns the rules, with a token where one is needed.
+    /// Returns the access rules, with a token if one is required.
     fn access(&self) -> Result<Access, Failure> {
         let is_private = !self.listen.ip().is_loopback();
         let token = match &self.token_file {
@@ -111,8 +112,8 @@ impl Dashboard {
         })
     }
 
-    /// Returns the URL for the user. It has the token in its fragment, which browsers send to nobody; one from a file is
-    /// known already.
+    /// Returns the URL for the user. A generated token is in its fragment, which browsers do not send. A token from a
+    /// file is left out because the user has it already.
     fn url(&self, port: &HttpPort, access: &Access) -> String {
         let address = port.address();
         let host = match (self.hosts.first(), address.ip().is_unspecified()) {
@@ -126,10 +127,6 @@ impl Dashboard {
     }
 }
 
-/// Serves the dashboard of a feed.
-///
-/// # Errors
-/// If the system gives no thread.
 fn serve(
     port: HttpPort,
     shared: Arc<Shared>,
@@ -145,14 +142,14 @@ fn serve(
     })
 }
 
-/// The locks of a store of this process: all that a client without an identity may read.
+/// The locks of the store in this process, limited to those that a client without an identity may read.
 pub(crate) struct OwnLocks(Arc<Shared>);
 
 impl OwnLocks {
-    /// Reads nothing yet. Figures of the locks are added to the registry.
+    /// Reads nothing yet. Adds metrics of the locks to the registry.
     ///
     /// # Errors
-    /// The registry has them already.
+    /// If the registry already has them.
     pub(crate) fn new(
         client: Client,
         max_bytes: usize,
@@ -167,10 +164,6 @@ impl OwnLocks {
         Ok(Self(shared))
     }
 
-    /// Serves the dashboard of the locks.
-    ///
-    /// # Errors
-    /// If the system gives no thread.
     pub(crate) fn serve(
         self,
         port: HttpPort,
@@ -180,10 +173,7 @@ impl OwnLocks {
         Ok(serve(port, self.0, access, store, "/")?.into_thread())
     }
 
-    /// Follows the locks for the metrics, without a page.
-    ///
-    /// # Errors
-    /// If the system gives no thread.
+    /// Follows the locks for the metrics, without serving a page.
     pub(crate) fn follow(self) -> std::io::Result<Background> {
         Background::start("lockkeeper-locks", move || async move {
             self.0.run().await;

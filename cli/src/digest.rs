@@ -1,4 +1,4 @@
-//! `lockkeeper digest`: the hash of a user's name and password, as servers and access control lists take it.
+//! `lockkeeper digest`: hashes a user name and password as servers and access control lists expect it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -43,7 +43,7 @@ fn read_line() -> io::Result<String> {
     Ok(line.to_owned())
 }
 
-/// Switches off the terminal's echo until it is dropped.
+/// Switches off the terminal's echo until dropped.
 struct Silence(Termios);
 
 impl Silence {
@@ -64,7 +64,7 @@ impl Drop for Silence {
 
 #[cfg(test)]
 mod tests {
-    /// As `DigestAuthenticationProvider super:test` of ZooKeeper 3.8 prints it.
+    /// Output of `DigestAuthenticationProvider super:test` in ZooKeeper 3.8.
     #[test]
     fn a_digest_is_zookeepers() {
         let digest = super::of("super", "test").unwrap();

@@ -1,6 +1,6 @@
-//! `lockkeeper elect`: a command runs while this candidate leads; and the leaders as they change.
+//! `lockkeeper elect`: runs a command while this candidate leads, or prints each change of leader.
 //!
-//! The command is run as `lockkeeper run` does it, by front, guardian and launcher; after a loss the guardian campaigns
+//! The command runs as under `lockkeeper run`, with front, guardian and launcher. After a loss, the guardian campaigns
 //! again.
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::run::Run;
 use crate::target::{Target, lock_path};
 use crate::values;
 
-/// The hidden subcommand with which the program starts itself.
+/// Hidden subcommand of the guardian process.
 pub(crate) const GUARDIAN: &str = "elect-guardian";
 
 /// The arguments of `elect`.
@@ -81,7 +81,7 @@ impl Elect {
         while let Some(change) = changes.next().await {
             let mut out = io::stdout().lock();
             match out.write_all(line(&change?).as_bytes()) {
-                // Nobody reads it any more.
+                // The reader has closed the pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
@@ -90,7 +90,7 @@ impl Elect {
     }
 }
 
-/// `TOKEN LABEL`, or `-` while nobody leads.
+/// Returns `TOKEN LABEL`, or `-` if there is no leader.
 fn line(change: &LeaderChange) -> String {
     let Some(leader) = change.leader() else {
         return "-\n".into();

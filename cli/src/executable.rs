@@ -1,5 +1,5 @@
-//! The file of this very program, by which it starts further processes of itself, also after an upgrade has replaced or
-//! removed it; and their names in the lists of `ps`.
+//! Starts further processes of this program, even after an upgrade has replaced or removed its file, and sets their
+//! names for `ps`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,18 +11,19 @@ use std::process::Command;
 
 use crate::{bench, elect, run};
 
-/// Returns a command that starts this program again. The process has to call [`name_process`].
+/// Returns a command that starts this program again. The new process must call [`name_process`].
 pub(crate) fn command() -> io::Result<Command> {
     let mut command = Command::new(running()?);
     command.arg0("lockkeeper");
     Ok(command)
 }
 
-/// Names this process for what it is. The system names it after its file, which may be `exe`.
+/// Sets the name of this process. By default it is the file name, which is `exe` if we were started from
+/// `/proc/self/exe`.
 pub(crate) fn name_process(subcommand: Option<&OsStr>) {
-    // No other system has this file.
+    // This file exists only on Linux.
     const NAME: &str = "/proc/self/comm";
-    // At most 15 bytes.
+    // The kernel keeps at most 15 bytes.
     let name = match subcommand.and_then(OsStr::to_str) {
         Some(run::GUARDIAN | elect::GUARDIAN) => "lk-guardian",
         Some(run::REAPER) => "lk-reaper",
@@ -31,11 +32,11 @@ pub(crate) fn name_process(subcommand: Option<&OsStr>) {
         _ if fs::read(NAME).is_ok_and(|name| name == b"exe\n") => "lockkeeper",
         _ => return,
     };
-    // A process with another name does the same.
+    // The name is cosmetic, so a failure does not matter.
     let _ = fs::write(NAME, name);
 }
 
-/// Returns a path that is this program at every moment.
+/// Returns a path that always leads to this program's file.
 fn running() -> io::Result<PathBuf> {
     match cfg!(target_os = "linux") {
         true => Ok(PathBuf::from("/proc/self/exe")),
@@ -43,7 +44,8 @@ fn running() -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the program's own path where that is still this program, for processes that are to be listed under its name.
+/// Returns the program's own path while it still leads to this program, for processes that should appear under its
+/// name.
 pub(crate) fn listed() -> io::Result<PathBuf> {
     let (path, running) = (std::env::current_exe()?, running()?);
     let id = |path: &Path| {

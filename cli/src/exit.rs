@@ -1,6 +1,7 @@
-//! [`Failure`]: the ends of the commands that use a store, and their exit statuses.
+//! [`Failure`]: why a command that uses a store fails, and its exit status.
 //!
-//! Those of `sysexits.h` where it has one, so that a script can tell them from the statuses of a command that it runs.
+//! The statuses are from `sysexits.h` where possible, so that scripts can distinguish them from the statuses of a
+//! command that they run.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -10,23 +11,18 @@ use lockkeeper::{Error, LockError, TargetError};
 use crate::locks::names::{escaped, lock_name};
 use crate::output::print_error;
 
-/// The reason for which a command ends without having done what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments cannot be meant.
+    /// Invalid arguments.
     Usage(String),
-    /// No server gave a session.
+    /// No session could be opened.
     Unreachable(String),
-    /// The lock was not acquired in time.
     NotAcquired(String),
-    /// The lock was lost while it was held.
     Lost(String),
-    /// Anything else.
     Other(String),
 }
 
 impl Failure {
-    /// Returns the exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Other(_) => 1,
@@ -37,7 +33,6 @@ impl Failure {
         }
     }
 
-    /// Prints the reason to stderr, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         print_error(self);
         ExitCode::from(self.status())
@@ -60,12 +55,12 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // The user asked for locks, and not for the requests behind them.
+        // Report the request's own error, because the user knows nothing of the multi around it.
         if let Error::MultiFailed { source, .. } = error {
             return Self::from(*source);
         }
         let text = match &error {
-            // The library names its own options.
+            // The library's text names its own options instead of ours.
             Error::NoChroot { path, hosts } => {
                 format!("the chroot {path} does not exist on {hosts}: --create-chroot creates it")
             }
@@ -120,9 +115,8 @@ pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs a command that uses a store, to its exit status.
 pub(crate) fn in_a_store(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
-    // One thread: it starts soonest, and a command of its own has little to do at the same time.
+    // A single thread starts fastest, and these commands have little to do in parallel.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -1,5 +1,5 @@
-//! `lockkeeper health`: asks a server if it is alive or ready, for probes where there is no other HTTP client, as in a
-//! container.
+//! `lockkeeper health`: asks a server whether it is alive or ready, for probes without another HTTP client, such as in
+//! a container.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,11 +23,10 @@ pub(crate) struct Health {
     timeout: Duration,
 }
 
-/// Longest answer; a page of health is a line.
+/// Longest accepted answer. A health page is one line.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 impl Health {
-    /// Asks, and prints the answer.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let path = if self.ready { "/readyz" } else { "/healthz" };
         let answer = self.ask(path).map_err(|error| {
@@ -57,7 +56,7 @@ impl Health {
         );
         stream.write_all(head.as_bytes())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4_096]);
-        // The limit is that of the whole answer, however slowly it trickles in.
+        // The deadline applies to the whole answer, even if it trickles in.
         while answer.len() < MAX_ANSWER_BYTES {
             let rest = deadline.saturating_duration_since(Instant::now());
             stream.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;

@@ -1,7 +1,7 @@
-//! [`HttpServer`]: pages of a command over HTTP, on a thread of its own: metrics and health, or the dashboard.
+//! [`HttpServer`]: serves a command's pages (metrics and health, or the dashboard) over HTTP on its own thread.
 //!
-//! The [`Background`] thread shares nothing with the tasks that serve the store but the locks that a reading takes for a moment: no
-//! client of this port, however hostile, keeps the store from its work.
+//! The [`Background`] thread shares only briefly held locks with the tasks that serve the store, so no client of this
+//! port can keep the store from its work.
 
 mod body;
 mod connections;
@@ -24,25 +24,24 @@ pub(crate) use self::body::{Body, read_all};
 pub(crate) use self::connections::{Connection, MAX_CONNECTIONS, allow};
 pub(crate) use self::metrics::{Health, MetricsPages};
 
-/// The pages of a port.
+/// The pages of one port.
 pub(crate) trait Pages: Send + Sync + 'static {
-    /// Name of the pages, for the log.
+    /// Name for the log.
     const NAME: &'static str;
 
-    /// Answers a request.
     fn answer(
         &self,
         request: Request<Incoming>,
         connection: &Connection,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Works beside the requests, for ever.
+    /// Runs for as long as the pages are served, concurrently with the requests.
     fn run(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// An open port that does not serve yet: connections wait.
+/// An open port that does not serve yet. Connections wait in its queue.
 #[derive(Debug)]
 pub(crate) struct HttpPort {
     address: SocketAddr,
@@ -56,7 +55,7 @@ pub(crate) struct HttpServer {
     thread: Background,
 }
 
-/// A thread with a runtime of its own. Dropping it ends the thread.
+/// A thread with its own runtime. Dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
     /// Dropped to end the thread.
@@ -65,10 +64,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Runs the future that `work` returns until it is done or the thread ends.
-    ///
-    /// # Errors
-    /// If the system gives no thread, or no further file.
+    /// Runs the future that `work` returns until it completes or this is dropped.
     pub(crate) fn start<F: Future>(
         name: &str,
         work: impl FnOnce() -> F + Send + 'static,
@@ -94,10 +90,8 @@ impl Background {
 }
 
 impl HttpPort {
-    /// Listens.
-    ///
     /// # Errors
-    /// A sentence for the operator, who has set the address with `option`.
+    /// A message for the operator, who has set the address with `option`.
     pub(crate) fn open(address: SocketAddr, option: &str) -> Result<Self, String> {
         let told = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -115,10 +109,6 @@ impl HttpPort {
         self.address
     }
 
-    /// Serves pages.
-    ///
-    /// # Errors
-    /// If the system gives no thread, or no further file.
     pub(crate) fn serve<P: Pages>(self, pages: P) -> Result<HttpServer, String> {
         let Self { address, listener } = self;
         let told = |error: io::Error| format!("cannot serve {address}: {error}");
@@ -150,7 +140,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic ends the process.
+            // An error here is a panic of the thread, which ends the process anyway.
             let _ = thread.join();
         }
     }

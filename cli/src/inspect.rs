@@ -1,4 +1,4 @@
-//! An inspection as JSON. 64-bit numbers are strings, since JSON readers often keep numbers as doubles of 53 bits.
+//! An inspection as JSON. 64-bit numbers are strings because many JSON readers store numbers as doubles.
 
 use lockkeeper_store::disk::{
     Inspection, Problem, SegmentInfo, SessionInfo, SnapshotInfo, Subtree,

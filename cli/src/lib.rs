@@ -1,5 +1,5 @@
-//! The command `lockkeeper` is the program of this package. Its library is no public interface: it has the workloads of
-//! `lockkeeper bench`, which the benchmarks of the repository run, too.
+//! The workloads of `lockkeeper bench`, shared with the benchmarks of the repository. This library is not a public
+//! interface. The package exists for its program, `lockkeeper`.
 
 #[doc(hidden)]
 pub mod bench {

@@ -1,4 +1,4 @@
-//! The locks of a store as they change, for those who show them live: `top` and the dashboard.
+//! The live list of a store's locks, for `top` and the dashboard.
 
 mod feed;
 mod grants;

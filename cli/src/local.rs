@@ -1,26 +1,28 @@
-//! The user's own store, which commands use where no URL is given: `lockkeeper serve` in the background, behind a Unix
-//! socket, started by the first command that needs it, as gpg-agent and adb do. It ends when it is idle.
+//! The per-user store, which commands use if no URL is given.
 //!
-//! A user has one store on one machine, since two would give one lock to two holders. So nothing that differs between a
-//! login shell and cron, as `$XDG_RUNTIME_DIR`, may decide which store it is:
+//! It is a `lockkeeper serve` in the background behind a Unix socket. The first command that needs it starts it, as
+//! with gpg-agent and adb, and it exits when idle.
 //!
-//! - The *data folder* is the store: `$XDG_STATE_HOME/lockkeeper/MACHINE`, by default below `~/.local/state`. The store in
-//!   it is locked by the server that has it open, so there is at most one, whoever starts another. `MACHINE` is made of
-//!   the machine's id: where machines share a home, each has its own store. (A lock across machines needs a URL.)
-//! - The link `socket` in the data folder leads to the socket of the server: in `$XDG_RUNTIME_DIR` where its starter had
-//!   one, otherwise in the data folder. All clients use the link's path, so they find the server wherever it listens, also
-//!   the next one, after systemd has removed the folder of a user who has logged out.
-//! - The file `start` is locked (`flock`) while a server is being started. The lock is inherited as stdin down to the
-//!   server, which drops it when it listens: none of the processes in between can be killed so that two servers start at
-//!   once. No decision relies on a stored pid.
+//! A user must have only one store on a machine, because two could grant one lock to two holders. Nothing that differs
+//! between a login shell and cron, such as `$XDG_RUNTIME_DIR`, may therefore decide which store is used:
 //!
-//! The data folder, and the one in `$XDG_RUNTIME_DIR`, must belong to the user and be closed to others; anything else is
-//! refused ([`folder`]). A client talks to a server of its own user alone.
+//! - The *data folder* identifies the store: `$XDG_STATE_HOME/lockkeeper/MACHINE`, by default below `~/.local/state`.
+//!   The server locks the store in it, so at most one server runs. `MACHINE` is derived from the machine's id, so
+//!   machines that share a home directory have separate stores.
+//! - The link `socket` in the data folder leads to the server's socket, which is in `$XDG_RUNTIME_DIR` if the starter
+//!   had one, otherwise in the data folder. Clients use only the link, so they also find the next server after systemd
+//!   has removed the runtime folder of a user who logged out.
+//! - The file `start` is locked (`flock`) while a server is being started. The server inherits the lock as its stdin
+//!   and drops it when it listens. Killing a process in between can therefore not make two servers start
+//!   simultaneously. Nothing relies on a stored pid.
 //!
-//! Each process may be killed at any moment. A client's locks are free at once, since the server watches its process. A
-//! server's sessions and tokens are in the log: its clients start the next one, and their sessions go on
-//! ([`connector`]). A server that was started by an older version serves newer clients, as the protocol agrees on what both
-//! know, until it ends.
+//! The data folder and the one in `$XDG_RUNTIME_DIR` must belong to the user and be closed to others, otherwise they
+//! are refused ([`folder`]). A client talks only to a server of its own user.
+//!
+//! Each process may be killed at any moment. A killed client's locks are released immediately because the server
+//! watches its process. A killed server's sessions and tokens are in the log, so its clients start the next server and
+//! continue their sessions ([`connector`]). A server started by an older version keeps serving newer clients until it
+//! ends.
 
 mod command;
 mod connector;
@@ -46,29 +48,28 @@ pub(crate) use self::folder::home;
 use crate::exit::Failure;
 use crate::locks::table::duration;
 
-/// The user's own store.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalStore {
     folder: Arc<Folder>,
 }
 
-/// The server at the other end of a connection. While this lives, the server is not idle.
+/// The server at the other end of a connection. It is not idle while this exists.
 #[derive(Debug)]
 struct Peer {
-    /// `None` where the system does not tell.
+    /// `None` if the system does not report it.
     pid: Option<i32>,
     connection: Option<UnixStream>,
 }
 
 impl Peer {
-    /// Waits until the server has ended, at most for this time. Returns true if it has, or if that is not known.
+    /// Waits at most this long for the server to end. Returns `true` if it has ended or if this cannot be known.
     fn ended_within(&self, limit: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let Some(connection) = &self.connection else {
             std::thread::sleep(limit);
             return true;
         };
-        // It says nothing before it is spoken to: what can be read is the end.
+        // A server sends nothing unasked, so readable means closed.
         let mut end = [PollFd::new(connection, PollFlags::IN)];
         let limit = Timespec {
             tv_sec: limit.as_secs() as i64,
@@ -79,7 +80,7 @@ impl Peer {
 }
 
 impl LocalStore {
-    /// Finds the store of this user, and creates its folder. Starts nothing.
+    /// Finds this user's store and creates its folder. Starts no server.
     pub(crate) fn find() -> Result<Self, Failure> {
         let folder = Folder::find().map_err(Failure::Unreachable)?;
         Ok(Self {
@@ -87,12 +88,12 @@ impl LocalStore {
         })
     }
 
-    /// Returns the store's URL, the same in every environment of this user.
+    /// Returns the store's URL, which is the same in every environment of this user.
     pub(crate) fn url(&self) -> String {
         format!("lockkeeper+unix://{}", self.folder.link().display())
     }
 
-    /// Connects a client, and starts the server where none runs, now and whenever the client finds it gone.
+    /// Connects a client. Starts the server if none runs, now and whenever the client loses it.
     pub(crate) async fn connect(
         &self,
         options: ConnectOptions,
@@ -105,7 +106,7 @@ impl LocalStore {
         let connector = LocalConnector::new(self.clone());
         let opened = Client::open(Arc::new(connector), self.url(), options).await;
         opened.map_err(|error| match error {
-            // The library advises to serve the socket, which this command has done.
+            // The library would advise to serve the socket, which we have done.
             Error::ConnectFailed {
                 timeout, reason, ..
             } => Failure::Unreachable(format!(
@@ -119,13 +120,13 @@ impl LocalStore {
         })
     }
 
-    /// Waits until a server listens, and returns it. The work goes on when this is dropped.
+    /// Waits until a server listens, and returns it. Dropping this does not stop the start.
     async fn started(&self) -> Result<Peer, String> {
         if let Some(peer) = self.peer()? {
             return Ok(peer);
         }
         let (store, (tell, told)) = (self.clone(), tokio::sync::oneshot::channel());
-        // No blocking task: a runtime that shuts down would wait for it.
+        // Not `spawn_blocking`, because the runtime would wait for it at shutdown.
         std::thread::Builder::new()
             .name("lockkeeper-start".into())
             .spawn(move || drop(tell.send(store.start())))
@@ -138,7 +139,7 @@ impl LocalStore {
         let start = self.folder.start_lock();
         let is_locked = std::fs::File::open(&start).is_ok_and(|start| start.try_lock().is_err());
         let hint = match is_locked {
-            // One that was stopped keeps all others waiting.
+            // A stopped process (SIGSTOP) holds up all others.
             true => format!(
                 "; another process is starting it, which `fuser {}` shows",
                 start.display()
@@ -153,22 +154,22 @@ impl LocalStore {
         )
     }
 
-    /// Returns the server that listens at the link; `None` if there is none.
+    /// Returns the server that listens at the link, or `None`.
     ///
     /// # Errors
-    /// It is another user's, or the system refuses the connection.
+    /// If the server is another user's, or the system refuses the connection.
     fn peer(&self) -> Result<Option<Peer>, String> {
         peer_at(&self.folder.link())
     }
 }
 
-/// Returns the server that listens at this path. Never waits for it: one that hangs takes no connection.
+/// Returns the server that listens at this path, without waiting for it to accept.
 fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
     match connect(path) {
         Ok(stream) => peer(stream, path).map(Some),
         Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(None),
-        // Its queue of connections is full, so it listens.
+        // The queue of connections is full, so a server listens.
         Err(error) if error.kind() == WouldBlock => Ok(Some(Peer {
             pid: None,
             connection: None,
@@ -177,7 +178,7 @@ fn peer_at(path: &Path) -> Result<Option<Peer>, String> {
     }
 }
 
-/// Connects without waiting for room in the server's queue, which `UnixStream::connect` would do.
+/// Connects without waiting for room in the server's queue, unlike `UnixStream::connect`.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket: OwnedFd = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
@@ -187,11 +188,11 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Checks the user at the other end of a connection: another user's server could grant any lock.
+/// Checks the user at the other end, because another user's server could grant any lock.
 #[cfg(target_os = "linux")]
 fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // Not rustix's, which has no result for a process without a number: the server of another pid namespace.
+    // Not rustix's function, which cannot return a server from another pid namespace: its pid is 0 here.
     let credentials = getsockopt(&stream, PeerCredentials)
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let own = rustix::process::geteuid().as_raw();
@@ -208,7 +209,7 @@ fn peer(stream: UnixStream, path: &Path) -> Result<Peer, String> {
     })
 }
 
-/// The folders' owner and mode vouch for the server's user.
+/// Trusts the owner and mode of the folders.
 #[cfg(not(target_os = "linux"))]
 fn peer(stream: UnixStream, _path: &Path) -> Result<Peer, String> {
     Ok(Peer {

@@ -1,4 +1,4 @@
-//! `lockkeeper locks`: all locks below a prefix, with their holders.
+//! `lockkeeper locks`: lists all locks below a prefix and their holders.
 
 pub(crate) mod json;
 pub(crate) mod names;
@@ -56,14 +56,13 @@ impl Locks {
     }
 }
 
-/// Lists the locks, and warns of those that may not be read.
+/// Lists the locks, and warns about unreadable ones.
 async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failure> {
     let list = list_locks(client, prefix.clone()).await?;
     warn_of(&list.unreadable);
     Ok(list)
 }
 
-/// Warns of locks that are missing in a list.
 fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     if let Some((path, why)) = unreadable.first() {
         crate::output::print_error(format_args!(
@@ -75,13 +74,12 @@ fn warn_of(unreadable: &[(ZnodePath, Error)]) {
     }
 }
 
-/// Titles of the columns.
 pub(crate) const TITLES: [&str; 11] = [
     "LOCK", "KIND", "TOKEN", "HELD", "EXPECTED", "OVERDUE", "WAITERS", "SESSION", "HOST", "PID",
     "LABEL",
 ];
 
-/// Returns the table of locks: a row for each holder.
+/// Returns the table of locks, with one row per holder.
 fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Table<11> {
     let mut table = Table::new(TITLES);
     for lock in locks {
@@ -95,7 +93,7 @@ fn shown<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, now_ms: i64) -> Tabl
     table
 }
 
-/// Returns the row of a lock and one of its holders, with empty texts where nothing is known.
+/// Returns the row of a lock and one of its holders. Unknown cells are empty.
 pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> [String; 11] {
     let cells = holder.map(|holder| cells(holder, now_ms));
     let [token, held, expected, overdue, session, host, pid, label] = cells.unwrap_or_default();
@@ -106,9 +104,9 @@ pub(crate) fn row(lock: &LockInfo, holder: Option<&QueueEntry>, now_ms: i64) -> 
     ]
 }
 
-/// Returns what is known of an entry: token, time, expected and overdue time, session, host, process and label.
+/// Returns token, hold time, expected and overdue time, session, host, process and label of an entry.
 pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
-    // Not cloned as a whole: a backtrace may be long.
+    // Do not clone the metadata as a whole, because its backtrace may be long.
     let metadata = entry.metadata.as_ref();
     let text = |of: fn(&LockMetadata) -> &Option<String>| {
         let text = metadata.and_then(|it| of(it).clone());
@@ -128,13 +126,13 @@ pub(crate) fn cells(entry: &QueueEntry, now_ms: i64) -> [String; 8] {
     ]
 }
 
-/// Returns the time for which an entry has held; where that is not known, and of a waiter, since when it is in the queue.
+/// Returns how long an entry has held, or how long it has been queued if it is a waiter or the grant time is unknown.
 fn held(entry: &QueueEntry, now_ms: i64) -> String {
     let held = entry.held_for(now_ms).map(duration);
     held.unwrap_or_else(|| format!("queued {}", duration(entry.age(now_ms))))
 }
 
-/// Returns a holder in words: its token, and what it says of itself.
+/// Describes a holder by its token and metadata.
 pub(crate) fn described(entry: &QueueEntry) -> String {
     let metadata = entry.metadata.as_ref();
     let host = metadata.and_then(|it| it.host.as_deref());
@@ -149,16 +147,15 @@ pub(crate) fn described(entry: &QueueEntry) -> String {
     parts.join(", ")
 }
 
-/// Returns the label of an entry; without one the data with which a leader campaigns.
+/// Returns the label of an entry, or else the data of its leader campaign.
 fn label(entry: &QueueEntry) -> Option<&str> {
     let metadata = entry.metadata.as_ref()?;
     metadata.label.as_deref().or_else(|| leader_data(metadata))
 }
 
-/// Returns the data of a candidate or leader.
 pub(crate) fn leader_data(metadata: &LockMetadata) -> Option<&str> {
     metadata.other.get(LEADER_DATA)?.as_str()
 }
 
-/// The field of a candidate's metadata with its data.
+/// Metadata field with the data of a candidate.
 pub(crate) const LEADER_DATA: &str = "data";

@@ -1,7 +1,7 @@
-//! The command `lockkeeper`: uses and inspects locks, serves the store, and looks after its data.
+//! The command `lockkeeper`: uses and inspects locks, serves the store, and manages its data.
 //!
-//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage. Commands that use a store also
-//! end with the codes of [`exit`].
+//! Exit codes: 0 success, 1 failure (`inspect`: also a damaged directory), 2 wrong usage. Commands that use a store
+//! also use the codes in [`exit`].
 
 mod admin;
 mod bench;
@@ -209,7 +209,7 @@ enum Command {
     },
 }
 
-/// The subcommands as `--help` lists them, under their headings.
+/// The subcommands under their headings in `--help`.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Use locks", &["run", "elect"]),
     (
@@ -235,7 +235,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Returns the command line with its grouped help, which clap does not have for subcommands.
+/// Returns the command line with our grouped overview, because clap cannot group subcommands.
 fn command_line() -> clap::Command {
     let command = Arguments::command();
     let mut overview = String::new();
@@ -254,7 +254,7 @@ fn command_line() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    // Before anything else: its arguments are another program's.
+    // Check for the hidden subcommands first, because their arguments belong to another program.
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     executable::name_process(first.as_deref());

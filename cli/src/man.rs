@@ -1,4 +1,4 @@
-//! `lockkeeper man`: the manual pages, which `cargo install` does not install.
+//! `lockkeeper man`: prints or writes the manual pages, which `cargo install` does not install.
 
 use std::error::Error;
 use std::io::Write;
@@ -30,7 +30,7 @@ impl Arguments {
         Ok(crate::output::print(&String::from_utf8_lossy(&page))?)
     }
 
-    /// Returns the subcommand, under the name that its page has.
+    /// Returns the subcommand whose page is wanted.
     fn chosen(&self, command: Command) -> Result<Command, String> {
         let Some(name) = &self.command else {
             return Ok(command);
@@ -45,7 +45,6 @@ impl Arguments {
     }
 }
 
-/// Writes the pages of a command and of its subcommands.
 fn write_all(command: Command, dir: &Path) -> io::Result<()> {
     for subcommand in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write_all(subcommand.clone(), dir)?;
@@ -54,7 +53,7 @@ fn write_all(command: Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(file), page(command)?)
 }
 
-/// Renders a page. Its synopsis is ours, because the one of clap_mangen lacks the values of options, and `--`.
+/// Renders a page. We write the synopsis because clap_mangen omits the values of options, and `--`.
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     let synopsis = synopsis(&mut command).replace('-', r"\-");
     let (has_subcommands, has_version) =
@@ -75,7 +74,7 @@ fn page(mut command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns the usage of a command with every option in it.
+/// Returns the usage of a command with all its options.
 fn synopsis(command: &mut Command) -> String {
     let usage = command.render_usage().to_string();
     let options = command.get_arguments().filter(|it| {

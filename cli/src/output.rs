@@ -1,16 +1,17 @@
-//! Output of the commands, whose reader may have gone.
+//! Output that tolerates a reader that has closed the pipe.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::locks::names::escaped_lines;
 
-/// Prints to stdout, and ignores a reader that has gone, as `head`; `println!` panics then.
+/// Prints to stdout. Ignores a closed pipe, on which `println!` would panic.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     print_to(io::stdout().lock(), text)
 }
 
-/// Prints the line of a command that serves others, and notes where it could not: a full disk must not end it.
+/// Prints a line of a command that serves others. A failure is only logged, because a full disk must not end the
+/// server.
 pub(crate) fn announce(line: &str) {
     if let Err(error) = print(line) {
         tracing::warn!(%error, "stdout takes no more");
@@ -24,14 +25,14 @@ pub(crate) fn print_to(mut out: impl Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Prints to stderr, and ignores a reader that has gone; `eprintln!` panics then.
+/// Prints to stderr. Ignores a closed pipe, on which `eprintln!` would panic.
 pub(crate) fn print_error(error: impl Display) {
-    // A name that others have chosen may be a part of it.
+    // The message may contain a name chosen by another client.
     let error = escaped_lines(&error.to_string());
     let _ = writeln!(io::stderr(), "lockkeeper: {error}");
 }
 
-/// Returns true on a terminal that only takes lines, without controls of the cursor.
+/// Returns `true` on a terminal that cannot move the cursor.
 pub(crate) fn has_dumb_terminal() -> bool {
     std::env::var_os("TERM").is_some_and(|it| it == "dumb")
 }

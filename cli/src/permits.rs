@@ -1,4 +1,4 @@
-//! `lockkeeper permits`: the size of a semaphore.
+//! `lockkeeper permits`: shows or sets the size of a semaphore.
 
 use clap::Args;
 use lockkeeper::{Client, LockError, LockPath, Semaphore, lock_queue_part};
@@ -29,7 +29,7 @@ impl Permits {
         let name = escaped(&lock_name(path.as_znode()));
         let semaphore = Semaphore::open(&client, path.clone())?;
         let failed = |error| failure(error, &name);
-        // Before any change, which would create a semaphore that does not exist.
+        // Read first, because setting the number would create a missing semaphore.
         semaphore.permits().await.map_err(failed)?;
         if let Some(number) = self.number {
             if !self.force {
@@ -43,8 +43,8 @@ impl Permits {
     }
 }
 
-/// Refuses a number below that of the permits that are taken. One that is taken at the same time may pass unseen, which does
-/// no harm: a lower number revokes nothing.
+/// Refuses a number smaller than the permits in use. It may miss one taken concurrently, which is harmless because a
+/// lower number revokes nothing.
 async fn check_taken(
     client: &Client,
     path: &LockPath,

@@ -1,4 +1,4 @@
-//! `lockkeeper revoke`: asks the holders of a lock to release it, or takes it away.
+//! `lockkeeper revoke`: asks the holders of a lock to release it, or removes them.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::locks::table::duration;
 use crate::target::{Target, lock_path};
 use crate::values;
 
-/// The consequence of a removal, for the question.
+/// The risk of a removal, shown with the question.
 pub(crate) const RISK: &str =
     "It may work on until it notices. Only resources that check fencing tokens are safe from it.";
 
@@ -79,7 +79,7 @@ impl Revoke {
         }
     }
 
-    /// Takes the lock away from the holders that were shown, after a confirmation.
+    /// Removes the holders that were shown, after a confirmation.
     async fn take(&self, revoker: &Revoker, shown: &LockQueue) -> Result<Vec<ZnodePath>, Failure> {
         if shown.holders.is_empty() {
             return Ok(Vec::new());
@@ -97,7 +97,7 @@ impl Revoke {
     }
 }
 
-/// Asks one holder, and no other. Returns it if it was still there.
+/// Asks this holder and no other. Returns it if it was still there.
 pub(crate) async fn ask_entry(
     revoker: &Revoker,
     shown: &QueueEntry,
@@ -105,11 +105,12 @@ pub(crate) async fn ask_entry(
     revoker.request(&RevokeTarget::entry(&shown.path)?).await
 }
 
-/// Deletes the entries of the holders that were shown, and no others: a lock may have changed hands while the user
-/// thought about it. Returns those that were still there.
+/// Deletes only the entries that were shown, because the lock may have changed hands while the user decided. Returns
+/// the entries that were still there.
 pub(crate) async fn take(revoker: &Revoker, shown: &[QueueEntry]) -> Result<Vec<ZnodePath>, Error> {
     let mut removed = Vec::new();
-    // From the last to the first, as `Revoker::force` deletes several: the next may hold when the last is gone.
+    // Delete from last to first, as `Revoker::force` does, because a waiter may hold the lock when the last one is
+    // gone.
     for holder in shown.iter().rev() {
         let entry = RevokeTarget::entry(&holder.path)?;
         removed.extend(revoker.force(&entry, FencingEnforced).await?);
@@ -123,12 +124,11 @@ async fn ask(revoker: &Revoker, path: &LockPath) -> Result<Vec<ZnodePath>, Failu
     Ok(revoker.request(&holder).await?)
 }
 
-/// Returns true if there is a person to ask.
 fn can_confirm() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks for confirmation on the terminal. Anything but yes is a no.
+/// Asks for confirmation on the terminal. Any answer but yes means no.
 fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     let name = escaped(&lock_name(&queue.path));
     let mut out = io::stderr().lock();
@@ -144,7 +144,7 @@ fn confirmed(queue: &LockQueue) -> io::Result<bool> {
     Ok(answer == "y" || answer == "yes")
 }
 
-/// Returns the name of the user, as the environment tells it, with that of the command.
+/// Returns the user's name from the environment, and the name of the command.
 pub(crate) fn user(command: &str) -> String {
     let names = ["USER", "LOGNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
@@ -154,7 +154,6 @@ pub(crate) fn user(command: &str) -> String {
     )
 }
 
-/// Waits until all of these entries are gone.
 async fn wait(
     client: &Client,
     name: &str,
@@ -181,7 +180,7 @@ async fn until_gone(client: &Client, entry: &ZnodePath) -> Result<(), Error> {
         let session = client.session().await?;
         match session.watch_exists(entry).await {
             Ok((None, _)) => return Ok(()),
-            // Any event, or the end of the watch, is a reason to look again.
+            // Any event, or the end of the watch, makes us look again.
             Ok((Some(_), watcher)) => drop(watcher.await),
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_session_end() => {}
