@@ -1,4 +1,4 @@
-//! [`Folder`]: the znode below which a run takes place.
+//! [`Folder`]: the znode that contains everything of a run.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -7,20 +7,20 @@ use lockkeeper_store::CreateMode;
 
 use crate::exit::Failure;
 
-/// A new znode. Everything that a run creates is below it.
+/// A new znode that contains everything a run creates.
 ///
-/// It is a container, where the server has them: so are the queues below it, and the server removes them by itself when
-/// this process was killed and its sessions have expired.
+/// It is a container if the server supports containers, like the queues below it. The server therefore removes it even
+/// if this process was killed, once the sessions have expired.
 pub(super) struct Folder(ZnodePath);
 
-/// Requests under way at the same time while a folder is removed.
+/// Limit of concurrent requests while a folder is removed.
 const AT_ONCE: usize = 256;
 
-/// Attempts to remove a folder to which requests still add that were sent before the end of their sessions.
+/// Attempts to remove a folder. Requests sent before their session ended may still add to it.
 const ATTEMPTS: usize = 5;
 
 impl Folder {
-    /// Creates a znode with this beginning of its path. Does not create its parent.
+    /// Creates a znode with this path prefix. Does not create its parent.
     pub(super) async fn create(client: &Client, prefix: &str) -> Result<Self, Failure> {
         let prefix: ZnodePath = prefix.parse().map_err(Failure::from)?;
         if prefix.is_root() {
@@ -30,12 +30,12 @@ impl Folder {
         }
         let session = client.session().await?;
         loop {
-            // A random number; the standard library's hash maps have no other use for it.
+            // The standard library's only source of random numbers.
             let number = RandomState::new().build_hasher().finish() as u32;
             let path: ZnodePath = format!("{prefix}-{number:08x}").parse()?;
             match create(&session, &path).await {
                 Ok(()) => {
-                    // While the container has a child, the server does not remove it.
+                    // The server does not remove a container that has a child.
                     let owner = path.join("owner")?;
                     let text = format!("lockkeeper bench, pid {}", std::process::id());
                     session.create(&owner, text, CreateMode::Ephemeral).await?;
@@ -51,7 +51,7 @@ impl Folder {
         &self.0
     }
 
-    /// Removes it, with everything below.
+    /// Removes the folder and everything below it.
     pub(super) async fn remove(&self, client: &Client) -> Result<(), Error> {
         let mut attempt = 1;
         loop {
@@ -69,7 +69,7 @@ impl Folder {
     }
 }
 
-/// Creates a container, or a persistent znode where the server has no containers.
+/// Creates a container, or a persistent znode if the server has no containers.
 async fn create(session: &Session, path: &ZnodePath) -> Result<(), Error> {
     let created = session.create(path, "", CreateMode::Container).await;
     match created {
@@ -82,7 +82,7 @@ async fn create(session: &Session, path: &ZnodePath) -> Result<(), Error> {
 }
 
 async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
-    // Parents before their children.
+    // Lists parents before their children, to delete in reverse.
     let mut found = vec![top.clone()];
     let mut listed = 0;
     while listed < found.len() {
@@ -94,7 +94,7 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
         listed = end;
         for (path, list) in lists {
             let (names, _) = match list.await {
-                // The server removes empty containers, too.
+                // The server also removes empty containers.
                 Err(Error::NoNode { .. }) => continue,
                 list => list?,
             };
@@ -105,7 +105,7 @@ async fn remove_all(session: &Session, top: &ZnodePath) -> Result<(), Error> {
     }
     found.reverse();
     for some in found.chunks(AT_ONCE) {
-        // All are sent before the first is answered: a session's requests are carried out in their order.
+        // Send all requests before awaiting the first answer. A session's requests are executed in order.
         let deletes: Vec<_> = some.iter().map(|path| session.delete(path, None)).collect();
         for delete in deletes {
             match delete.await {

@@ -1,4 +1,4 @@
-//! [`Heading`]: the conditions of a run: this machine, the store, and the load that the run is for it.
+//! [`Heading`]: the machine, store and load of a run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,6 @@ use crate::locks::names::escaped;
 use crate::locks::table::duration;
 use lockkeeper_cli::bench::times::{Times, rounded};
 
-/// The conditions of a run.
 pub(super) struct Heading {
     cores: usize,
     system: String,
@@ -32,7 +31,7 @@ pub(super) struct Heading {
     znode: String,
 }
 
-/// Version and mode of a server, as its four-letter words state them.
+/// Version and mode of a server, from its four-letter words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Server {
     version: String,
@@ -130,14 +129,13 @@ impl fmt::Display for Heading {
     }
 }
 
-/// Longest time to wait for the answer of a server to `srvr`.
+/// Time limit for an answer to `srvr`.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Longest answer that is read.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 impl Server {
-    /// Asks the servers of a URL, one after the other, by the four-letter word `srvr`; `None` where none answers it.
+    /// Asks the servers of a URL in turn with the four-letter word `srvr`. Returns `None` if none answers.
     pub(super) async fn ask(url: &str) -> Option<Self> {
         for address in Address::all(url) {
             let answer = tokio::time::timeout(PATIENCE, address.ask()).await;
@@ -153,7 +151,7 @@ impl Server {
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         let version = field("Zookeeper version: ")?;
-        // Behind it stand a commit and a date.
+        // A commit and a date follow the version.
         let version = version.split(',').next()?.trim();
         let version = match version.split_once("-lockkeeper-") {
             Some((_, version)) => format!("Lockkeeper {version}"),
@@ -164,7 +162,6 @@ impl Server {
     }
 }
 
-/// The address of a server.
 #[derive(Debug, PartialEq, Eq)]
 enum Address {
     Tcp(String),
@@ -172,7 +169,7 @@ enum Address {
 }
 
 impl Address {
-    /// Returns the addresses in a URL, as a client shows it: with all ports.
+    /// Returns the addresses of a URL as a client prints it, with all ports.
     fn all(url: &str) -> Vec<Self> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Vec::new();
@@ -182,7 +179,7 @@ impl Address {
                 let path = rest.split('?').next().unwrap_or_default();
                 vec![Self::Unix(path.into())]
             }
-            // Over TLS no server is asked: this has no client of TLS for the words.
+            // We do not ask over TLS, because there is no TLS client for four-letter words here.
             "lockkeeper" | "zookeeper" => {
                 let hosts = rest.split('/').next().unwrap_or_default();
                 hosts

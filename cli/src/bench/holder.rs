@@ -1,4 +1,4 @@
-//! The holder that the workload `expiry` kills: this program as another process, which holds a lock until stdin ends.
+//! The process that the workload `expiry` kills. It holds a lock until its stdin ends.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use lockkeeper::Mutex;
 use crate::exit::Failure;
 use crate::target::{Target, lock_path};
 
-/// The subcommand of that process.
+/// Hidden subcommand of this process.
 pub(crate) const HOLDER: &str = "bench-holder";
 
 /// Its arguments.
@@ -26,7 +26,7 @@ impl Holder {
         let guard = Mutex::new(&client, path)?.lock().await?;
         crate::output::print(&format!("{}\n", guard.fencing_token()))?;
         let (tell, told) = tokio::sync::oneshot::channel();
-        // No blocking task: a runtime that shuts down would wait for it.
+        // Not `spawn_blocking`, because the runtime would wait for it at shutdown.
         std::thread::spawn(move || {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             let _ = tell.send(());

@@ -1,4 +1,4 @@
-//! From the end of a holder's process to the next grant. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
+//! Time from the death of a holder's process to the next grant. Shared with the benchmarks in `benches/`.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub async fn kill_to_grant(
     kill: impl FnOnce(),
 ) -> Result<Duration, LockError> {
     let waiting = mutex.clone();
-    // The waiter ends with this: it would go on, and create the znodes of the lock again.
+    // The set aborts the waiter on return. Otherwise it would continue and recreate the lock's znodes.
     let mut waiter = JoinSet::new();
     waiter.spawn(async move {
         let guard = waiting.lock().await?;

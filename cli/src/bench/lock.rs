@@ -1,5 +1,5 @@
-//! [`Lock`]: the interface of every lock that is measured, and Lockkeeper's recipes behind it. Shared by `lockkeeper bench`
-//! and the benchmarks in `benches/`.
+//! [`Lock`]: the interface of every measured lock, and its implementation by Lockkeeper's recipes. Shared with the
+//! benchmarks in `benches/`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,16 +16,16 @@ pub trait Lock: Clone + Send + Sync + 'static {
 
     fn unlock(guard: Self::Guard) -> impl Future<Output = Result<(), LockError>> + Send;
 
-    /// A number that grows in the order of arrival, where the system has one.
+    /// Returns a number that grows in the order of arrival, if the system has one.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
-    /// Returns the part of the lock that this handle takes, of [`WHOLE`].
+    /// Returns the share of [`WHOLE`] that this handle acquires.
     fn share(&self) -> u32 {
         WHOLE
     }
 
-    /// Waits until so many contenders are in the queue, holders included, and have found their predecessors. Each has
-    /// sent its request before.
+    /// Waits until this many contenders, including holders, are queued and have found their predecessors. Each must
+    /// have sent its request before the call.
     fn settled(&self, queued: usize) -> impl Future<Output = Result<(), LockError>> + Send;
 }
 
@@ -47,7 +47,7 @@ impl<S: Subject> Lock for Ours<S> {
     async fn unlock(guard: S::Held) -> Result<(), LockError> {
         let session = guard.session().id();
         guard.release().await.map_err(|error| match error {
-            // The end of the session, as the requests of waiters report it.
+            // The session has ended. Report it as waiters' requests do.
             LockError::Lost(LostReason::SessionExpired | LostReason::LeaseExpired) => {
                 Error::SessionExpired { session }.into()
             }
@@ -71,13 +71,13 @@ impl<S: Subject> Lock for Ours<S> {
     }
 }
 
-/// Observer of queues while they are joined.
+/// Observes how queues fill.
 #[derive(Clone)]
 pub struct Place {
     observer: Session,
 }
 
-/// Longest time in which a contender on a remote store finds its predecessor.
+/// Time in which a contender on a remote store is assumed to find its predecessor.
 pub const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Place {
@@ -99,20 +99,20 @@ impl Place {
         Ok(())
     }
 
-    /// Waits until so many contenders are in the queue, the holder included.
+    /// Waits until this many contenders, including the holder, are queued.
     pub async fn queued(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
         loop {
             match self.observer.get_all_children_number(queue).await {
                 Ok(count) if count >= queued => return Ok(()),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                // ZooKeeper before 3.6 does not count them. The pause has to suffice there.
+                // ZooKeeper before 3.6 cannot count them, so the pause must suffice.
                 Err(Error::Unimplemented { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
+    /// Waits until one more contender, which has already sent its request, is queued and waits.
     pub async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }

@@ -1,4 +1,4 @@
-//! [`Run`]: the workloads at the sessions of a run.
+//! [`Run`]: the sessions of a run, and how they execute the workloads.
 
 use std::future::Future;
 use std::io;
@@ -22,16 +22,14 @@ use lockkeeper_cli::bench::recipes::{Permits, Side, Subject};
 use lockkeeper_cli::bench::times::Times;
 use lockkeeper_cli::bench::workloads::{Contended, contended, many_keys, uncontended};
 
-/// Sessions of the workload `keys`.
 const SESSIONS_OF_KEYS: usize = 2;
 
-/// Permits of the semaphore.
 const PERMITS: u32 = 3;
 
-/// One of so many clients writes, of a read-write lock.
+/// In the read-write lock workload, one in this many clients writes.
 const WRITER: usize = 8;
 
-/// Session timeout of the process that is killed; the server may insist on a longer one.
+/// Session timeout of the process that is killed. The server may insist on a longer one.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The clients of a run, each with its own session.
@@ -43,7 +41,6 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Connects the clients.
     pub(super) async fn connect(bench: &'a Bench, keeper: &'a Client) -> Result<Self, Failure> {
         let mut connecting = JoinSet::new();
         for _ in 0..bench.clients {
@@ -75,18 +72,18 @@ impl<'a> Run<'a> {
         self.keeper
     }
 
-    /// Closes the sessions of the clients. After that they create nothing any more: all that they have sent was carried out
-    /// before, and they send nothing else.
+    /// Closes the clients' sessions. Afterwards they create nothing, because everything they sent was executed before
+    /// the close.
     pub(super) async fn end(self) {
         let mut closing = JoinSet::new();
         for client in self.clients {
             closing.spawn(async move { client.close().await });
         }
-        // A session that cannot be closed expires, and the store is not reachable for the rest either.
+        // A session that cannot be closed expires. The clean-up then reports that the store is unreachable.
         while closing.join_next().await.is_some() {}
     }
 
-    /// Measures the round trip for the heading: for a moment, and once at least.
+    /// Measures the round trip briefly, for the heading.
     pub(super) async fn quick_round_trip(&self, folder: &LockPath) -> Result<Times, Failure> {
         let session = self.keeper.session().await?;
         let round_trip = || session.exists(folder.as_znode());
@@ -94,7 +91,7 @@ impl<'a> Run<'a> {
         Ok(requests(Duration::from_millis(200), round_trip).await?)
     }
 
-    /// Measures the workloads, and fails with the first that a request or a check fails in.
+    /// Measures all workloads. Stops at the first failed request or check.
     pub(super) async fn all(&self, folder: &LockPath, report: &mut Report) -> Result<(), Failure> {
         for workload in self.bench.workloads() {
             if let Some(why) = self.impossible(workload) {
@@ -123,7 +120,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns the reason for which this run cannot have a workload.
+    /// Returns why this run cannot measure a workload, if so.
     fn impossible(&self, workload: Workload) -> Option<&'static str> {
         match workload {
             Workload::HandOver if self.clients.len() == 1 => Some("a hand-over needs two clients"),
@@ -186,7 +183,7 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// The row of an operation by one client.
+    /// Returns the row of an operation by one client.
     fn row(&self, workload: Workload, operation: &'static str, times: Times) -> Row {
         Row {
             workload,
@@ -208,7 +205,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The handles of all clients to one lock.
+    /// Returns every client's handle to one lock.
     fn locks<S: Subject>(&self, path: &LockPath, side: impl Fn(usize) -> Side) -> Vec<Ours<S>> {
         (0..self.clients.len())
             .map(|client| self.lock(client, path.clone(), side(client)))
@@ -216,13 +213,13 @@ impl<'a> Run<'a> {
     }
 
     async fn contended<L: Lock>(&self, workload: Workload, locks: Vec<L>) -> Result<Row, Failure> {
-        // A holder lets the other tasks run: one that was granted the lock beside it is seen.
+        // The holder yields, so that we would notice another client that was granted the lock at the same time.
         let hold = tokio::task::yield_now;
         contended(&locks, self.bench.warm_up, hold).await?;
         let measured = contended(&locks, self.bench.seconds, hold).await?;
         let Contended { elapsed, waits, .. } = measured;
         let grants: usize = match workload {
-            // Several hold at the same time, so that there is no next one.
+            // Several hold at the same time, so grants are counted instead of hand-overs.
             Workload::Semaphore | Workload::RwLock => measured.grants.iter().sum(),
             _ => measured.handovers,
         };
@@ -246,7 +243,7 @@ impl<'a> Run<'a> {
         let locks: Arc<[_]> = (0..keys)
             .map(|number| self.lock::<Mutex>(number % clients, key(number), Side::Write))
             .collect();
-        // Their parents are created by the first acquires.
+        // The first acquires create the parents.
         many_keys(locks.clone(), None).await?;
         let (acquires, elapsed) = many_keys(locks, Some(self.bench.seconds)).await?;
         Ok(Row {
@@ -268,7 +265,7 @@ impl<'a> Run<'a> {
         while times.count() == 0 || start.elapsed() < self.bench.seconds {
             let mut holder = self.holder(path).await?;
             let killed = kill_to_grant(&mutex, &self.place, || {
-                // It is killed by its drop, too, if this fails.
+                // `kill_on_drop` tries again if this fails.
                 let _ = holder.start_kill();
             });
             times.push(killed.await?);
@@ -288,7 +285,7 @@ impl<'a> Run<'a> {
         let target = &self.bench.target;
         target.hand_down(command.as_std_mut(), TIMEOUT)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A signal of the terminal is for this process, which ends the other.
+        // Its own process group, so that Ctrl-C reaches only this process, which then ends the other.
         command.process_group(0).kill_on_drop(true);
         let mut holder = command.spawn()?;
         let stdout = holder.stdout.take().expect("piped");
@@ -307,7 +304,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Data of a write.
 const DATA: &str = "0123456789012345678901234567890123456789012345678901234567890123";
 
 /// Sends requests one by one.
@@ -320,13 +316,13 @@ where
         let asked = Instant::now();
         request().await?;
         times.push(asked.elapsed());
-        // A store of this process answers at once: a signal, or the end of the patience, would not be seen otherwise.
+        // The embedded store answers without waiting. Without this, we would never notice a signal or the time limit.
         tokio::task::consume_budget().await;
     }
     Ok(times)
 }
 
-/// Fails for a row in which two clients held what one may hold.
+/// Fails if two clients held the lock at the same time or tokens were out of order.
 fn check(row: &Row) -> Result<(), Failure> {
     match row.violations {
         None | Some((0, 0)) => Ok(()),
@@ -338,7 +334,7 @@ fn check(row: &Row) -> Result<(), Failure> {
     }
 }
 
-/// Says in which workload it failed.
+/// Adds the workload's name to a failure.
 fn named(workload: Workload, failure: Failure) -> Failure {
     let name = |why: String| format!("{}: {why}", workload.name());
     match failure {

@@ -1,4 +1,4 @@
-//! The recipes behind one interface. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
+//! The recipes behind one interface. Shared with the benchmarks in `benches/`.
 
 use std::future::Future;
 
@@ -7,18 +7,17 @@ use lockkeeper::{
     RwLock, Semaphore, WriteGuard, ZnodePath,
 };
 
-/// Mode of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Read,
     Write,
 }
 
-/// A recipe for one client.
+/// A recipe as one client uses it.
 pub trait Subject: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 
-    /// Number of znodes below a queue's path that are no contenders.
+    /// Number of znodes below a queue's path that are not contenders.
     const PARENTS: usize = 0;
 
     fn new(client: &Client, path: LockPath) -> Self;
@@ -28,13 +27,13 @@ pub trait Subject: Clone + Send + Sync + 'static {
 
     fn take(&self, side: Side) -> impl Future<Output = Result<Self::Held, LockError>> + Send;
 
-    /// Returns the part of the lock that an acquire in this mode takes, of [`WHOLE`].
+    /// Returns the share of [`WHOLE`] that an acquire in this mode takes.
     fn share(_side: Side) -> u32 {
         WHOLE
     }
 }
 
-/// The whole of a lock: its holder excludes all others.
+/// The whole lock. A holder of all of it excludes all others.
 pub const WHOLE: u32 = 1 << 20;
 
 /// Returns a grant's token, which grows in the order of arrival.
@@ -84,7 +83,7 @@ impl Subject for RwLock {
     }
 }
 
-/// A semaphore of this many permits, of which one at a time is taken.
+/// A semaphore with this many permits, acquired one at a time.
 #[derive(Clone)]
 pub struct Permits<const COUNT: u32>(Semaphore);
 

@@ -1,4 +1,4 @@
-//! [`Report`]: the table of a run, or its JSON, line by line as it is measured.
+//! [`Report`]: prints a run's results as a table or JSON, line by line.
 
 use std::io::{ErrorKind, Write};
 
@@ -9,24 +9,22 @@ use super::heading::Heading;
 use crate::exit::Failure;
 use lockkeeper_cli::bench::times::{PERCENTILES, Times, rounded};
 
-/// A line of the table.
 pub(super) struct Row {
     pub(super) workload: Workload,
-    /// The operation that is timed.
+    /// The measured operation.
     pub(super) operation: &'static str,
     pub(super) clients: usize,
     pub(super) keys: usize,
     pub(super) per_s: Option<f64>,
     pub(super) times: Times,
-    /// Numbers of violations of exclusion and of order, where they are checked.
+    /// Violations of exclusion and of order, if checked.
     pub(super) violations: Option<(usize, usize)>,
-    /// Timeout of the session that was lost.
     pub(super) session_timeout_ms: Option<u64>,
 }
 
 pub(super) struct Report {
     is_json: bool,
-    /// The round trip beside which all times stand: that of the workload, where it is measured, or of the heading.
+    /// The round trip with which times are compared: the workload's own measurement, or else the heading's.
     round_trip_us: f64,
 }
 
@@ -55,7 +53,7 @@ impl Report {
         }
     }
 
-    /// Says why a workload cannot be measured here.
+    /// Reports why a workload cannot be measured here.
     pub(super) fn skipped(&mut self, workload: Workload, why: &str) -> Result<(), Failure> {
         let workload = workload.name();
         match self.is_json {
@@ -71,14 +69,14 @@ impl Report {
         let mut out = std::io::stdout().lock();
         let written = writeln!(out, "{text}").and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
-            // The load on the store is for nothing then.
+            // Stop, because the load on the store would be pointless.
             ErrorKind::BrokenPipe => Failure::Other("stopped: nobody reads the output".into()),
             _ => error.into(),
         })
     }
 }
 
-/// Writes the cells of a line: the first two to the left, the others to the right.
+/// Formats a line: the first two cells are left-aligned, the others right-aligned.
 fn line(cells: [&str; 10]) -> String {
     let [
         workload,
@@ -125,14 +123,14 @@ fn shown(row: &Row, round_trip_us: f64) -> String {
         &p999,
         &max,
         &match row.session_timeout_ms {
-            // The time is that of a timeout, not of the network.
+            // This time depends on the session timeout and not on the network.
             Some(_) => "-".to_owned(),
             None => format!("{:.1}", row.times.p50_us() / round_trip_us),
         },
     ])
 }
 
-/// The object of a line. docs/commands/bench.md documents each field.
+/// Returns a line as JSON. docs/commands/bench.md documents each field.
 fn object(row: &Row, round_trip_us: f64) -> Value {
     let mut object = json!({
         "event": "measured",
@@ -157,7 +155,7 @@ fn object(row: &Row, round_trip_us: f64) -> Value {
     object
 }
 
-/// Formats a time with three digits, in the unit that fits.
+/// Formats a time with three digits and a suitable unit.
 pub(super) fn us(us: f64) -> String {
     match us {
         _ if us.is_nan() => "-".into(),
@@ -167,7 +165,7 @@ pub(super) fn us(us: f64) -> String {
     }
 }
 
-/// Formats a rate: a whole number, with thousands apart.
+/// Formats a rate as a whole number with separated thousands.
 fn per_s(rate: f64) -> String {
     if rate < 100.0 {
         return digits(rate);
@@ -256,7 +254,7 @@ mod tests {
             ("ROUND TRIPS", " 2.0"),
         ] {
             match title {
-                // The same text stands in several columns.
+                // Several columns have this text.
                 "MAX" => assert!(shown.matches(cell).count() == 3, "{shown}"),
                 _ => assert_eq!(end(&titles, title), end(&shown, cell), "{titles}\n{shown}"),
             }
@@ -266,7 +264,7 @@ mod tests {
 
     #[test]
     fn objects_have_a_field_for_each_cell() {
-        // Short times are exact.
+        // The histogram is exact for short times.
         let object = object(&row(&[1]), 0.5);
         assert_eq!(object["workload"], "hand-over");
         assert_eq!(

@@ -1,20 +1,20 @@
-//! [`Times`]: the distribution of a time. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
+//! [`Times`]: a distribution of durations. Shared with the benchmarks in `benches/`.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The distribution of times of one kind, to three significant digits, in memory that does not grow with their number.
+/// A distribution of durations to three significant digits. Its memory does not grow with their number.
 pub struct Times(Histogram<u32>);
 
-/// Percentiles of a report, by the names of their fields.
+/// The reported percentiles and their field names.
 pub const PERCENTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
 
 impl Default for Times {
     fn default() -> Self {
-        // It grows to the longest time.
+        // Resizes itself to the longest duration.
         Self(Histogram::new(3).expect("three digits are possible"))
     }
 }
@@ -29,12 +29,11 @@ impl Times {
         self.0.add(other.0).expect("a table for any time");
     }
 
-    /// Returns the number of times.
     pub fn count(&self) -> usize {
         usize::try_from(self.0.len()).unwrap_or(usize::MAX)
     }
 
-    /// Returns the time, in microseconds, that this part of the times does not exceed; NaN where there is none.
+    /// Returns this quantile in microseconds, or NaN if there are no durations.
     pub fn us(&self, part: f64) -> f64 {
         match self.0.is_empty() {
             true => f64::NAN,
@@ -42,13 +41,13 @@ impl Times {
         }
     }
 
-    /// Returns the median, in microseconds.
+    /// Returns the median in microseconds.
     pub fn p50_us(&self) -> f64 {
         self.us(0.5)
     }
 }
 
-/// Four significant digits; whole numbers as such.
+/// Rounds to four significant digits.
 pub fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;

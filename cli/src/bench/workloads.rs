@@ -1,6 +1,6 @@
-//! The workloads, the same code for every system. Shared by `lockkeeper bench` and the benchmarks in `benches/`.
+//! The workloads, with the same code for every system. Shared with the benchmarks in `benches/`.
 //!
-//! A workload ends with the first request that fails: none waits for a client that has given up.
+//! The first failed request ends a workload, so that no client waits for one that has given up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::lock::Lock;
 use super::recipes::WHOLE;
 use super::times::Times;
 
-/// Locks and unlocks a free lock. Returns the times of the acquires, and those of the releases.
+/// Locks and unlocks a free lock. Returns the times of the acquires and of the releases.
 pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Times), LockError> {
     let (mut acquires, mut releases) = (Times::default(), Times::default());
     let start = Instant::now();
@@ -26,20 +26,20 @@ pub async fn uncontended<L: Lock>(lock: &L, time: Duration) -> Result<(Times, Ti
         L::unlock(guard).await?;
         acquires.push(granted - asked);
         releases.push(granted.elapsed());
-        // Lets other tasks run, where a store answers at once and nothing here ever waits.
+        // Lets other tasks run, because a store may answer without ever waiting.
         tokio::task::consume_budget().await;
     }
     Ok((acquires, releases))
 }
 
-/// Checks of the holders on one another.
+/// Checks that holders exclude each other.
 #[derive(Default)]
 struct Arena {
     stop: AtomicBool,
     /// Sum of the holders' shares.
     taken: AtomicU32,
     last_holder: AtomicUsize,
-    /// The highest tokens seen: of all holders, and of those that had the whole lock.
+    /// The highest tokens so far, of all holders and of holders of the whole lock.
     last_token: AtomicI64,
     last_whole: AtomicI64,
     handovers: AtomicUsize,
@@ -47,11 +47,10 @@ struct Arena {
     order_violations: AtomicUsize,
 }
 
-// Relaxed: each check concerns one variable, whose exchanges have one order. A stronger ordering would add to the
-// time that is measured.
+// Relaxed suffices because each check concerns a single variable. A stronger ordering would distort the measured time.
 impl Arena {
-    /// Counts a violation where the shares of the holders exceed the whole, and where tokens do not grow: that of a
-    /// whole lock is above all before it, that of a share above those of whole locks.
+    /// Counts a violation if the holders' shares exceed the whole or the tokens do not grow. The token of a whole lock
+    /// must exceed all before it. The token of a share must exceed those of whole locks.
     fn enter(&self, client: usize, share: u32, token: Option<i64>) {
         if self.taken.fetch_add(share, Relaxed) + share > WHOLE {
             self.exclusion_violations.fetch_add(1, Relaxed);
@@ -83,19 +82,19 @@ impl Arena {
 /// Results of clients that contended for one lock.
 pub struct Contended {
     pub elapsed: Duration,
-    /// Grants to another client than the one before.
+    /// Number of grants to a different client than the grant before.
     pub handovers: usize,
     /// Grants by client.
     pub grants: Vec<usize>,
-    /// From each call to its grant, without the first ones: those began before the clock.
+    /// Time from each call to its grant, without the first calls, which precede the start of the clock.
     pub waits: Times,
     pub exclusion_violations: usize,
-    /// `None` where there are no tokens.
+    /// `None` without tokens.
     pub order_violations: Option<usize>,
 }
 
-/// Each client locks and unlocks the same lock, all queued before the clock starts. The first handle takes so much of it
-/// that its first guards leave nothing to the others. `hold` is what a holder does before it releases.
+/// Lets each client lock and unlock the same lock. All are queued before the clock starts, while the first handle
+/// holds the whole lock. `hold` runs between grant and release.
 pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     locks: &[L],
     time: Duration,
@@ -103,7 +102,7 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
 ) -> Result<Contended, LockError> {
     let arena = Arc::new(Arena::default());
     let asked = Arc::new(AtomicUsize::new(0));
-    // Held until all are queued: the first client would otherwise find it free again and again.
+    // Held until all are queued. Otherwise the first client would find the lock free again and again.
     let mut first = Vec::new();
     for _ in 0..WHOLE / locks[0].share() {
         first.push(locks[0].lock().await?);
@@ -162,10 +161,10 @@ pub async fn contended<L: Lock, H: Future<Output = ()> + Send>(
     })
 }
 
-/// Number of tasks over many keys that hold or request a lock.
+/// Number of concurrent tasks over many keys.
 const IN_FLIGHT: usize = 256;
 
-/// Locks and unlocks each key in turn: for this time, or once. Returns the times of the acquires, and the time of all.
+/// Locks and unlocks each key in turn, for this time or once. Returns the times of the acquires, and the elapsed time.
 pub async fn many_keys<L: Lock>(
     locks: Arc<[L]>,
     time: Option<Duration>,
@@ -173,7 +172,7 @@ pub async fn many_keys<L: Lock>(
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let mut tasks = Clients::default();
-    // At most as many as keys, so that no task waits for another.
+    // No more tasks than keys, so that no task waits for another.
     for _ in 0..IN_FLIGHT.min(locks.len()) {
         let (locks, next) = (locks.clone(), next.clone());
         tasks.spawn(async move {
@@ -201,7 +200,7 @@ pub async fn many_keys<L: Lock>(
     Ok((acquires, start.elapsed()))
 }
 
-/// Tasks of a workload. The first that fails is the failure of all; the others end as this is dropped.
+/// The tasks of a workload. The first failure is the result, and dropping this ends the other tasks.
 pub struct Clients<T> {
     tasks: JoinSet<Result<T, LockError>>,
     ended: Vec<T>,
@@ -219,7 +218,7 @@ impl<T: Send + 'static> Clients<T> {
         self.tasks.spawn(client);
     }
 
-    /// Runs something beside the clients, which no failed client leaves waiting.
+    /// Runs `work` next to the clients, and ends with the first failure of a client.
     pub async fn beside<R>(
         &mut self,
         work: impl Future<Output = Result<R, LockError>>,
@@ -236,7 +235,6 @@ impl<T: Send + 'static> Clients<T> {
         }
     }
 
-    /// Waits for the end of all.
     pub async fn ended(mut self) -> Result<Vec<T>, LockError> {
         self.join_all().await?;
         Ok(self.ended)
@@ -250,14 +248,14 @@ impl<T: Send + 'static> Clients<T> {
     }
 }
 
-/// Waits until so many requests have been sent.
+/// Waits until this many requests have been sent.
 pub async fn all_asked(asked: &AtomicUsize, count: usize) {
     while asked.load(Relaxed) < count {
         tokio::task::yield_now().await;
     }
 }
 
-/// Awaits a future, and counts when it has been polled once: by then it has sent its request, or is waiting.
+/// Awaits a future, and counts its first poll. Its request has then been sent, or it waits.
 pub async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut is_first = true;
@@ -275,12 +273,12 @@ pub async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::
 mod tests {
     use super::*;
 
-    /// A lock that grants every request at once, with tokens of any kind.
+    /// A faulty lock that grants every request immediately, with arbitrary tokens.
     #[derive(Clone)]
     struct Broken {
         share: u32,
         tokens: Arc<dyn Fn() -> Option<i64> + Send + Sync>,
-        /// Fails from this acquire on.
+        /// Number of acquires before it fails.
         lasts: Arc<AtomicUsize>,
     }
 

@@ -1,8 +1,8 @@
-//! [`Access`]: the requests that are answered. PURE.
+//! [`Access`]: decides which requests are answered. Does no I/O.
 //!
-//! The dashboard is a server in the user's browser's reach, so any page of the web may send requests to it. Those of
-//! another site are refused by the headers that browsers add, and a name of another site that resolves to this machine by
-//! the `Host` that it comes with.
+//! Any web page can make the user's browser send requests to the dashboard. Requests from other sites are refused by
+//! the headers that browsers add. A foreign name that resolves to this machine (DNS rebinding) is refused by its
+//! `Host` header.
 
 use std::net::IpAddr;
 
@@ -13,34 +13,33 @@ use hyper::http::uri::Authority;
 
 use crate::http::token::Token;
 
-/// A browser's word on the site that a request comes from.
+/// The site that a request is from, as stated by the browser.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The rules of a dashboard.
+/// The access rules of a dashboard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) token: Option<Token>,
-    /// Reading needs the token, too: other machines reach the address.
+    /// Reading needs the token as well, because other machines can reach the address.
     pub(crate) is_private: bool,
     pub(crate) allows_revoke: bool,
-    /// Names under which the dashboard is reached, beside addresses and `localhost`.
+    /// Names of the dashboard, in addition to addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
 }
 
-/// Aim of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// The page itself, which has nothing to hide.
+    /// The page itself, which contains no secrets.
     Page,
     Read,
     Revoke,
 }
 
-/// A status, and a sentence for the client.
+/// A status and a message for the client.
 pub(super) type Refusal = (StatusCode, &'static str);
 
 impl Access {
-    /// Checks that a request is meant for this dashboard.
+    /// Checks that a request is addressed to this dashboard.
     pub(super) fn check_host(&self, head: &Parts) -> Result<(), Refusal> {
         self.host(head).map(drop).ok_or((
             StatusCode::MISDIRECTED_REQUEST,
@@ -48,9 +47,9 @@ impl Access {
         ))
     }
 
-    /// Checks that a request comes from the dashboard's own page, and from somebody who may send it.
+    /// Checks that a request is from the dashboard's own page and that its sender is authorized.
     pub(super) fn check(&self, head: &Parts, aim: Aim) -> Result<(), Refusal> {
-        // A link on another site may lead to the page.
+        // Other sites may link to the page.
         if aim == Aim::Page {
             return Ok(());
         }
@@ -77,13 +76,13 @@ impl Access {
         }
     }
 
-    /// Returns the `Host` of a request, if it is the dashboard's.
+    /// Returns the `Host` of a request if it belongs to the dashboard.
     fn host<'a>(&self, head: &'a Parts) -> Option<&'a str> {
         let host = only(&head.headers, &HOST)??;
         let is_own = |authority: &Authority| {
             let name = authority.host();
             let literal = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-            // A page whose name resolves to this machine does not come with an address.
+            // Literal addresses are safe, because DNS rebinding needs a name.
             !authority.as_str().contains('@')
                 && (literal.unwrap_or(name).parse::<IpAddr>().is_ok()
                     || name.eq_ignore_ascii_case("localhost")
@@ -95,14 +94,14 @@ impl Access {
     }
 
     fn is_proved(&self, headers: &HeaderMap) -> bool {
-        // Never by a password, which a browser would add to the requests of other sites' pages by itself.
+        // Passwords do not count, because a browser would add them to requests from other sites.
         self.token
             .as_ref()
             .is_some_and(|token| token.is_bearer(headers))
     }
 }
 
-/// Returns true for a request of the dashboard's own page, and of clients that are no browsers.
+/// Returns `true` for requests from the dashboard's own page and from clients other than browsers.
 fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     let site = match only(headers, &FETCH_SITE) {
         Some(None) => true,
@@ -111,7 +110,7 @@ fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     };
     let origin = match only(headers, &ORIGIN) {
         Some(None) => true,
-        // A proxy may have ended TLS.
+        // TLS may have ended at a proxy, so both schemes are accepted.
         Some(Some(origin)) => {
             let own = ["http://", "https://"].into_iter();
             own.filter_map(|scheme| origin.strip_prefix(scheme))
@@ -122,7 +121,7 @@ fn is_same_site(headers: &HeaderMap, host: &str) -> bool {
     site && origin
 }
 
-/// Returns the value of a header; `None` for several, or one that is no text.
+/// Returns the value of a header, or `None` if it occurs more than once or is not text.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,7 +1,7 @@
-//! [`Board`]: all that the dashboard knows of a store, and the [`Window`] of it that a viewer sees. PURE.
+//! [`Board`]: everything the dashboard knows of a store. A [`Window`] is the part that one viewer sees. Does no I/O.
 //!
-//! Each order of the locks is a search tree, so a change costs the logarithm of the number of locks, and a viewer the
-//! locks that it skips and shows; with a filter, one search in the text of each lock.
+//! Each sort order is a search tree, so a change costs O(log n). A window costs the locks that it skips and shows.
+//! With a filter, it also searches the text of every lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,22 +15,21 @@ use crate::live::{News, SILENCE, Sort, granted_at, rank, searched};
 use crate::locks::names::escaped;
 use crate::locks::{LEADER_DATA, json, leader_data};
 
-/// Limit of the rows of a window.
 pub(super) const MAX_ROWS: usize = 200;
 
-/// Holders of a lock that its row has.
+/// Number of holders that a lock's row contains.
 const MAX_HOLDERS: usize = 3;
 
-/// Limit of each text that others wrote, in bytes.
+/// Limit of each text written by clients, in bytes.
 const MAX_TEXT: usize = 1 << 10;
 
-/// Limit of the text of a lock in which filters are searched, in bytes: a semaphore has many holders.
+/// Limit of the searchable text of a lock, in bytes, because a semaphore can have many holders.
 const MAX_SEARCHED: usize = 4 << 10;
 
-/// Bytes of a lock beside its texts, about.
+/// Approximate size of a lock without its texts, in bytes.
 const LOCK_BYTES: usize = 1 << 10;
 
-/// The part of the locks that a viewer wants to see.
+/// The part of the locks that a viewer has requested.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cursor {
     pub(super) sort: Sort,
@@ -41,19 +40,19 @@ pub(super) struct Cursor {
     pub(super) limit: usize,
 }
 
-/// A lock, with what of its holders is shown in a list.
+/// A lock, with the details of its holders that a list shows.
 #[derive(Debug)]
 pub(super) struct Row {
     lock: LockInfo,
     holder_count: usize,
     /// In lower case.
     searched: String,
-    /// In each of the orders.
+    /// One for each order.
     ranks: [i64; Sort::ALL.len()],
     bytes: usize,
 }
 
-/// A part of the locks, with figures of all.
+/// A part of the locks, with totals of all.
 #[derive(Debug)]
 pub(super) struct Window {
     locks: usize,
@@ -66,43 +65,42 @@ pub(super) struct Window {
     is_complete: bool,
 }
 
-/// Figures of all locks that fit into the board.
+/// Totals of all locks that fit into the board.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) held: usize,
     pub(super) waiters: usize,
-    /// Since the board was made.
+    /// Since the board was created.
     pub(super) hand_overs: u64,
-    /// Time since the oldest grant that is known; 0 without one.
+    /// Time since the oldest known grant, or 0.
     pub(super) oldest_hold_ms: u64,
 }
 
-/// State of the connection to the store, in the words of the interface.
+/// State of the connection to the store, in the terms of the web interface.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoreState {
     pub(super) state: &'static str,
     pub(super) reason: Option<String>,
 }
 
-/// The locks, the hand-overs, and the state of the connection.
 #[derive(Debug)]
 pub(super) struct Board {
     locks: BTreeMap<ZnodePath, Arc<Row>>,
-    /// The locks by each of [`Sort::ALL`].
+    /// The locks in each order of [`Sort::ALL`].
     orders: [BTreeSet<(i64, ZnodePath)>; Sort::ALL.len()],
-    /// Number of locks that somebody holds, and sum of the waiters of all.
+    /// Number of held locks, and sum of all waiters.
     held: usize,
     waiters: usize,
-    /// Estimate of the memory of all locks, and its limit.
+    /// Estimated memory of all locks, and its limit.
     bytes: usize,
     max_bytes: usize,
-    /// False once there was a lock that did not fit.
+    /// False once a lock did not fit.
     is_complete: bool,
     /// True once all locks have been read.
     was_read: bool,
     pub(super) handovers: Handovers,
     store: StoreState,
-    /// Moment of the last answer of the store.
+    /// Time of the store's last answer.
     heard: Instant,
 }
 
@@ -123,7 +121,6 @@ impl Board {
         }
     }
 
-    /// Takes news in.
     pub(super) fn apply(&mut self, news: News, now_ms: i64, now: Instant) {
         match news {
             News::Reading => self.store = StoreState::new("reading", None),
@@ -206,12 +203,12 @@ impl Board {
         self.locks.insert(path, Arc::new(row));
     }
 
-    /// Returns the lock of this path; each of its changes makes another one.
+    /// Returns the lock at this path. Each change creates a new `Arc`.
     pub(super) fn lock(&self, path: &ZnodePath) -> Option<&Arc<Row>> {
         self.locks.get(path)
     }
 
-    /// Returns the state of the connection. A store that does not answer for long counts as suspended.
+    /// Returns the connection's state. A store that has been silent for too long counts as suspended.
     pub(super) fn store(&self, now: Instant) -> StoreState {
         let silent = now.saturating_duration_since(self.heard);
         match self.store.state {
@@ -223,7 +220,7 @@ impl Board {
         }
     }
 
-    /// Returns what a viewer sees. An offset behind the last row is that of the last window.
+    /// Returns the window at a cursor. An offset behind the last row selects the last window.
     pub(super) fn window(&self, cursor: &Cursor, now_ms: i64) -> Window {
         let limit = cursor.limit.min(MAX_ROWS);
         let order = &self.orders[cursor.sort.index()];
@@ -274,7 +271,7 @@ impl Board {
         }
     }
 
-    /// Returns figures of all locks; `None` before they have been read.
+    /// Returns the totals, or `None` before the locks have been read.
     pub(super) fn figures(&self, now_ms: i64) -> Option<Figures> {
         if !self.was_read {
             return None;
@@ -291,7 +288,7 @@ impl Board {
         })
     }
 
-    /// Returns the number of locks with an overdue holder: their rank is the time from which on they are.
+    /// Returns the number of locks with an overdue holder. Their rank is the time from which they are overdue.
     fn overdue(&self, now_ms: i64) -> usize {
         let end = (now_ms.saturating_add(1), ZnodePath::root());
         self.orders[Sort::Overdue.index()].range(..end).count()
@@ -342,7 +339,6 @@ impl Row {
         }
     }
 
-    /// Returns the first holders.
     pub(super) fn holders(&self) -> &[QueueEntry] {
         &self.lock.holders
     }
@@ -354,7 +350,7 @@ impl Row {
     }
 }
 
-/// Cuts the texts of an entry, which others wrote, and of the backtrace this many bytes.
+/// Truncates the texts of an entry, which clients wrote, and its backtrace to this many bytes.
 pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
     let data = metadata.other.remove(LEADER_DATA);
     metadata.other.clear();
@@ -377,7 +373,7 @@ pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
     metadata.backtrace = trace.map(|text| cut(&text, backtrace));
 }
 
-/// Returns the bytes of the texts of an entry.
+/// Returns the size of an entry's texts in bytes.
 fn size(metadata: &LockMetadata) -> usize {
     let by = metadata.revocation.as_ref().and_then(|it| it.by.as_ref());
     let texts = [&metadata.label, &metadata.host, &metadata.reason];
@@ -385,7 +381,7 @@ fn size(metadata: &LockMetadata) -> usize {
     texts.map(String::len).sum::<usize>() + leader_data(metadata).map_or(0, str::len)
 }
 
-/// Returns a text, cut to about this many bytes.
+/// Truncates a text to about this many bytes.
 pub(super) fn cut(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -424,7 +420,7 @@ impl Window {
     }
 }
 
-/// Rows are the same if they are of one reading.
+/// Compares rows by identity.
 impl PartialEq for Window {
     fn eq(&self, other: &Self) -> bool {
         let rows = || self.rows.iter().zip(&other.rows);
@@ -434,5 +430,5 @@ impl PartialEq for Window {
     }
 }
 
-/// Interval of the windows of a viewer.
+/// Minimum interval between the windows of a viewer.
 pub(super) const PACE: Duration = Duration::from_millis(250);

@@ -1,21 +1,18 @@
-//! [`Handovers`]: the number of hand-overs in each of the last seconds, for a plot. PURE.
+//! [`Handovers`]: counts hand-overs per second for a plot. Does no I/O.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use lockkeeper::{FencingToken, QueueEntry};
 
-/// Number of seconds that are kept.
 pub(super) const SECONDS: usize = 600;
 
-/// Hand-overs of the last seconds.
 #[derive(Debug)]
 pub(super) struct Handovers {
-    /// Those of the complete seconds, the oldest first.
+    /// The complete seconds, oldest first.
     counts: VecDeque<u32>,
-    /// The second under way, since the Unix epoch, and its hand-overs so far.
+    /// The current second, since the Unix epoch, and its hand-overs so far.
     second: i64,
     count: u32,
-    /// All of them.
     total: u64,
 }
 
@@ -29,7 +26,7 @@ impl Handovers {
         }
     }
 
-    /// Counts hand-overs that were seen now.
+    /// Counts hand-overs observed now.
     pub(super) fn add(&mut self, now_ms: i64, count: usize) {
         self.advance(now_ms);
         self.total = self.total.saturating_add(count as u64);
@@ -37,12 +34,11 @@ impl Handovers {
         self.count = self.count.saturating_add(count);
     }
 
-    /// Returns the number of all hand-overs that were seen.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Completes the seconds before this time. A clock that was set back begins anew at its time.
+    /// Completes the seconds before this time. If the clock was set back, counting continues at the new time.
     pub(super) fn advance(&mut self, now_ms: i64) {
         let second = now_ms.div_euclid(1_000);
         let passed = usize::try_from(second.saturating_sub(self.second)).unwrap_or(0);
@@ -53,8 +49,8 @@ impl Handovers {
         self.second = second;
     }
 
-    /// Returns the end of the last complete second, and the counts of those behind a second that is known already; of
-    /// all kept ones without it. `None` if no further second is complete.
+    /// Returns the end of the last complete second and the counts since the `known` second, or all counts without one.
+    /// Returns `None` if no further second is complete.
     pub(super) fn since(&self, known: Option<i64>) -> Option<(i64, Vec<u32>)> {
         let missing = match known {
             None => SECONDS,
@@ -68,9 +64,9 @@ impl Handovers {
     }
 }
 
-/// Returns the number of times that a lock has passed from one holder to the next between two readings.
+/// Returns how often a lock has passed from one holder to the next between two readings.
 pub(super) fn passed(from: &[QueueEntry], to: &[QueueEntry]) -> usize {
-    // Of a mutex, by far the most frequent.
+    // Fast path for a mutex, by far the most frequent case.
     if let ([from], [to]) = (from, to) {
         return usize::from(from.fencing_token != to.fencing_token);
     }

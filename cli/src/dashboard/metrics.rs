@@ -1,7 +1,6 @@
-//! [`LockMetrics`]: figures of all locks that a server follows, without a label for each. docs/server-reference.md has
-//! their table.
+//! [`LockMetrics`]: totals of all locks that a server follows, without a label per lock. docs/server-reference.md lists them.
 //!
-//! A reading takes the kept figures of the board, whose memory has a limit. It does not touch the store.
+//! A scrape reads the board's totals and does not touch the store.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +12,7 @@ use super::board::Figures;
 use super::shared::Shared;
 
 pub(super) struct LockMetrics {
-    /// Not kept alive: a drain ends the client that follows the locks before the server.
+    /// Weak, because a drain ends the client that follows the locks before the server.
     shared: Weak<Shared>,
     held: IntGauge,
     waiters: IntGauge,
@@ -73,7 +72,7 @@ impl Collector for LockMetrics {
             return Vec::new();
         };
         let figures = shared.board.lock().figures(shared.now_ms());
-        // Absent, not 0, as long as the locks have not been read.
+        // Until the locks have been read, the metrics are absent instead of 0.
         figures.map_or_else(Vec::new, |figures| self.families(&figures))
     }
 }

@@ -1,4 +1,4 @@
-//! [`DashboardPages`]: the page, and the interface that it uses. docs/commands/dashboard.md documents each path.
+//! [`DashboardPages`]: the page and its HTTP interface. docs/commands/dashboard.md documents each path.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::shared::{MAX_VIEWERS, Shared};
 use super::{query, streams};
 use crate::http::{Body, Connection, Pages, allow, read_all};
 
-/// Limit of the body of a request, in bytes.
+/// Limit of a request's body, in bytes.
 const MAX_BODY: usize = 16 << 10;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -24,8 +24,8 @@ const SVG: &str = "image/svg+xml";
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Headers of every answer. What others wrote is data for a script of ours; none of it is ever a page, a script or a
-/// style, in no browser.
+/// Headers of every answer. They make sure that no browser interprets text written by clients as a page, script or
+/// style.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -49,16 +49,14 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// Asks nginx not to buffer an answer.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The pages of a dashboard.
 pub(crate) struct DashboardPages {
     pub(super) shared: Arc<Shared>,
     pub(super) access: Access,
-    /// The store and the locks, in words.
+    /// The store and the prefix, as shown to the user.
     pub(super) store: String,
     pub(super) prefix: String,
 }
 
-/// A path that is served.
 #[derive(Clone, Copy, Debug)]
 enum Page {
     Asset(&'static str, &'static str),
@@ -180,7 +178,7 @@ impl DashboardPages {
         })
     }
 
-    /// Answers with a stream of events.
+    /// Answers with an event stream.
     fn stream<F>(
         &self,
         head: &Parts,
@@ -199,7 +197,7 @@ impl DashboardPages {
         })?;
         connection.last();
         let mut answer = answer(StatusCode::OK, EVENTS, Body::Stream(events));
-        // Otherwise nginx keeps the events back until some kilobytes have come.
+        // Without this, nginx holds events back until a few kilobytes have accumulated.
         answer
             .headers_mut()
             .insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));

@@ -1,4 +1,4 @@
-//! The parameters of the streams. PURE.
+//! Query parameters of the event streams. Does no I/O.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -10,10 +10,9 @@ use percent_encoding::percent_decode_str;
 use super::board::{Cursor, MAX_ROWS};
 use crate::live::Sort;
 
-/// Rows of a window, where a request does not say.
+/// Default number of rows.
 const ROWS: usize = 50;
 
-/// A part of one queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct QueueCursor {
     pub(super) path: ZnodePath,
@@ -21,10 +20,7 @@ pub(super) struct QueueCursor {
     pub(super) limit: usize,
 }
 
-/// Reads the part of the locks that a request wants.
-///
-/// # Errors
-/// A sentence for the client.
+/// Parses a request for a part of the locks. The error is a message for the client.
 pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     let mut cursor = Cursor {
         sort: Sort::Name,
@@ -54,10 +50,7 @@ pub(super) fn locks(query: Option<&str>) -> Result<Cursor, String> {
     Ok(cursor)
 }
 
-/// Reads the queue that a request wants, and the part of it.
-///
-/// # Errors
-/// A sentence for the client.
+/// Parses a request for a part of a queue. The error is a message for the client.
 pub(super) fn queue(query: Option<&str>) -> Result<QueueCursor, String> {
     let (mut path, mut offset, mut rows) = (None, 0, ROWS);
     for (name, value) in parameters(query)? {
@@ -92,7 +85,6 @@ fn unknown(name: &str) -> String {
     )
 }
 
-/// Returns the names and values of a query.
 fn parameters(query: Option<&str>) -> Result<Vec<(Cow<'_, str>, String)>, String> {
     let pairs = query.unwrap_or_default().split('&');
     let pairs = pairs.filter(|pair| !pair.is_empty());

@@ -1,4 +1,4 @@
-//! A revocation from the dashboard: of the very holder that its user saw, and of nobody else.
+//! Revocation from the dashboard. It affects only the holder that the user saw.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,45 +13,39 @@ use crate::locks::described;
 use crate::locks::names::escaped;
 use crate::revoke;
 
-/// Limit of the reason, in bytes.
 const MAX_REASON: usize = 200;
 
-/// Time to find the holder.
+/// Time limit for finding the holder.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The body of a request.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Revocation {
     path: String,
     entry: String,
     token: String,
-    /// Takes the lock away instead of asking for it.
+    /// Removes the holder instead of asking it to release.
     force: bool,
     #[serde(default)]
     reason: String,
 }
 
-/// Outcome of the search for the holder that was shown.
+/// Result of looking for the holder that was shown.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found<'a> {
     Holder(&'a QueueEntry),
-    /// Another entry holds, or this one waits.
+    /// Another entry holds the lock, or this one waits.
     Another,
-    /// Nobody holds the lock.
     Nobody,
 }
 
 impl Revocation {
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// A sentence for the client.
+    /// Parses a body. The error is a message for the client.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|error| format!("the body is not understood: {error}"))
     }
 
-    /// Finds the holder that was shown: by its znode and by its fencing token, since some libraries use a name again.
+    /// Finds the holder that was shown by its znode and fencing token, because some libraries reuse znode names.
     pub(super) fn find<'a>(&self, queue: &'a LockQueue) -> Found<'a> {
         let shown = queue.holders.iter().find(|holder| {
             holder.path.as_str() == self.entry && holder.fencing_token.to_string() == self.token
@@ -63,7 +57,7 @@ impl Revocation {
         }
     }
 
-    /// Returns the name under which the holder is asked.
+    /// Returns the name that the holder sees as the requester.
     fn by(&self) -> String {
         match self.reason.trim() {
             "" => revoke::user("dashboard"),
@@ -72,10 +66,10 @@ impl Revocation {
     }
 }
 
-/// Carries a revocation out, also if its client goes: one that is cut off midway may or may not be done.
+/// Executes a revocation, even if the client disconnects in the meantime.
 ///
 /// # Errors
-/// A status, and a sentence.
+/// A status and a message.
 pub(super) async fn carry_out(
     shared: &Shared,
     revocation: Revocation,
@@ -93,7 +87,7 @@ pub(super) async fn carry_out(
         return Err((StatusCode::SERVICE_UNAVAILABLE, text.into()));
     }
     let client = shared.feed.client();
-    // In time: a revocation that waits for the store to come back is not what its user wants by then.
+    // Limit the wait for an unreachable store, because the user may no longer want the revocation by then.
     let queue = tokio::time::timeout(LOOK_TIMEOUT, lock_queue(&client, &path)).await;
     let refused = |error: Error| (StatusCode::BAD_GATEWAY, error.to_string());
     let queue = queue.map_err(|_| {
@@ -110,7 +104,7 @@ pub(super) async fn carry_out(
         }
     };
     let done = tokio::spawn(async move { revoke(&client, &holder, &revocation, peer).await });
-    // A panic ends the process.
+    // An error here is a panic, which ends the process anyway.
     let done = done.await.unwrap_or(Err(Error::ConnectionLoss));
     done.map_err(refused)
 }

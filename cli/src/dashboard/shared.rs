@@ -1,4 +1,4 @@
-//! [`Shared`]: the one feed of all viewers, and what comes of it.
+//! [`Shared`]: the feed and board that all viewers share.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,27 +9,26 @@ use tokio::sync::{MutexGuard, Semaphore, mpsc, watch};
 use super::board::Board;
 use crate::live::{Feed, News};
 
-/// Limit of viewers: of streams of events.
+/// Limit of viewers, which are event streams.
 pub(crate) const MAX_VIEWERS: usize = 64;
 
-/// Number of news that wait for the board.
+/// Limit of updates that wait for the board.
 const QUEUE: usize = 64;
 
-/// A pause after a reading of a queue, in multiples of its duration: readers of long queues get a fifth of a core
-/// together.
+/// A reading of a queue is followed by a pause of this many times its duration. All readers of long queues together
+/// use at most a fifth of a core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// A reading counts as no longer than this, so that one stall of the store does not delay the next for long.
+/// Cap on the duration that is multiplied, so that one stall of the store does not delay the next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(500);
 
-/// State that all viewers share.
 pub(super) struct Shared {
     pub(super) feed: Feed,
     pub(super) board: Mutex<Board>,
-    /// Tells the viewers of each change of the board.
+    /// Notifies the viewers of each change of the board.
     pub(super) changed: watch::Sender<()>,
     pub(super) viewers: Arc<Semaphore>,
-    /// Moment before which no queue is read.
+    /// Earliest time of the next reading of a queue.
     next_reading: tokio::sync::Mutex<Instant>,
 }
 
@@ -45,12 +44,12 @@ impl Shared {
         }
     }
 
-    /// Keeps the board, for as long as it is polled.
+    /// Updates the board for as long as it is polled.
     pub(super) async fn run(&self) {
         let (to, mut news) = mpsc::channel(QUEUE);
         let apply = async {
             while let Some(news) = news.recv().await {
-                // The times of a row are counted from the moment at which it is shown.
+                // `Heard` needs no update, because viewers advance the times of rows on their own.
                 let is_seen = !matches!(news, News::Heard);
                 let now_ms = self.now_ms();
                 self.board.lock().apply(news, now_ms, Instant::now());
@@ -62,12 +61,12 @@ impl Shared {
         tokio::join!(self.feed.clone().watch(to), apply);
     }
 
-    /// Returns the date of the store's client.
+    /// Returns the current time of the store's client.
     pub(super) fn now_ms(&self) -> i64 {
         self.feed.client().clock().unix_ms()
     }
 
-    /// Reads a queue, one of all viewers at a time.
+    /// Reads a queue. Only one viewer reads at a time.
     pub(super) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
         let next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -79,8 +78,8 @@ impl Shared {
     }
 }
 
-/// A reading. Its end sets the next one's time, also if it is dropped midway: a client that connects again and again
-/// reads no more often.
+/// A reading in progress. Dropping it schedules the next one, even if it was canceled, so that a client that
+/// reconnects repeatedly cannot read more often.
 struct Turn<'a> {
     begun: Instant,
     next: MutexGuard<'a, Instant>,

@@ -1,7 +1,7 @@
-//! The streams of events, one for each viewer.
+//! The event streams, one per viewer.
 //!
-//! An event is made once there is room for it, from what is known then: a viewer that reads slowly has one that is
-//! pending, misses those in between, and costs no more than others.
+//! An event is created from the current state once there is room for it. A slow viewer has at most one pending event,
+//! misses the changes in between, and costs no more than others.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::live::add_seen;
 use crate::locks::names::lock_name;
 use crate::who;
 
-/// Interval of a line that keeps an idle stream alive, for proxies and to notice a viewer that has gone.
+/// Interval of keep-alive lines, for proxies and to notice that a viewer has disconnected.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// A viewer is left in peace for this many times as long as its events take to be made.
+/// After each event, a viewer waits this many times as long as the event took to create.
 const PAUSE_FACTOR: u32 = 4;
 
-/// Interval at which a queue is read again without news of its lock: those of its waiters that only write change nothing
-/// in the list of locks.
+/// Interval at which a queue is read again even if its lock has not changed, because writes by its waiters do not
+/// change the list of locks.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Limit of a backtrace in a queue, in bytes.
 const MAX_BACKTRACE: usize = 16 << 10;
 
-/// Bytes of an event behind which a queue is cut.
+/// A queue is cut once its event exceeds this many bytes.
 const MAX_EVENT: usize = 2 << 20;
 
-/// Opens a stream, as long as there is room for another viewer.
+/// Opens a stream unless the limit of viewers is reached.
 pub(super) fn open<F>(
     shared: &Arc<Shared>,
     serve: impl FnOnce(Arc<Shared>, Sender<Bytes>) -> F,
@@ -57,13 +57,12 @@ where
     Some(events)
 }
 
-/// Writes an event.
 fn event(text: &mut String, name: &str, data: &Value) {
-    // JSON has no line breaks.
+    // Our JSON contains no line breaks.
     let _ = write!(text, "event: {name}\ndata: {data}\n\n");
 }
 
-/// Sends what there is to tell, or a sign of life once it is due.
+/// Sends an event, or a keep-alive line if one is due.
 async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<(), Gone> {
     let text = match text.is_empty() {
         true if sent.elapsed() < IDLE => return Ok(()),
@@ -74,16 +73,16 @@ async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<()
     to.send(text.into()).await.map_err(|_| Gone)
 }
 
-/// The viewer has gone.
+/// The viewer has disconnected.
 struct Gone;
 
-/// Waits until the next event may be made and there may be something to tell.
+/// Waits until the next event may be created and something may have changed.
 async fn pause(changed: &mut watch::Receiver<()>, begun: Instant, limit: Duration) {
     tokio::time::sleep(PACE.max(begun.elapsed() * PAUSE_FACTOR)).await;
     let _ = tokio::time::timeout(limit, changed.changed()).await;
 }
 
-/// State of the list as a viewer has been told.
+/// The state of the list that the viewer has received.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     store: Option<StoreState>,
@@ -93,7 +92,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Returns the events for a viewer, and remembers them.
+    /// Returns the events that the viewer is missing, and records them as sent.
     pub(super) fn news(
         &mut self,
         board: &mut Board,
@@ -122,7 +121,7 @@ impl Told {
     }
 }
 
-/// Tells a viewer of the list.
+/// Streams the list to a viewer.
 pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>) {
     let mut changed = shared.changed.subscribe();
     let mut told = Told::default();
@@ -138,7 +137,7 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
         if send(&to, text, &mut sent).await.is_err() {
             return;
         }
-        // To the next second of the hand-overs.
+        // Wake up for the next second of hand-overs.
         let left = 1_000 - shared.now_ms().rem_euclid(1_000);
         pause(
             &mut changed,
@@ -149,10 +148,10 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
     }
 }
 
-/// A queue as it was told, or the reason for which it could not be read.
+/// The queue as last sent, or why it could not be read.
 type Reading = Result<LockQueuePart, String>;
 
-/// Tells a viewer of one queue.
+/// Streams one queue to a viewer.
 pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<Bytes>) {
     let mut changed = shared.changed.subscribe();
     let (mut store, mut told): (Option<StoreState>, Option<Reading>) = (None, None);
@@ -181,7 +180,7 @@ pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<B
             let client = shared.feed.client();
             let queue = shared.read(part(&client, &cursor)).await;
             let queue = match queue {
-                // The state of the connection tells of these.
+                // The connection's state already reports these.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
@@ -220,7 +219,7 @@ fn same(one: &Option<Arc<Row>>, other: &Option<Arc<Row>>) -> bool {
     }
 }
 
-/// Reads the part of a queue that a viewer sees. An offset behind the last waiter is that of the last part.
+/// Reads the part of a queue that a viewer sees. An offset behind the last waiter selects the last part.
 async fn part(client: &Client, cursor: &QueueCursor) -> Result<LockQueuePart, Error> {
     let (mut from, limit) = (cursor.offset, cursor.limit);
     loop {
@@ -238,7 +237,6 @@ async fn part(client: &Client, cursor: &QueueCursor) -> Result<LockQueuePart, Er
     }
 }
 
-/// Returns a part of a queue as JSON.
 fn shown(part: &LockQueuePart, now_ms: i64) -> Value {
     let mut bytes = 0;
     let mut entry = |position: usize, entry: &QueueEntry| {

@@ -1,4 +1,4 @@
-//! [`Body`]: the body of an answer, and how that of a request is read.
+//! [`Body`]: the body of an answer. Also reads the body of a request.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -10,13 +10,11 @@ use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
-/// Time limit for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The body of an answer: a text, or a stream.
 pub(crate) enum Body {
     Text(Bytes),
-    /// Pieces as they come, until the sender is dropped.
+    /// Pieces as they are sent, until the sender is dropped.
     Stream(Receiver<Bytes>),
 }
 
@@ -60,10 +58,7 @@ impl HttpBody for Body {
     }
 }
 
-/// Reads the body of a request, of so many bytes at most.
-///
-/// # Errors
-/// A status, and a sentence.
+/// Reads the body of a request, up to a limit in bytes.
 pub(crate) async fn read_all(
     body: Incoming,
     limit: usize,

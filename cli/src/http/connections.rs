@@ -1,4 +1,4 @@
-//! The connections of the HTTP server: how many, for how long, and with how long a head.
+//! The connections of the HTTP server, and limits on their number, duration and request size.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,29 +20,25 @@ use tokio::task::AbortHandle;
 use super::stalls::Unstalled;
 use super::{Body, Pages};
 
-/// Limit of connections without a stream of events. When another arrives, the oldest is closed: a scraper's lasts for
-/// milliseconds, and one that says nothing cannot keep it out.
+/// Limit of connections without an event stream. A new connection beyond it closes the oldest one. A scraper needs
+/// only milliseconds, so idle connections cannot keep it out.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 
-/// Time limit of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit of a connection, which carries one request: also of a client that does not read. A stream has it for each
-/// write.
+/// Time limit of a connection, which carries one request, even if the client does not read. For a stream, the limit
+/// applies to each write.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Limit of a request's head, and of its headers.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Bytes that the system keeps for a client that has not read them: what comes later is as new as it can be.
+/// Limit of unread bytes in the kernel. A small buffer keeps the events that a slow client reads recent.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Pause after a connection could not be accepted, mostly for lack of file descriptors: the error returns at once until
-/// one is closed.
+/// Pause after a failed accept, usually for lack of file descriptors. Without it we would spin until one is closed.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The connection of a request.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
@@ -50,16 +46,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Lets it last for as long as its stream of events. The pages limit the number of these.
+    /// Exempts the connection from the time limit because it carries an event stream. The pages limit the number of
+    /// streams.
     pub(crate) fn last(&self) {
         self.lasts.store(true, Ordering::Relaxed);
     }
 }
 
-/// Accepts connections for ever. Its tasks end with the runtime.
-///
-/// # Errors
-/// If the listener cannot be used in this runtime.
+/// Accepts connections forever. The tasks end with the runtime.
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     pages: Arc<impl Pages>,
@@ -87,9 +81,8 @@ pub(super) async fn accept(
     }
 }
 
-/// Serves one request.
 async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>) {
-    // An optimization: without it the system keeps more.
+    // Best effort, because a larger buffer only delays slow readers.
     let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let stream = Unstalled::new(stream, CONNECTION_TIMEOUT);
     let service =
@@ -99,7 +92,7 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
-        // A scraper connects anew each time: idle connections would need limits of their own.
+        // Scrapers reconnect each time, and idle connections would need separate limits.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let limit = async {
@@ -108,14 +101,14 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
             std::future::pending().await
         }
     };
-    // Errors are the client's: it has gone, or did not speak HTTP.
+    // Ignore errors. The client has disconnected or did not speak HTTP.
     tokio::select! {
         _ = served => {}
         () = limit => {}
     }
 }
 
-/// Names the methods of a page in a refusal of others.
+/// Adds the allowed methods to a refusal.
 pub(crate) fn allow(mut refusal: Response<Body>, methods: &'static str) -> Response<Body> {
     let headers = refusal.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static(methods));

@@ -1,4 +1,4 @@
-//! [`MetricsPages`]: metrics and health of a command.
+//! [`MetricsPages`]: the metrics and health pages of a command.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,41 +11,40 @@ use tokio::sync::Mutex;
 
 use super::{Body, Connection, HttpPort, HttpServer, Pages, allow};
 
-/// Health of a command, for the probes of an orchestrator. An error is one line with the reason.
+/// Health of a command, for orchestrator probes. An error is one line with the reason.
 pub(crate) trait Health: Send + Sync + 'static {
-    /// Checks that the process can go on: if not, it has to be started anew.
+    /// Fails if the process must be restarted.
     fn check_alive(&self) -> Result<(), String>;
-    /// Checks that it does its work now.
+    /// Fails if the process cannot do its work now.
     fn check_ready(&self) -> Result<(), String>;
-    /// Returns true if a request with these headers may read the metrics.
+    /// Returns `true` if a request with these headers may read the metrics.
     fn admits(&self, _headers: &HeaderMap) -> bool {
         true
     }
 }
 
-/// The paths that are served.
 const PATHS: &str = "/metrics, /healthz and /readyz";
 
-/// Each reading of the metrics is followed by a pause of so many times its duration: clients that ask for them without
-/// end get a fifth of a core.
+/// Each reading is followed by a pause of this many times its duration, so constant scraping uses at most a fifth of a
+/// core.
 const PAUSE_FACTOR: u32 = 4;
 
-/// A reading counts as no longer than this, so that one stall of the machine does not delay the next for long.
+/// Cap on the duration that is multiplied, so that one stall of the machine does not delay the next reading for long.
 const LONGEST_READING: Duration = Duration::from_millis(100);
 
 /// The pages of `--metrics-listen`.
 pub(crate) struct MetricsPages {
     registry: Registry,
     health: Box<dyn Health>,
-    /// Moment before which the metrics are not read again.
+    /// Earliest time of the next reading.
     next_reading: Mutex<Instant>,
 }
 
 impl MetricsPages {
-    /// Listens, and serves. Returns when the port is open.
+    /// Opens the port and starts to serve.
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// A message for the operator.
     pub(crate) fn start(
         address: SocketAddr,
         registry: Registry,
@@ -58,7 +57,7 @@ impl MetricsPages {
         })
     }
 
-    /// Reads the metrics, one reading at a time.
+    /// Renders the metrics, one reading at a time.
     async fn metrics(&self) -> Response<Body> {
         let mut next = self.next_reading.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -98,7 +97,7 @@ impl Pages for MetricsPages {
     }
 }
 
-/// Adds to a refusal how to authenticate.
+/// Adds the authentication schemes to a refusal.
 fn challenge(mut refusal: Response<Body>) -> Response<Body> {
     for scheme in ["Bearer", "Basic realm=\"metrics\""] {
         let scheme = HeaderValue::from_static(scheme);
@@ -111,14 +110,14 @@ fn checked(word: &str, outcome: Result<(), String>) -> Response<Body> {
     match outcome {
         Ok(()) => page(StatusCode::OK, format!("{word}\n")),
         Err(reason) => {
-            // The errors of others may have line breaks.
+            // An error from elsewhere may contain line breaks.
             let reason = reason.replace(['\n', '\r'], " ");
             page(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"))
         }
     }
 }
 
-/// A page in the text format of Prometheus, which is plain text for people, too.
+/// Returns a page in the text format of Prometheus, which browsers show as plain text.
 fn page(status: StatusCode, text: String) -> Response<Body> {
     let mut page = Response::new(Body::from(text));
     *page.status_mut() = status;

@@ -1,6 +1,6 @@
-//! [`Unstalled`]: a socket that fails once its peer has read nothing for too long.
+//! [`Unstalled`]: a socket that fails when its peer has read nothing for too long.
 //!
-//! A stream of events has no end, so no time limit of the whole answer ends a client that does not read.
+//! An event stream has no end, so a time limit on the whole answer would not catch a client that does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A socket with a time limit of each write.
+/// A socket with a time limit on each write.
 pub(super) struct Unstalled {
     stream: TcpStream,
     limit: Duration,
@@ -28,7 +28,7 @@ impl Unstalled {
         }
     }
 
-    /// Ends a write that has waited for too long.
+    /// Fails a write that has waited too long.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -42,7 +42,7 @@ impl Unstalled {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => {
-                // Another write waits anew.
+                // Restart the timer for the next write.
                 stalled.as_mut().reset(Instant::now() + limit);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
@@ -115,7 +115,7 @@ mod tests {
                 }
             };
             assert_eq!(failure.kind(), io::ErrorKind::TimedOut);
-            // What it has read makes room for more.
+            // Reading makes room for more.
             let mut buffer = vec![0; 1 << 20];
             for _ in 0..16 {
                 let (written, read) =

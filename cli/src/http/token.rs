@@ -1,4 +1,4 @@
-//! [`Token`]: the secret that opens pages.
+//! [`Token`]: the secret that grants access to pages.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,34 +11,33 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use subtle::ConstantTimeEq;
 
-/// Lengths of a token that a file may have.
 const TOKEN_BYTES: RangeInclusive<usize> = 16..=1_024;
 
-/// A secret that its user has to know.
+/// A secret that the user must present.
 #[derive(Clone)]
 pub(crate) struct Token(String);
 
 impl Token {
-    /// Makes one of 32 random bytes.
+    /// Generates a token from 32 random bytes.
     pub(crate) fn random() -> io::Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Reads one from the first line of a file, which only its owner may read.
+    /// Reads a token from the first line of a file that must be private to its owner.
     ///
     /// # Errors
-    /// A sentence for the operator. It does not have the content.
+    /// A message for the operator, without the content.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let told = |error| format!("{shown} cannot be read: {error}");
-        // Before it is opened: that of a pipe would wait for a writer.
+        // Check before opening, because opening a named pipe would wait for a writer.
         if !path.metadata().map_err(told)?.is_file() {
             return Err(format!("{shown} is not a file"));
         }
         let file = File::open(path).map_err(told)?;
-        // Of the open file: the name may lead to another one by now.
+        // Check the open file, because the path may lead to another file by now.
         let found = file.metadata().map_err(told)?;
         let mode = found.mode() & 0o777;
         if mode & 0o077 != 0 {
@@ -60,18 +59,17 @@ impl Token {
         }
     }
 
-    /// Returns the secret itself, for its user.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Returns true if a request brings this token as a bearer token.
+    /// Returns `true` if a request presents this token as a bearer token.
     pub(crate) fn is_bearer(&self, headers: &HeaderMap) -> bool {
         authorization(headers)
             .is_some_and(|(scheme, secret)| scheme == "bearer" && self.is(secret.trim()))
     }
 
-    /// Returns true if a request brings this token as a bearer token, or as the password of any user.
+    /// Returns `true` if a request presents this token as a bearer token or as any user's password.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let password = || {
             let (scheme, pair) = authorization(headers)?;
@@ -82,7 +80,7 @@ impl Token {
         self.is_bearer(headers) || password().unwrap_or(false)
     }
 
-    /// Compares in a time that tells nothing of the letters that are right.
+    /// Compares in constant time.
     fn is(&self, text: &str) -> bool {
         self.0.as_bytes().ct_eq(text.as_bytes()).into()
     }
@@ -94,7 +92,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Returns the scheme of a request's authorization, in lower case, and what follows it; `None` for several.
+/// Returns the authorization scheme in lower case and its value, or `None` if there are several headers.
 fn authorization(headers: &HeaderMap) -> Option<(String, &str)> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?;

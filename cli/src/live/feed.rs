@@ -1,7 +1,7 @@
-//! [`Feed`]: news of the locks below a prefix, and of the connection to their store.
+//! [`Feed`]: updates on the locks below a prefix and on the connection to their store.
 //!
-//! After each loss of the connection all locks are read again, and only that makes what is shown count as up to date: the
-//! first item of a new [`observe_locks`] has been read on the new connection.
+//! After each connection loss, all locks are read again. The view counts as current only from then on, because the
+//! first item of a new [`observe_locks`] is read over the new connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,35 +15,33 @@ use super::grants::SeenGrants;
 use crate::locks::names::escaped;
 use crate::target::Target;
 
-/// Interval at which the store is asked whether it is still there.
+/// Interval at which we check that the store still answers.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Time without an answer from which the store counts as silent.
+/// The store counts as silent after this time without an answer.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Pause before another attempt.
+/// Delay before the next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// News of a feed.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The store can be reached, and the locks are being read.
+    /// The store is reachable, and the locks are being read.
     Reading,
-    /// The locks: all, or those that have changed.
+    /// Changed locks, or all of them.
     Locks { change: LockChange, all: bool },
     /// The store has answered.
     Heard,
-    /// The connection is lost, and the session may go on.
+    /// The connection is lost. The session may continue.
     Suspended,
-    /// The store cannot be reached, with the reason where one is known.
+    /// The store is unreachable, with the reason if known.
     Lost(Option<String>),
 }
 
-/// The locks below a prefix of a store. Its client is another one after the store was replaced by a new one. A clone is
-/// the same feed.
+/// The locks below a prefix. The client is replaced if the store is replaced by a new one. Clones share the feed.
 #[derive(Clone)]
 pub(crate) struct Feed {
-    /// The way to the store that has replaced the first; `None` for one that cannot be replaced.
+    /// How to reach the replacement. `None` if the store cannot be replaced.
     target: Option<Target>,
     client: Arc<Mutex<Client>>,
     prefix: LockPrefix,
@@ -67,7 +65,7 @@ impl Feed {
         &self.prefix
     }
 
-    /// Tells of the locks, for as long as it is polled.
+    /// Sends updates for as long as it is polled.
     pub(crate) async fn watch<T: From<News>>(self, to: Sender<T>) {
         let mut grants = SeenGrants::default();
         loop {
@@ -81,7 +79,8 @@ impl Feed {
                 error => Some(escaped(&error.to_string())),
             };
             tell(&to, News::Lost(why)).await;
-            // A client serves one store, whose tokens compare. A person who looks at a URL means what is there now.
+            // A client works with one store only, because tokens of different stores do not compare. A person who
+            // watches a URL wants to see whichever store is there now.
             if matches!(error, Error::StoreChanged { .. })
                 && let Some(target) = &self.target
                 && let Ok(other) = target.connect().await
@@ -92,7 +91,7 @@ impl Feed {
         }
     }
 
-    /// Tells of the locks until the session ends, or the store refuses to show them.
+    /// Sends updates until the session ends or the store refuses to list the locks.
     async fn follow<T: From<News>>(
         &self,
         client: &Client,
@@ -119,7 +118,7 @@ impl Feed {
             let mut all = true;
             loop {
                 tokio::select! {
-                    // In this order: what was read before a loss is not told after it.
+                    // Check the state first, so that no change read before a loss is reported after it.
                     biased;
                     state = states.next() => {
                         state.ok_or_else(expired)?;
@@ -138,7 +137,7 @@ impl Feed {
     }
 }
 
-/// Asks the store for a sign of life, again and again: a connection on which nothing comes may be dead.
+/// Asks the store for a sign of life periodically, because a silent connection may be dead.
 async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     loop {
         if session.exists(&ZnodePath::root()).await.is_ok() {
@@ -148,7 +147,7 @@ async fn listen<T: From<News>>(session: &Session, to: &Sender<T>) {
     }
 }
 
-/// Nobody listens any more when the command ends.
+/// Sends an update. The receiver may be gone because the command is ending.
 async fn tell<T: From<News>>(to: &Sender<T>, news: News) {
     let _ = to.send(news.into()).await;
 }

@@ -1,14 +1,14 @@
-//! [`SeenGrants`]: the grants that a watching command has seen, where the store does not record them.
+//! [`SeenGrants`]: grant times that a watching command has observed, for stores that do not record them.
 
 use std::collections::HashMap;
 
 use lockkeeper::{FencingToken, LockChange, QueueEntry, ZnodePath};
 
-/// Limit of the locks with such holders that are remembered. The holders of further ones stay without a time.
+/// Limit of remembered locks with such holders. Holders of further locks have no grant time.
 const MAX_LOCKS: usize = 65_536;
 
-/// The holders without a recorded grant, and when each was first seen. A new holder of a lock that was known before counts
-/// as granted then, so no time is too early.
+/// When each holder without a recorded grant was first seen. Only a new holder of a known lock gets a time, so no time
+/// is too early.
 #[derive(Debug, Default)]
 pub(crate) struct SeenGrants(HashMap<ZnodePath, Vec<Seen>>);
 
@@ -20,7 +20,8 @@ struct Seen {
 }
 
 impl SeenGrants {
-    /// Completes the holders of a change that was read just before `now_ms`. `all`: it has all locks there are.
+    /// Adds grant times to the holders of a change that was read just before `now_ms`. `all` means that it contains
+    /// all locks.
     pub(crate) fn complete(&mut self, change: &mut LockChange, all: bool, now_ms: i64) {
         let mut before = match all {
             true => std::mem::take(&mut self.0),
@@ -61,7 +62,7 @@ impl SeenGrants {
     }
 }
 
-/// Adds the grants that were seen to the same holders, as they were read by another request.
+/// Copies the observed grant times to the same holders in another reading.
 pub(crate) fn add_seen(seen: &[QueueEntry], to: &mut [QueueEntry]) {
     for holder in to {
         let same = seen
@@ -90,7 +91,7 @@ mod tests {
             grants.complete(&mut change, all, now_ms);
             let holder = &change.changed[0].holders[0];
             let held = holder.held_for(now_ms);
-            // It expects half a minute.
+            // The expected hold time is 30 s.
             let due_in = holder.due_at_ms().map(|due| (due - now_ms) / 1_000);
             (held.map(|held| held.as_secs()), due_in)
         };

@@ -9,7 +9,7 @@ use lockkeeper::{
 
 pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
 
-/// A lock as the library reads it, and its queue: only it can make one.
+/// A lock and its queue as the library reads them, because only the library can construct them.
 pub(crate) fn sample() -> &'static (LockInfo, LockQueue) {
     static SAMPLE: OnceLock<(LockInfo, LockQueue)> = OnceLock::new();
     SAMPLE.get_or_init(|| {
@@ -37,7 +37,7 @@ pub(crate) fn token(number: i64) -> FencingToken {
     FencingToken::from_i64(number).unwrap()
 }
 
-/// A lock with one holder, which has held for this many seconds, and expects half a minute.
+/// A lock with one holder, which has held it for this many seconds and expects to hold it for 30 s.
 pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> LockInfo {
     let mut lock = sample().0.clone();
     lock.path = path(name);
@@ -45,9 +45,9 @@ pub(crate) fn lock(name: &str, number: i64, held_s: i64, waiters: usize) -> Lock
     let holder = &mut lock.holders[0];
     holder.path = lock.path.join(&format!("_c_{number}-lock-0")).unwrap();
     holder.fencing_token = token(number);
-    // Its own has random digits, which filters of numbers would find.
+    // The real session id has random digits, which number filters might match.
     holder.owner = SessionId(0x1_0000_0000_0000);
-    // It has waited for a minute, which is no part of its hold.
+    // It waited for a minute, which must not count as hold time.
     holder.joined_at_ms = NOW_MS - (held_s + 60) * 1_000;
     holder.granted_at_ms = Some(NOW_MS - held_s * 1_000);
     let metadata = holder.metadata.as_mut().unwrap();

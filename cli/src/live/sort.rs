@@ -1,42 +1,40 @@
-//! The order of locks and of their holders, and the texts by which they are found.
+//! The order of locks and holders, and the text that filters search.
 
 use lockkeeper::{LockInfo, QueueEntry};
 
 use crate::locks::leader_data;
 use crate::locks::names::lock_name;
 
-/// The order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// By path, as `lockkeeper locks`.
+    /// By path, as in `lockkeeper locks`.
     Name,
-    /// The longest first.
+    /// Longest first.
     Held,
-    /// The most first.
+    /// Most first.
     Waiters,
-    /// The most overdue first, then those that will be so next.
+    /// Most overdue first, then by due time.
     Overdue,
 }
 
 impl Sort {
     pub(crate) const ALL: [Self; 4] = [Self::Name, Self::Held, Self::Overdue, Self::Waiters];
 
-    /// Returns the place in [`ALL`](Self::ALL).
+    /// Returns the index in [`ALL`](Self::ALL).
     pub(crate) fn index(self) -> usize {
         Self::ALL.iter().position(|it| *it == self).unwrap_or(0)
     }
 
-    /// Returns the next order, or the one before.
     pub(crate) fn next(self, step: isize) -> Self {
         let count = Self::ALL.len() as isize;
         Self::ALL[(self.index() as isize + step).rem_euclid(count) as usize]
     }
 }
 
-/// The place of holders without a known grant, behind all others: among them the first in the queue is first.
+/// Rank offset of holders without a known grant time. They are last, in queue order.
 const QUEUED: i64 = 1 << 62;
 
-/// Returns the time of a grant from the rank by which a row is sorted, if it is known.
+/// Returns the grant time that a rank contains, if known.
 pub(crate) fn granted_at(rank: i64) -> Option<i64> {
     (rank < QUEUED).then_some(rank)
 }
@@ -51,13 +49,13 @@ pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> 
             Some(granted) => granted,
             None => QUEUED.saturating_add(holder.joined_at_ms),
         },
-        // It stands for the excess, which grows with the time, while the order by it does not change.
+        // The due time gives the same order as the excess, but does not change over time.
         (Sort::Overdue, Some(holder)) => holder.due_at_ms().unwrap_or(i64::MAX),
     }
 }
 
-/// Returns the text in which a filter is searched, in lower case: the lock's name, and the holder's label, host,
-/// process, session and token, one a line.
+/// Returns the lower-case text that a filter searches: the lock's name and the holder's label, host, process, session
+/// and token, one per line.
 pub(crate) fn searched(lock: &LockInfo, holder: Option<&QueueEntry>) -> String {
     let mut text = lock_name(&lock.path);
     if let Some(holder) = holder {
