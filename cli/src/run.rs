@@ -1,25 +1,26 @@
-//! `lockkeeper run`: a command runs while a lock is held, and never longer.
+//! `lockkeeper run`: runs a command while a lock is held, and never longer.
 //!
-//! Four processes, of which any may be killed or stopped at any moment:
+//! There are four processes. Any of them may be killed or stopped at any moment.
 //!
-//! - The *front* is the process that the user has started. It has the terminal and the user's signals, and ends with the
-//!   command's status.
+//! - The *front* is the process that the user has started. It owns the terminal, receives the user's signals, and
+//!   exits with the command's status.
 //! - The *guardian*, a child of the front, is this program again. It owns the session, waits for the lock, renews the
 //!   lease, and releases the lock when no process of the command is left.
-//! - The *reaper*, a child of the guardian, is started when the lock is granted. It is the parent of the command, ends it,
-//!   and knows when all its processes have ended.
-//! - The *launcher*, a child of the reaper, is this program, too, until it becomes the command: it waits until the
-//!   front knows its process group, so no command runs that only one process could end.
+//! - The *reaper*, a child of the guardian, is started when the lock is granted. It is the parent of the command, ends
+//!   it, and knows when all its processes have ended.
+//! - The *launcher*, a child of the reaper, is this program until it becomes the command. It waits until the front
+//!   knows its process group, so that a running command can always be ended by more than one process.
 //!
-//! They are joined by sockets, whose ends tell each other's death. If the front dies, the guardian has the command ended,
-//! then releases the lock. If the guardian dies, or says nothing while the lease runs out, the reaper ends the command
-//! before the last end of the lease that it was told; the lock is then free when the session's timeout has passed. For
-//! that the session outlives the guardian (`end_with_process(false)`): were the lock free at the guardian's death, the next
-//! holder could meet the command. If the reaper dies or does not act, the guardian kills the command in its place, and if
-//! that does not, the front: the processes of the command become children of the nearest of them that lives.
+//! Sockets connect the processes. The end of a stream reports the death of the other process.
 //!
-//! A front that does not answer a grant is stopped, and its lock would keep everybody waiting: the guardian releases it,
-//! and joins the queue again when the front goes on.
+//! - If the front dies, the guardian has the command ended and then releases the lock.
+//! - If the guardian dies, or sends nothing while the lease runs out, the reaper ends the command before the last
+//!   reported end of the lease. The lock becomes free when the session's timeout has passed. The session must outlive
+//!   the guardian for this (`end_with_process(false)`), because otherwise the next holder could meet the command.
+//! - If the reaper dies or does not act, the guardian kills the command, or else the front does. The command's orphans
+//!   become children of the nearest of these processes that is alive.
+//! - If the front does not answer a grant, it is stopped and would block all waiters. The guardian releases the lock,
+//!   and joins the queue again when the front continues.
 
 mod acquire;
 mod channel;
@@ -50,7 +51,7 @@ pub(crate) use reaper::reaper;
 
 use acquire::{Goal, Lock};
 
-/// The hidden subcommands with which the program starts itself.
+/// Hidden subcommands of the other processes.
 pub(crate) const GUARDIAN: &str = "run-guardian";
 pub(crate) const REAPER: &str = "run-reaper";
 pub(crate) const LAUNCHER: &str = "run-launcher";
@@ -140,7 +141,8 @@ impl Run {
         self.front_of(GUARDIAN)
     }
 
-    /// The same with another hidden subcommand, which reads the same arguments as this process.
+    /// Like `front`, with another hidden subcommand for the guardian. It parses the same arguments as
+    /// this process.
     pub(crate) fn front_of(self, guardian: &str) -> ExitCode {
         let checked = self.goal().and_then(|_| self.target.explain());
         let checked = checked.and_then(|()| self.target.check());
@@ -158,12 +160,11 @@ impl Run {
         front::run(guardian, self.grace, self.quiet)
     }
 
-    /// Owns the lock and the command, for the front.
+    /// Runs the guardian, which owns the lock and the command.
     pub(crate) fn guardian(self) -> ExitCode {
         guardian::run(self)
     }
 
-    /// Returns true if the lock is taken only if it is free.
     fn is_try(&self) -> bool {
         self.only_if_free || self.timeout == Some(Duration::ZERO)
     }

@@ -1,5 +1,5 @@
-//! [`LocalConnector`]: a connector that starts the server when it is missing, for the first session and for as long as a
-//! session lives. So a server that was killed, or has ended at a logout, costs no client its locks.
+//! [`LocalConnector`]: starts the server whenever it is missing, so that clients keep their locks if it is killed or
+//! ends at a logout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,13 @@ use lockkeeper_store::{
 
 use super::{LocalStore, Peer};
 
-/// Pause before the server is looked for again, while a client waits for it. Each start that fails doubles it.
+/// Delay before a waiting client looks for the server again. Each failed start doubles it.
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
-/// The same after the server's end.
+/// Delay after the server has ended.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
 
-/// The connector of the user's own store.
 #[derive(Debug)]
 pub(super) struct LocalConnector {
     store: LocalStore,
@@ -39,11 +38,11 @@ impl Connector for LocalConnector {
         Box::pin(async move {
             let url = store.url();
             let missing = async {
-                // The server may be killed while the client connects. It does not end as idle: one connection is kept
-                // until the client has its own.
+                // The server may be killed while the client connects, so keep looking. Until the client has its own
+                // connection, we hold one so that the server does not exit as idle.
                 let (mut kept, mut pause) = (None::<Peer>, RETRY);
                 loop {
-                    // One that hangs keeps each connection in its queue, so it gets no second one.
+                    // A server that hangs leaves every connection in its queue, so open no second one.
                     if kept
                         .as_ref()
                         .is_none_or(|kept| kept.ended_within(Duration::ZERO))
@@ -58,7 +57,7 @@ impl Connector for LocalConnector {
                 opened = connect_with(&url, options) => opened?,
                 () = missing => unreachable!("it never ends"),
             };
-            // Only the session's backend is used from here on: the wrapper's own client takes the place of this one.
+            // From here on only the session's backend is used. The outer client replaces this one.
             let session = client.current_session();
             spawn_detached(keep(store, session.states(), session.status().clone()));
             Ok(session.backend().clone())
@@ -70,7 +69,6 @@ impl Connector for LocalConnector {
     }
 }
 
-/// Starts the server whenever the session has lost it, until the session ends.
 async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionStatus>) {
     let is_restarting = Arc::new(AtomicBool::new(false));
     let mut state = Some(status.state());
@@ -78,11 +76,12 @@ async fn keep(store: LocalStore, mut states: StateStream, status: Arc<SessionSta
         if now == SessionState::Suspended && !is_restarting.swap(true, Ordering::AcqRel) {
             let (store, status, restarting) =
                 (store.clone(), status.clone(), is_restarting.clone());
-            // A thread of its own: starting blocks, and this future runs on the thread that brings the news.
+            // A separate thread, because starting blocks and this future runs on the thread that delivers state
+            // changes.
             let started = std::thread::Builder::new()
                 .name("lockkeeper-start".into())
                 .spawn(move || restart(&store, &status, &restarting));
-            // The system refuses it. Another client may start the server.
+            // No thread is available. Another client may start the server.
             if started.is_err() {
                 is_restarting.store(false, Ordering::Release);
             }
@@ -95,7 +94,8 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
     let (mut kept, mut pause) = (None::<Peer>, RETRY);
     loop {
         while status.state() == SessionState::Suspended {
-            // While it is kept, the server is not idle. One that takes no connection ends this one at once.
+            // The server is not idle while this connection is held. If it cannot accept, the connection ends
+            // immediately.
             if kept.as_ref().is_some_and(|kept| !kept.ended_within(RETRY)) {
                 continue;
             }
@@ -105,13 +105,13 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
                 _ => store.start().ok(),
             };
             pause = pause_after(&kept, pause);
-            // A reason not to start may pass, as a full disk does. The session says when it is too late.
+            // The cause of a failed start, such as a full disk, may pass. The session reports when it is too late.
             if kept.is_none() {
                 std::thread::sleep(pause);
             }
         }
         is_restarting.store(false, Ordering::Release);
-        // The session may have been suspended again before this thread said that it ends.
+        // The session may have been suspended again before we cleared the flag.
         let is_needed = status.state() == SessionState::Suspended;
         if !is_needed || is_restarting.swap(true, Ordering::AcqRel) {
             return;
@@ -119,7 +119,6 @@ fn restart(store: &LocalStore, status: &SessionStatus, is_restarting: &AtomicBoo
     }
 }
 
-/// Returns the pause after an attempt to find or start a server.
 fn pause_after(found: &Option<Peer>, pause: Duration) -> Duration {
     match found {
         Some(_) => RETRY,

@@ -1,7 +1,7 @@
-//! [`Folder`]: the places of the user's own store, checked for owner and mode.
+//! [`Folder`]: the paths of the per-user store, checked for owner and mode.
 //!
-//! Only the user may write where the store, its lock and the link to its socket are: a program that can replace one of them
-//! decides who holds a lock.
+//! Only the user may write there, because a program that can replace the store, its lock or the socket link decides
+//! who holds a lock.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata};
@@ -11,20 +11,16 @@ use std::path::{Path, PathBuf};
 
 use sha1::{Digest, Sha1};
 
-/// Longest path of a socket, in bytes, on this system.
+/// The system's limit on the length of a socket path, in bytes.
 const MAX_SOCKET_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The data folder of the user's own store.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Finds the data folder, creates it if it is missing, and checks it.
-    ///
-    /// # Errors
-    /// A sentence for the user.
+    /// Finds the data folder, creates it if necessary, and checks it. The error is a message for the user.
     pub(super) fn find() -> Result<Self, String> {
         let home = home()?;
         let state = state_home(env("XDG_STATE_HOME"), &home)?;
@@ -35,7 +31,7 @@ impl Folder {
             ));
         }
         let path = state.join("lockkeeper").join(machine());
-        // Before anything is created: root with another user's environment must not leave folders of root's there.
+        // Check first, so that root with another user's environment leaves no folders of its own there.
         check_above(&path)?;
         for folder in [&state, &state.join("lockkeeper"), &path] {
             create(folder).map_err(|why| {
@@ -71,31 +67,28 @@ impl Folder {
         &self.path
     }
 
-    /// The directory of the store.
     pub(super) fn store(&self) -> PathBuf {
         self.path.join("store")
     }
 
-    /// The link to the socket.
     pub(super) fn link(&self) -> PathBuf {
         self.path.join("socket")
     }
 
-    /// The file that is locked while a server is being started.
+    /// Returns the file that is locked while a server is being started.
     pub(super) fn start_lock(&self) -> PathBuf {
         self.path.join("start")
     }
 
-    /// The log of the server.
     pub(super) fn log(&self) -> PathBuf {
         self.path.join("server.log")
     }
 
-    /// The places for the socket, the best first. Looked up each time: the folder of `$XDG_RUNTIME_DIR` goes with the
-    /// user's last login, while a command goes on.
+    /// Returns the possible places of the socket, best first. Not cached, because the folder in `$XDG_RUNTIME_DIR` may
+    /// be deleted at logout while a command still runs.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         let runtime = env("XDG_RUNTIME_DIR").and_then(runtime).map(|runtime| {
-            // Named by the data folder: another one, by another XDG_STATE_HOME, is another store.
+            // Named after the data folder, because a different XDG_STATE_HOME means a different store.
             let name = &hash(self.path.as_os_str().as_bytes())[..16];
             runtime.join(format!("{name}.sock"))
         });
@@ -109,12 +102,11 @@ impl Folder {
     }
 }
 
-/// Returns an environment variable that is not empty.
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Returns the user's home: cron and service managers may leave `$HOME` out.
+/// Returns the user's home, even if cron or a service manager has not set `$HOME`.
 pub(crate) fn home() -> Result<PathBuf, String> {
     if let Some(home) = env("HOME") {
         return Ok(home.into());
@@ -128,8 +120,8 @@ pub(crate) fn home() -> Result<PathBuf, String> {
     }
 }
 
-/// Returns the folder for state that outlives a restart. A relative `$XDG_STATE_HOME` is ignored, as the XDG Base Directory
-/// Specification asks.
+/// Returns the folder for persistent state. A relative `$XDG_STATE_HOME` is ignored, as required by the XDG Base
+/// Directory Specification.
 fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String> {
     let state = variable.map(PathBuf::from).filter(|it| it.is_absolute());
     match state {
@@ -142,11 +134,11 @@ fn state_home(variable: Option<OsString>, home: &Path) -> Result<PathBuf, String
     }
 }
 
-/// Returns the name of this machine's folder. A hash, as machine-id(5) asks of all that may be read by others.
+/// Returns the name of this machine's folder. It is a hash, because machine-id(5) asks not to expose the id itself.
 fn machine() -> String {
     let files = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
     let mut ids = files.iter().filter_map(|file| fs::read(file).ok());
-    // An image of a container may have an empty file, or the word `uninitialized`.
+    // Container images may have an empty file or the word `uninitialized`.
     let id = ids.find_map(|id| Some(id.trim_ascii().to_owned()).filter(|id| id.len() == 32));
     let id = id.unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_owned());
     hash(&[b"lockkeeper ", id.as_slice()].concat())[..16].to_owned()
@@ -157,8 +149,9 @@ fn hash(bytes: &[u8]) -> String {
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the folder for sockets in `$XDG_RUNTIME_DIR`; `None` if that is missing, as after a logout, another user's, or
-/// open to others: the data folder takes the socket then, and all clients find it there.
+/// Returns the socket folder in `$XDG_RUNTIME_DIR`. Returns `None` if that is missing (for example after a logout),
+/// belongs to another user, or is open to others. The socket is in the data folder then, where clients find it as
+/// well.
 fn runtime(variable: OsString) -> Option<PathBuf> {
     let runtime = PathBuf::from(variable);
     if !runtime.is_absolute() || check_private(&runtime).is_err() {
@@ -170,15 +163,15 @@ fn runtime(variable: OsString) -> Option<PathBuf> {
     Some(own)
 }
 
-/// Creates a folder for this user alone, with those above it.
+/// Creates a private folder and its parents.
 fn create(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Permissions of users beside the owner.
+/// Permissions of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Checks that a folder is this user's, and nobody else's.
+/// Checks that a folder belongs to this user and is closed to others.
 fn check_private(folder: &Path) -> Result<(), String> {
     let (shown, found) = (folder.display(), metadata(folder)?);
     check_owner(folder, &found)?;
@@ -204,8 +197,8 @@ fn check_owner(folder: &Path, found: &Metadata) -> Result<(), String> {
     ))
 }
 
-/// Checks the folders above the data folder: the nearest that exists is this user's, and none can be written by everybody,
-/// who could put another one in its place.
+/// Checks the folders above the data folder. The nearest existing one must be this user's, and none may be
+/// world-writable, because anybody could then replace the folders below.
 fn check_above(folder: &Path) -> Result<(), String> {
     let mut existing = folder
         .ancestors()
@@ -257,7 +250,7 @@ mod tests {
     #[test]
     fn a_folder_of_another_user_is_refused() {
         let root = metadata(Path::new("/")).unwrap();
-        // This process may be root's: the owner of the metadata is compared, so any other number stands for another user.
+        // This process may be root, so compare with the actual owner.
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(
             check_owner(Path::new("/"), &root).is_ok(),

@@ -1,4 +1,4 @@
-//! Starting the server of the user's own store: one at a time, whoever starts it, and whichever process is killed.
+//! Starts the server of the per-user store. Only one start runs at a time, even if processes are killed midway.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,18 +10,16 @@ use std::process::{Command, Stdio};
 use super::{LocalStore, Peer, peer_at};
 use crate::executable;
 
-/// Attempts to start a server that ends at once without an error of its own: somebody kills it.
+/// Attempts to start a server that ends immediately without an error, which means that it was killed.
 const ATTEMPTS: usize = 10;
 
 impl LocalStore {
-    /// Starts the server, unless one listens. Blocks until it does.
-    ///
-    /// # Errors
-    /// A sentence for the user, with the server's own reason.
+    /// Starts the server unless one listens, and blocks until one does. The error is a message for the user with the
+    /// server's own reason.
     pub(super) fn start(&self) -> Result<Peer, String> {
         for _ in 0..ATTEMPTS {
             let lock = self.lock_start()?;
-            // Under the lock: where another process has just started the server, this one must not start a second.
+            // Check under the lock, because another process may just have started the server.
             if let Some(peer) = self.peer()? {
                 return Ok(peer);
             }
@@ -39,7 +37,8 @@ impl LocalStore {
         ))
     }
 
-    /// Waits until no other process starts the server. The lock ends with the last process that has the file open.
+    /// Waits until no other process is starting the server. The lock ends with the last process that has the file
+    /// open.
     fn lock_start(&self) -> Result<File, String> {
         let path = self.folder.start_lock();
         let lock = || {
@@ -56,7 +55,7 @@ impl LocalStore {
         lock().map_err(|error| format!("{} cannot be locked: {error}", path.display()))
     }
 
-    /// Looks for a server whose link is lost. Returns true if there is one, and has the link lead to it.
+    /// Looks for a server whose link is lost, and restores the link if there is one.
     fn find_server(&self) -> Result<bool, String> {
         for socket in self.folder.sockets() {
             if peer_at(&socket)?.is_some() {
@@ -67,7 +66,7 @@ impl LocalStore {
         Ok(false)
     }
 
-    /// Replaces the link to the socket, in one step: clients find the old place or the new one.
+    /// Replaces the link to the socket atomically.
     fn lead_to(&self, socket: &Path) -> Result<(), String> {
         let (link, new) = (self.folder.link(), self.folder.path().join("socket.new"));
         let lead = || {
@@ -81,7 +80,7 @@ impl LocalStore {
         lead().map_err(|error| format!("{} cannot be written: {error}", link.display()))
     }
 
-    /// Runs a server in the background, and waits until it listens, or is killed.
+    /// Starts a server in the background, and waits until it listens or is killed.
     fn run_server(&self, lock: File) -> Result<(), String> {
         let [socket, ..] = &self.folder.sockets()[..] else {
             unreachable!("the data folder has a place for the socket");
@@ -96,13 +95,13 @@ impl LocalStore {
             executable::listed().map_err(|error| failed("this executable: ", &error))?;
         let mut command = Command::new(&executable);
         command.args(["detach", "--"]).args(self.arguments(socket));
-        // The server's stdin is the lock, until it listens.
+        // The lock is the server's stdin until it listens.
         command.stdin(lock).stdout(Stdio::piped());
         command.stderr(log.writer().map_err(|error| failed("its log: ", &error))?);
         let what = format!("{}: ", executable.display());
         let mut child = command.spawn().map_err(|error| failed(&what, &error))?;
         let stdout = child.stdout.take().expect("it is a pipe");
-        // It ends as soon as it has started the server. Where children are not waited for (SIGCHLD is ignored), this fails.
+        // It ends as soon as it has started the server. The wait fails if SIGCHLD is ignored, which does no harm.
         let _ = child.wait();
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
@@ -119,7 +118,6 @@ impl LocalStore {
         }
     }
 
-    /// Returns the arguments of the server.
     fn arguments(&self, socket: &Path) -> Vec<OsString> {
         let mut listen = OsString::from("--listen=unix:");
         listen.push(socket);
@@ -128,15 +126,15 @@ impl LocalStore {
         arguments.push(self.folder.store().into());
         arguments.extend(["--idle-exit".into(), idle.unwrap_or_else(|| "10m".into())]);
         let fixed = [
-            // A predecessor that is ending, or that was killed just now, has the store open for a moment more.
+            // A predecessor that is ending or was just killed may still have the store open.
             "--open-timeout=1m",
             "--tick=1s",
             "--max-session-timeout=10m",
-            // A guest on the user's machine: small, and silent when it has nothing to do.
+            // Keep it small, and idle without load, because it runs on the user's machine as a guest.
             "--threads=1",
             "--busy-poll=0",
             "--max-memory=256M",
-            // All clients are one user's.
+            // All clients belong to one user.
             "--max-connections-per-address=16384",
         ];
         arguments.extend(fixed.map(Into::into));
@@ -144,16 +142,16 @@ impl LocalStore {
     }
 }
 
-/// The log of the servers of a store, and the end of it when the present one is started.
+/// The servers' log, and its length when the current server was started.
 struct Log {
     path: PathBuf,
     start: u64,
 }
 
-/// Size from which on a log makes way for a new one.
+/// Size from which on a log is replaced.
 const MAX_LOG: u64 = 1 << 20;
 
-/// Longest part of a log that is searched for a reason.
+/// Longest part of the log that is searched for a reason.
 const MAX_REASON: u64 = 64 << 10;
 
 impl Log {
@@ -172,7 +170,7 @@ impl Log {
         options.open(&self.path)
     }
 
-    /// Returns the reason for which a server has ended; `None` for one that was killed.
+    /// Returns why a server has ended, or `None` if it was killed.
     fn reason(&self) -> Option<String> {
         let mut file = File::open(&self.path).ok()?;
         file.seek(SeekFrom::Start(self.start)).ok()?;

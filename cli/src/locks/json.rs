@@ -1,5 +1,5 @@
-//! Locks and entries as JSON, one object a line. 64-bit numbers are texts, since JSON readers often keep numbers as
-//! doubles of 53 bits; times and durations are milliseconds. docs/commands/locks.md documents each field.
+//! Locks and entries as JSON, one object per line. 64-bit numbers are strings because many JSON readers store numbers
+//! as doubles. Times and durations are in milliseconds. docs/commands/locks.md documents each field.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use super::leader_data;
 use super::names::lock_name;
 
-/// A lock with its holders.
 pub(crate) fn lock(of: &LockInfo, now_ms: i64) -> Value {
     let holders: Vec<_> = of.holders.iter().map(|it| entry(it, now_ms)).collect();
     let mut object = head(&of.path, of.kind);
@@ -18,7 +17,7 @@ pub(crate) fn lock(of: &LockInfo, now_ms: i64) -> Value {
     object.into()
 }
 
-/// The fields of every object that is about a lock.
+/// Returns the fields that are common to all objects about a lock.
 pub(crate) fn head(path: &ZnodePath, kind: LockKind) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("lock".into(), lock_name(path).into());
@@ -27,7 +26,6 @@ pub(crate) fn head(path: &ZnodePath, kind: LockKind) -> Map<String, Value> {
     object
 }
 
-/// An entry of a queue.
 pub(crate) fn entry(of: &QueueEntry, now_ms: i64) -> Value {
     let metadata = of.metadata.clone().unwrap_or_default();
     json!({

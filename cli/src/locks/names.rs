@@ -1,4 +1,4 @@
-//! Names of locks on the command line and in its output.
+//! Names of locks on the command line and in the output.
 
 use std::fmt::Write;
 
@@ -6,11 +6,11 @@ use lockkeeper::{LockPath, LockPrefix, ZnodePath};
 
 use crate::exit::Failure;
 
-/// Parent of the locks that are named without a slash in front.
+/// Parent of locks whose name has no leading slash.
 const LOCKS: &str = "/locks";
 
-/// Returns the locks that a prefix on the command line means: with a slash in front those at and below a path,
-/// otherwise those with a name that begins so; without a prefix all.
+/// Returns the locks selected by a prefix argument. With a leading slash it selects a path and everything below,
+/// otherwise names with this prefix, and without an argument all locks.
 pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     match text {
         None => Ok(ZnodePath::root().into()),
@@ -29,16 +29,16 @@ pub(crate) fn lock_prefix(text: Option<&str>) -> Result<LockPrefix, Failure> {
     }
 }
 
-/// Returns the name of a lock as the command takes it: the inverse of [`lock_path`](crate::target::lock_path).
+/// Returns the name of a lock on the command line. The inverse of [`lock_path`](crate::target::lock_path).
 pub(crate) fn lock_name(path: &ZnodePath) -> String {
     let text = LockPath::new(LOCKS).ok().and_then(|it| it.key_text(path));
-    // Such a text could only be given as a path.
+    // Such a key can only be given as a full path.
     let text = text.filter(|text| !text.is_empty() && !text.starts_with('/'));
     text.unwrap_or_else(|| path.to_string())
 }
 
-/// Returns a text with which neither a table nor a terminal can be broken: control characters, and characters that
-/// change the direction or are invisible, are written as `\n` or `\u{1b}`. Others wrote it, and it goes to a terminal.
+/// Escapes control characters, invisible characters and those that change the text direction, because text from other
+/// clients must not break a table or a terminal. The result contains `\n` or `\u{1b}` in their place.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,13 +51,13 @@ pub(crate) fn escaped(text: &str) -> String {
     shown
 }
 
-/// Returns a text of several lines, each [`escaped`].
+/// Returns a text with each line [`escaped`].
 pub(crate) fn escaped_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(escaped).collect();
     lines.join("\n")
 }
 
-/// Returns true for separators of lines, marks of direction, and characters without width.
+/// Returns `true` for line separators, direction marks and zero-width characters.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as they need to be, and durations.
+//! Tables and durations for people.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::names::escaped;
 
-/// A table: a title for each column, and rows of texts that are shown escaped, up to [`MAX_TEXT`].
+/// A table with column titles. Cells are shown escaped and truncated to [`MAX_TEXT`].
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
-/// Shown where nothing is known.
+/// Shown for unknown values.
 pub(crate) const NONE: &str = "-";
 
-/// Limit of a text of others in a table or a sentence, in columns: a long one must not hide all others.
+/// Limit of a client's text in a table or sentence, in columns, so that it cannot hide the rest.
 pub(crate) const MAX_TEXT: usize = 200;
 
-/// Limit of a text of others that has a line to itself, in columns.
+/// Limit of a client's text on its own line, in columns.
 pub(crate) const MAX_LINE: usize = 1_000;
 
 impl<const N: usize> Table<N> {
@@ -34,7 +34,7 @@ impl<const N: usize> Table<N> {
         }));
     }
 
-    /// Returns the lines. Columns are two blanks apart, and the last is not filled.
+    /// Returns the lines. Columns are separated by two blanks, and the last one is not padded.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].width());
@@ -44,7 +44,7 @@ impl<const N: usize> Table<N> {
         self.rows.iter().map(move |row| {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(widths) {
-                // A width in the format would count characters, and wide ones fill two columns.
+                // A format width would count characters, but wide ones occupy two columns.
                 let filling = width - cell.width() + 2;
                 let _ = write!(line, "{cell}{:filling$}", "");
             }
@@ -60,9 +60,9 @@ impl<const N: usize> std::fmt::Display for Table<N> {
     }
 }
 
-/// Returns as much of a text as fits into this number of columns, escaped.
+/// Escapes a text and truncates it to this number of columns.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
-    // Each character fills one column at least, or belongs to the one before it: a long text is not escaped in full.
+    // Enough characters to fill the columns, so that a long text is not escaped in full.
     let text = escaped(&text.chars().take(4 * columns + 1).collect::<String>());
     if text.width() <= columns {
         return text;

@@ -1,4 +1,4 @@
-//! `lockkeeper locks --watch`: the locks as they change.
+//! `lockkeeper locks --watch`: shows the locks as they change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use super::{json, shown, warn_of};
 use crate::exit::Failure;
 use crate::live::SeenGrants;
 
-/// Interval at which a terminal shows the times anew.
+/// Interval at which a terminal updates the times.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Moves the cursor to the first line, and clears the screen below.
+/// Moves the cursor to the top left, and clears the screen below.
 const HOME: &str = "\u{1b}[H\u{1b}[J";
 
-/// Shows the locks until the command is interrupted, or nobody reads it any more.
+/// Shows the locks until the command is interrupted or its reader closes the pipe.
 pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Result<(), Failure> {
     let mut changes = observe_locks(client, prefix)?;
     let on_screen = !json && io::stdout().is_terminal() && !crate::output::has_dumb_terminal();
@@ -67,12 +67,11 @@ pub(super) async fn run(client: &Client, prefix: LockPrefix, json: bool) -> Resu
     }
 }
 
-/// Returns as much of the table as fits on the terminal.
 fn screen(locks: &BTreeMap<ZnodePath, LockInfo>, now_ms: i64) -> String {
     let size = tcgetwinsize(io::stdout()).ok();
     let size = size.filter(|size| size.ws_row > 1 && size.ws_col > 0);
     let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row, size.ws_col));
-    // The last line stays free: a line break there would scroll.
+    // Keep the last line free, because a line break there would scroll.
     let rows = usize::from(rows) - 1;
     let table = shown(locks.values(), now_ms);
     let lines: Vec<_> = table.lines().collect();
@@ -88,10 +87,10 @@ fn screen(locks: &BTreeMap<ZnodePath, LockInfo>, now_ms: i64) -> String {
     text
 }
 
-/// Returns a line for each holder of a lock that has changed, and for each lock that is free now.
+/// Returns a line for each holder of a changed lock, and for each lock that became free.
 fn lines(change: &LockChange, now_ms: i64) -> String {
     let mut text = String::new();
-    // Without the titles.
+    // Skip the titles.
     for line in shown(&change.changed, now_ms).lines().skip(1) {
         let _ = writeln!(text, "held   {line}");
     }

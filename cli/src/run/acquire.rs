@@ -1,4 +1,4 @@
-//! [`Goal`]: the lock that is asked for, and the wait for it.
+//! [`Goal`]: the requested lock, and the wait for it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,8 +17,7 @@ use super::held::Held;
 use crate::exit::Failure;
 use crate::locks::table::fitted;
 
-/// Environment variable that lists the exclusive locks of all outer runs: one line each, with the store's id and the
-/// fencing token.
+/// Environment variable with the exclusive locks of all outer runs. Each line contains a store id and a fencing token.
 pub(super) const HELD: &str = "LOCKKEEPER_HELD";
 
 /// Returns the value of [`HELD`] for a command under one more lock.
@@ -28,11 +27,10 @@ pub(super) fn held_with(goal: &Goal, store: Option<&str>, token: FencingToken) -
     Some(format!("{outer}\n{store} {token}"))
 }
 
-/// The purpose of one call.
 #[derive(Debug)]
 pub(super) enum Goal {
     Lock(Lock),
-    /// A job that runs once a period.
+    /// A job that runs once per period.
     Job {
         path: LockPath,
         period: Duration,
@@ -40,7 +38,6 @@ pub(super) enum Goal {
     Election(LockPath),
 }
 
-/// The locks of one call.
 #[derive(Debug)]
 pub(super) enum Lock {
     Mutex(LockPath),
@@ -50,12 +47,11 @@ pub(super) enum Lock {
     All(Vec<LockPath>),
 }
 
-/// Outcome of a wait, or of a try.
 pub(super) enum Acquired {
     Held(Held),
-    /// It was to be free, and is not.
+    /// The lock is taken, and the caller does not want to wait.
     NotFree,
-    /// The job has run in this period.
+    /// The job has already run in this period.
     NotDue {
         since_end: Duration,
         due_in: Duration,
@@ -72,7 +68,6 @@ impl From<Turn> for Acquired {
     }
 }
 
-/// Parses `N/M`.
 pub(super) fn permits(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once('/').and_then(|(take, of)| {
         let (take, of) = (take.parse().ok()?, of.parse().ok()?);
@@ -82,7 +77,6 @@ pub(super) fn permits(text: &str) -> Result<(u32, u32), String> {
 }
 
 impl Goal {
-    /// Returns the paths of the locks.
     pub(super) fn paths(&self) -> String {
         let paths: Vec<_> = self.all_paths().iter().map(LockPath::to_string).collect();
         paths.join(",")
@@ -98,13 +92,13 @@ impl Goal {
         }
     }
 
-    /// Returns true if nobody else can hold the lock at the same time.
+    /// Returns `true` if no other client can hold the lock at the same time.
     fn is_exclusive(&self) -> bool {
         !matches!(self, Self::Lock(Lock::Shared(_) | Lock::Permits { .. }))
     }
 
-    /// Checks that no outer `run` holds a lock of this call, because neither would ever end. A token that is no longer in the
-    /// queue belongs to a lock that was released.
+    /// Fails if an outer `run` holds one of these locks, because both would wait forever. A token that is no longer in
+    /// the queue belongs to a released lock.
     async fn check_nesting(&self, client: &Client) -> Result<(), Failure> {
         let Ok(held) = std::env::var(HELD) else {
             return Ok(());
@@ -131,7 +125,7 @@ impl Goal {
         Ok(())
     }
 
-    /// Returns true if options of the call say of which kind the lock is.
+    /// Returns `true` if the options state the kind of lock.
     fn has_kinds(&self) -> bool {
         !matches!(
             self,
@@ -139,7 +133,7 @@ impl Goal {
         )
     }
 
-    /// Returns the first of the present holders, where there is one queue to look at.
+    /// Returns the first current holder, if there is a single queue.
     async fn holder(&self, client: &Client) -> Option<QueueEntry> {
         let queue = match self {
             Self::Lock(Lock::Permits { path, of, .. }) => {
@@ -189,8 +183,8 @@ impl Lock {
 }
 
 impl Run {
-    /// Waits for the lock, or tries to take it. `reports` tells the position, if a terminal shows it. `front` is stated as
-    /// the holder's process: this one ignores the signals that end a command.
+    /// Waits for the lock, or tries to take it. `reports` receives the position if a terminal shows it. `front` is
+    /// recorded as the holder's process because this process ignores the signals that end a command.
     pub(super) async fn acquire(
         &self,
         goal: &Goal,
@@ -237,7 +231,7 @@ impl Run {
                 let job = OncePer::new(client, path, *period)?;
                 match self.is_try() {
                     true => job.try_begin_with(options.synced()).await?.into(),
-                    // If the other run fails, or its machine dies, this is the next.
+                    // If the other run fails or its machine dies, we are next.
                     false => job.begin_with(options).await?.into(),
                 }
             }
@@ -259,7 +253,7 @@ impl Run {
     }
 }
 
-/// Tells what to write where the lock is in use as one of another kind.
+/// Adds what to do if the lock is in use as another kind.
 fn failure(error: LockError, goal: &Goal) -> Failure {
     let (path, kind) = match &error {
         LockError::WrongKind { path, kind, .. } => (path, kind),
@@ -318,7 +312,7 @@ fn description(holder: &QueueEntry) -> String {
     text
 }
 
-/// Limit of a text of another client in the description of a holder, in columns.
+/// Limit of another client's text in that description, in columns.
 const MAX_NAME: usize = 80;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The sockets between front, guardian, reaper and launcher.
 //!
-//! A process that is started gets the socket as its stdin, and what it needs of open files through it: so no file
-//! number has to be agreed on, and nothing is inherited by accident. The end of the stream says that the other process
-//! has ended, however that happened.
+//! A new process gets its socket as stdin and receives open files through it. No file number has to be agreed on, and
+//! nothing is inherited by accident. The end of the stream means that the other process has ended, for whatever
+//! reason.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,27 +24,26 @@ use tokio::sync::watch;
 
 use super::deadline::Deadlines;
 
-/// State of the guardian. Only the newest counts: the front may be stopped for any time, and must not hold up the
-/// guardian.
+/// State of the guardian. Only the newest report counts, because the front may be stopped for any time and must not
+/// hold up the guardian.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// Place in the queue, while the guardian waits for the lock.
+    /// Position in the queue while waiting.
     pub(super) waiting: Option<Waiting>,
-    /// Number of times that the lock was granted. The front answers each with [`Order::Execute`].
+    /// Number of grants so far. The front answers each with [`Order::Execute`].
     pub(super) granted: u64,
-    /// The command, from its start until none of its processes is left.
+    /// The command, from its start until its last process ends.
     pub(super) command: Option<Running>,
-    /// Number of times that the command was stopped, and the last signal that did it.
+    /// How often the command was stopped, and by which signal last.
     pub(super) stops: (u64, i32),
-    /// Lines for the user, of all that were written the last ones.
+    /// The most recent lines for the user.
     pub(super) notes: Vec<String>,
-    /// Number of all lines for the user.
+    /// Number of all lines so far.
     pub(super) noted: u64,
-    /// The last report.
+    /// Set in the last report.
     pub(super) end: Option<End>,
 }
 
-/// Number of lines for the user that a report repeats.
 const NOTES: usize = 16;
 
 impl Report {
@@ -56,7 +55,7 @@ impl Report {
         }
     }
 
-    /// Returns the lines behind the first `seen`.
+    /// Returns the lines after the first `seen`.
     pub(super) fn notes_after(&self, seen: u64) -> &[String] {
         let new = usize::try_from(self.noted.saturating_sub(seen)).unwrap_or(usize::MAX);
         &self.notes[self.notes.len().saturating_sub(new)..]
@@ -69,10 +68,10 @@ pub(super) struct Waiting {
     pub(super) holder: Option<String>,
 }
 
-/// A command that was started, and until when it may run if the guardian says nothing more.
+/// A running command, and how long it may run without further reports from the guardian.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Running {
-    /// Process id of the command's first process, and id of its group.
+    /// Process id of the command's first process, which is also its group id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
     /// `None` for a session without a timeout.
@@ -90,47 +89,45 @@ pub(super) struct End {
 pub(super) struct Command {
     /// Number of the grant under which it was started.
     pub(super) granted: u64,
-    /// Process id of its first process, and id of its group.
+    /// Process id of its first process, which is also its group id.
     pub(super) group: i32,
     pub(super) cgroup: Option<PathBuf>,
-    /// Number of times that it was stopped, and the last signal that did it.
+    /// How often it was stopped, and by which signal last.
     pub(super) stops: (u64, i32),
-    /// Set when none of its processes is left.
+    /// Set when its last process has ended.
     pub(super) over: Option<Over>,
 }
 
-/// The first reason for which a command has ended.
+/// Why a command ended. The first reason counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Over {
-    /// Its first process has ended on its own, with this status of a shell.
+    /// The first process has ended on its own with this shell status.
     Done(u8),
     /// The guardian has asked for it.
     Asked,
-    /// The guardian has died, or has not said that the lease was renewed.
+    /// The guardian has died or has not reported a renewed lease.
     Unheard,
 }
 
-/// Orders of the front to the guardian, and of the guardian to the reaper.
+/// Orders from the front to the guardian, and from the guardian to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// The front is there and knows the command of the grant of this number, which may be executed now.
+    /// The front is alive and knows the command of this grant, so it may be executed.
     Execute(u64),
-    /// A signal for the command's process group.
     Signal(i32),
-    /// The lease of the lock, for the reaper.
+    /// The lease, for the reaper.
     Lease(Deadlines),
-    /// The command is to end, for the reaper.
+    /// The command must end, for the reaper.
     End,
 }
 
 impl Order {
-    /// Returns true if this order makes the other one obsolete.
     fn replaces(&self, other: &Self) -> bool {
         self == other || matches!((self, other), (Self::Lease(_), Self::Lease(_)))
     }
 }
 
-/// Starts this very program again, with a new process group and one end of a socket as its stdin.
+/// Starts this program again in a new process group, with one end of a socket as its stdin.
 pub(super) fn spawn_self(
     arguments: impl IntoIterator<Item = std::ffi::OsString>,
     configure: impl FnOnce(&mut std::process::Command),
@@ -139,28 +136,27 @@ pub(super) fn spawn_self(
     let mut command = crate::executable::command()?;
     command.args(arguments);
     command.stdin(Stdio::from(OwnedFd::from(other)));
-    // A signal to the group of one process, from the terminal or from `kill`, spares the others.
+    // Signals to the group of one process must not reach the others.
     command.process_group(0);
     configure(&mut command);
     Ok((command.spawn()?, own))
 }
 
-/// Makes of a socket one for the asynchronous runtime.
 pub(super) fn asynchronous(socket: UnixStream) -> io::Result<tokio::net::UnixStream> {
     socket.set_nonblocking(true)?;
     tokio::net::UnixStream::from_std(socket)
 }
 
-/// Returns the socket with which this process was started.
+/// Returns the socket that this process was started with.
 pub(super) fn inherited() -> io::Result<UnixStream> {
     let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
     Ok(stdin.into())
 }
 
-/// Files that are sent in one step at most: the standard ones, and a socket.
+/// Maximum number of files sent together: the standard files and a socket.
 const MOST_FILES: usize = 4;
 
-/// Sends open files, and one byte with them.
+/// Sends open files together with one byte.
 pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -170,7 +166,7 @@ pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::R
     Ok(())
 }
 
-/// Receives what [`send_files`] has sent; `None` if the other process has ended without it.
+/// Receives files from [`send_files`], or `None` if the other process has ended.
 pub(super) fn receive_files<const N: usize>(
     socket: &UnixStream,
 ) -> io::Result<Option<[OwnedFd; N]>> {
@@ -178,7 +174,7 @@ pub(super) fn receive_files<const N: usize>(
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];
-    // The flag: no process that is started meanwhile may inherit them.
+    // Close-on-exec, so that no process started concurrently inherits them.
     #[cfg(target_os = "linux")]
     let flags = RecvFlags::CMSG_CLOEXEC;
     #[cfg(not(target_os = "linux"))]
@@ -199,13 +195,12 @@ pub(super) fn receive_files<const N: usize>(
     Ok(files.try_into().ok())
 }
 
-/// Returns this process's stdin, stdout and stderr.
 pub(super) fn standard_files() -> [BorrowedFd<'static>; 3] {
     use rustix::stdio::{stderr, stdin, stdout};
     [stdin(), stdout(), stderr()]
 }
 
-/// Messages of the other process, in lines of JSON.
+/// Messages from the other process, as lines of JSON.
 pub(super) struct Incoming(Lines<BufReader<OwnedReadHalf>>);
 
 impl Incoming {
@@ -213,15 +208,15 @@ impl Incoming {
         Self(BufReader::new(half).lines())
     }
 
-    /// Waits for the next message; `None` when the other process has ended. Cancel safe.
+    /// Waits for the next message. Returns `None` when the other process has ended. Cancel safe.
     pub(super) async fn next<T: for<'a> Deserialize<'a>>(&mut self) -> Option<T> {
-        // An error is the end, too: of a message that was cut off, for instance.
+        // An error is the end as well, for example a truncated message.
         let line = self.0.next_line().await.ok()??;
         serde_json::from_str(&line).ok()
     }
 }
 
-/// Writes each report that differs from the one before it, the newest of several, until no more can come.
+/// Writes the newest report whenever it has changed, until the sender is dropped.
 pub(super) async fn write_reports<T: Clone + Serialize>(
     mut half: OwnedWriteHalf,
     mut reports: watch::Receiver<T>,
@@ -233,12 +228,12 @@ pub(super) async fn write_reports<T: Clone + Serialize>(
     half.shutdown().await
 }
 
-/// Orders on their way to a process that may not read, and must not hold up this one then.
+/// Orders to a process that may not read. They never block this process.
 pub(super) struct Orders {
     half: OwnedWriteHalf,
-    /// The rest of an order of which a part was written.
+    /// Rest of a partially written order.
     partial: Vec<u8>,
-    /// Each order is in it once, as a pending signal is.
+    /// Contains each order once, like pending signals.
     queued: VecDeque<Order>,
 }
 
@@ -257,7 +252,7 @@ impl Orders {
         self.write();
     }
 
-    /// Writes what the socket takes now.
+    /// Writes as much as the socket accepts now.
     fn write(&mut self) {
         loop {
             if self.partial.is_empty() {
@@ -269,13 +264,13 @@ impl Orders {
             match self.half.try_write(&self.partial) {
                 Ok(written) => drop(self.partial.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It has ended, which its reports show.
+                // The process has ended, which its reports show.
                 Err(_) => self.partial.clear(),
             }
         }
     }
 
-    /// Waits until the socket takes more, and writes it. Never returns if nothing waits. Cancel safe.
+    /// Waits until the socket accepts more, and writes it. Never returns if nothing is queued. Cancel safe.
     pub(super) async fn written(orders: &mut Option<Self>) {
         match orders {
             Some(orders) if !orders.partial.is_empty() => {

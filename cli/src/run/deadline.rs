@@ -1,22 +1,23 @@
-//! [`Deadlines`]: the moments before the end of the lease at which the command is asked to end, and killed.
+//! [`Deadlines`]: when the command is terminated and killed before the lease ends.
 
 use std::time::Duration;
 
 use lockkeeper_store::BootInstant;
 use serde::{Deserialize, Serialize};
 
-/// Moments that follow from the end of the lease (`held_until`), on the clock that counts suspended time and is the same
-/// for all processes: nanoseconds since the machine's start.
+/// Deadlines derived from the end of the lease (`held_until`), in nanoseconds since boot. The clock includes suspended
+/// time and is the same for all processes.
 ///
-/// A lease is renewed every third of the session's timeout and lasts nine tenths of it. Even in an ensemble, which proves
-/// an earlier write, more than a quarter is left when the next proof comes: below a fifth, a renewal has failed.
+/// A lease is renewed every third of the session timeout and lasts nine tenths of it. More than a quarter of the
+/// timeout is left at each renewal, even in an ensemble, where a proof applies to an earlier write. If less than a
+/// fifth is left, a renewal has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Deadlines {
     held_until: u64,
     timeout: u64,
 }
 
-/// SIGKILL needs time to act: the process may have to write out memory, and the machine may be busy.
+/// SIGKILL takes time on a busy machine or if the process has to write out memory.
 const SHORTEST_MARGIN: Duration = Duration::from_millis(200);
 
 impl Deadlines {
@@ -27,28 +28,28 @@ impl Deadlines {
         }
     }
 
-    /// Returns the moment at which the guardian sends SIGTERM.
+    /// When the guardian sends SIGTERM.
     pub(super) fn terminate(&self) -> BootInstant {
         self.before_end(self.margin() * 2)
     }
 
-    /// Returns the moment at which the reaper sends SIGTERM, since the guardian has not asked for it.
+    /// When the reaper sends SIGTERM because the guardian has not asked for it.
     pub(super) fn terminate_by_reaper(&self) -> BootInstant {
         self.before_end(self.margin() * 3 / 2)
     }
 
-    /// Returns the moment at which the reaper kills whatever is left.
+    /// When the reaper kills the remaining processes.
     pub(super) fn kill(&self) -> BootInstant {
         self.before_end(self.margin())
     }
 
-    /// Returns the moment at which guardian and front do that, since the reaper has not.
+    /// When guardian and front kill them because the reaper has not.
     pub(super) fn kill_by_others(&self) -> BootInstant {
         self.before_end(self.margin() / 2)
     }
 
-    /// Returns the interval at which the guardian looks at the lease: no large part of it, since reaper and front
-    /// know only what they are told.
+    /// How often the guardian looks at the lease. Short compared with the lease, because reaper and front know only
+    /// what the guardian reports.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.timeout / 20)
     }
@@ -63,13 +64,13 @@ impl Deadlines {
     }
 }
 
-/// Lateness from which this process concludes that it was stopped.
+/// A process that is this late concludes that it was stopped.
 const LATE: Duration = Duration::from_millis(100);
 
-/// Time for a message that the other process could not write while this one was stopped.
+/// Time for messages that could not be written while this process was stopped.
 const TIME_TO_TELL: Duration = Duration::from_millis(200);
 
-/// Moments to act that this process may have missed because it was stopped. The newest message it has read is old then.
+/// Detects deadlines that passed while this process was stopped. Its newest message is outdated then.
 #[derive(Default)]
 pub(super) struct Overslept {
     due: Option<BootInstant>,
@@ -77,13 +78,13 @@ pub(super) struct Overslept {
 }
 
 impl Overslept {
-    /// Returns the moment at which to act. `due` is the moment that follows from the newest message.
+    /// Returns when to act. `due` is the deadline from the newest message.
     pub(super) fn due(&self, due: BootInstant) -> BootInstant {
         due.max(self.not_before)
     }
 
-    /// Returns true, once for each moment, if this process was stopped when it should have acted. Then the newest message
-    /// has some time to arrive.
+    /// Returns `true`, once per deadline, if this process was stopped when it should have acted. It then allows some
+    /// time for a newer message.
     pub(super) fn is_new(&mut self, due: BootInstant, now: BootInstant) -> bool {
         if self.due == Some(due) || now.since(due) < LATE {
             return false;

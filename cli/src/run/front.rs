@@ -20,7 +20,7 @@ use super::terminal::Terminal;
 use super::tree::{Tree, adopt_orphans, can_be_ended, children};
 use crate::exit::Failure;
 
-/// Starts the guardian with the arguments of this process, and ends with the status of the command.
+/// Starts the guardian with this process's arguments, and returns the command's status.
 pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -34,31 +34,31 @@ pub(super) fn run(guardian: &str, grace: Duration, quiet: bool) -> ExitCode {
     }
 }
 
-/// Time for the guardian to report the end of its command. Nothing is left to be ended meanwhile, so it may be long: on a
-/// busy machine the guardian has no turn for some of it.
+/// Time for the guardian to report the end of its command. It can be long, because no process is left to end and a
+/// busy machine may delay the guardian.
 const TIME_TO_REPORT_END: Duration = Duration::from_secs(5);
 
-/// Time after the moment at which the reaper should have killed the command of a dead guardian.
+/// Extra time for the reaper to kill the command of a dead guardian.
 const TIME_TO_REAP: Duration = Duration::from_millis(500);
 
 struct Front {
     clock: Clock,
     grace: Duration,
     guardian: Pid,
-    /// Children of this process that it has not started: of a shell that was replaced by it.
+    /// Children inherited from a shell that has replaced itself with this process.
     others: Vec<Pid>,
     signals: Signals,
     reports: Incoming,
-    /// Reports of the reapers; `None` once guardian and reaper have ended.
+    /// Reports of the reapers. `None` once guardian and reaper have ended.
     commands: Option<Incoming>,
-    /// `None` once the guardian was told that the user has given up.
+    /// `None` once the user has given up. Dropping it tells the guardian.
     orders: Option<Orders>,
     terminal: Option<Terminal>,
     messages: Messages,
     seen: Report,
-    /// The newest report of a reaper, and when it came.
+    /// The newest report of a reaper, and when it arrived.
     command: Option<(Command, BootInstant)>,
-    /// The signal by which the user has given up.
+    /// The signal with which the user has given up.
     cancelled: Option<Signal>,
     shows_wait: bool,
     overslept: Overslept,
@@ -107,7 +107,7 @@ impl Front {
         })
     }
 
-    /// Returns the status with which this process ends.
+    /// Returns this process's exit status.
     async fn work(mut self) -> u8 {
         let ended = self.until_ended().await;
         self.take_back_terminal();
@@ -120,7 +120,7 @@ impl Front {
             }
         };
         let told_to_end = async { while !is_end(self.signals.next().await) {} };
-        // The terminal may take no output for any time.
+        // The terminal may block output for any time.
         tokio::select! {
             biased;
             () = self.messages.written() => (),
@@ -136,7 +136,7 @@ impl Front {
             let act_at = due.map(|due| self.overslept.due(due));
             tokio::select! {
                 biased;
-                // First: a report that has come may say that the lease was renewed.
+                // Read first, because a pending report may say that the lease was renewed.
                 report = self.reports.next::<Report>() => {
                     let Some(report) = report else {
                         return self.without_guardian("the guardian process has died").await;
@@ -162,7 +162,7 @@ impl Front {
         }
     }
 
-    /// Takes in a report. Returns the status with which this process ends, if it was the last.
+    /// Processes a report. Returns the exit status if it was the last one.
     fn see(&mut self, report: Report) -> Option<u8> {
         let before = std::mem::replace(&mut self.seen, report);
         let report = &self.seen;
@@ -188,13 +188,13 @@ impl Front {
         Some(end.status)
     }
 
-    /// The lock was granted, and a command waits to be executed.
+    /// Allows a granted command to execute.
     fn granted(&mut self) {
         if self.cancelled.is_some() {
             return;
         }
         if let Some(group) = self.seen.command.as_ref().and_then(group) {
-            // If guardian and reaper are killed, its processes come here.
+            // If guardian and reaper are killed, we become the parent of the command's processes.
             if adopt_orphans().is_err() {
                 return;
             }
@@ -202,11 +202,11 @@ impl Front {
                 terminal.lend_at_once(group);
             }
         }
-        // From now on this process can end the command by itself, so it may be executed.
+        // From now on this process can end the command on its own.
         self.order(Order::Execute(self.seen.granted));
     }
 
-    /// Takes in a report of a reaper; `None` when the last one has ended.
+    /// Processes a report of a reaper, or `None` when the last reaper has ended.
     fn see_command(&mut self, command: Option<Command>) {
         match command {
             Some(command) => self.command = Some((command, self.clock.now())),
@@ -226,7 +226,7 @@ impl Front {
         }
     }
 
-    /// Passes a signal on. Returns a status if this process ends by it.
+    /// Forwards a signal. Returns a status if it ends this process.
     fn signal(&mut self, signal: Signal) -> Option<u8> {
         let group = self.seen.command.as_ref().and_then(group);
         match (signal, group) {
@@ -239,7 +239,7 @@ impl Front {
             (_, Some(_)) => self.order(Order::Signal(signal.as_raw())),
             (Signal::CONT | Signal::USR1 | Signal::USR2, None) => {}
             (Signal::TSTP, None) => stop_self(),
-            // The second one: the guardian gives the lock up by itself.
+            // At the second signal we exit. The guardian gives up the lock on its own.
             (_, None) if self.cancelled.is_some() => return Some(status_of(signal)),
             (_, None) => {
                 self.cancelled = Some(signal);
@@ -249,7 +249,7 @@ impl Front {
         None
     }
 
-    /// The command was stopped: by Ctrl-Z, or because it wants the terminal.
+    /// Handles a command that was stopped by Ctrl-Z or because it wants the terminal.
     fn stopped(&mut self) {
         let Some(group) = self.seen.command.as_ref().and_then(group) else {
             return;
@@ -264,11 +264,11 @@ impl Front {
             return;
         }
         terminal.take_back();
-        // The shell sees this process alone, and continues it. Then SIGCONT goes on to the command.
+        // The shell only sees this process. When it continues us, we forward SIGCONT to the command.
         stop_self();
     }
 
-    /// Returns the moment at which the front acts if the guardian says nothing.
+    /// Returns when the front acts if the guardian stays silent.
     fn due(&self) -> Option<BootInstant> {
         let act_at = self.seen.command.as_ref()?.deadlines?.kill_by_others();
         Some(match self.over_since() {
@@ -277,14 +277,14 @@ impl Front {
         })
     }
 
-    /// Returns the moment at which the reaper has said that no process of the command is left.
+    /// Returns when the reaper has reported that no process of the command is left.
     fn over_since(&self) -> Option<BootInstant> {
         let (command, since) = self.command.as_ref()?;
         let is_over = command.granted == self.seen.granted && command.over.is_some();
         is_over.then_some(*since)
     }
 
-    /// Waits for the end of the command whose guardian is dead.
+    /// Waits for the end of a command whose guardian is dead.
     async fn without_guardian(&mut self, reason: &str) -> Result<u8, Failure> {
         let Some(running) = self.seen.command.clone() else {
             return Err(Failure::Other(reason.to_owned()));
@@ -310,7 +310,7 @@ impl Front {
     }
 }
 
-/// Waits for the next report of a reaper; `None` when there is none any more. Cancel safe.
+/// Waits for the next report of a reaper. Returns `None` when the reapers have ended. Cancel safe.
 async fn next_command(commands: &mut Option<Incoming>) -> Option<Command> {
     match commands {
         Some(commands) => commands.next().await,
@@ -322,7 +322,7 @@ fn group(running: &Running) -> Option<Pid> {
     Pid::from_raw(running.group)
 }
 
-/// Returns true if the signal asks this process to end while it waits.
+/// Returns `true` if the signal asks this process to end while it waits.
 fn is_end(signal: Signal) -> bool {
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal)
 }
@@ -331,7 +331,6 @@ fn status_of(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
-/// Stops this process until it is continued.
 fn stop_self() {
     let _ = kill_process(getpid(), Signal::STOP);
 }

@@ -23,26 +23,25 @@ use super::{REAPER, Run};
 use crate::exit::Failure;
 use crate::locks::table::duration;
 
-/// Time for the store to confirm what is not needed: after a loss the session ends by its timeout in any case.
+/// Time limit for a confirmation that we can do without, because after a loss the session expires anyway.
 const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 
-/// Time for the store to confirm a release: enough for a server that is restarted. Meanwhile the user waits for the status
-/// of a command that has ended; without the confirmation the session ends by its timeout.
+/// Time limit for the confirmation of a release, which allows for a server restart. The user waits for the command's
+/// status until then. Without a confirmation, the session expires.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Pause of a candidate after a loss.
+/// Delay before a candidate campaigns again after a loss.
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
 
-/// Time for the reaper to start.
 const TIME_TO_START: Duration = Duration::from_secs(10);
 
-/// Shortest time for the front to answer a grant.
+/// Minimum time for the front to answer a grant.
 const SHORTEST_TO_ANSWER: Duration = Duration::from_secs(1);
 
-/// Time after the moment at which the reaper should have killed the command.
+/// Extra time for the reaper to kill the command.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Runs the guardian: its stdin is the socket to the front.
+/// Runs the guardian. Its stdin is the socket to the front.
 pub(super) fn run(run: Run) -> ExitCode {
     match start(run) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +53,7 @@ pub(super) fn run(run: Run) -> ExitCode {
 }
 
 fn start(run: Run) -> io::Result<()> {
-    // First of all: when the front has ended, this is another process.
+    // Read this first, because the parent changes when the front ends.
     let front = std::os::unix::process::parent_id();
     let socket = inherited()?;
     let Some(files) = receive_files(&socket)? else {
@@ -62,11 +61,12 @@ fn start(run: Run) -> io::Result<()> {
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // Those that would end it: the front has the user's signals, and a service manager sends them to all.
+        // Handle these signals so that they do not end us. The front has received the user's signals, and a service
+        // manager signals every process.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let (orders, writer) = asynchronous(socket)?.into_split();
         let (reports, newest) = watch::channel(Report::default());
-        // A task, since the front may not read for any time.
+        // A separate task, because the front may not read for any time.
         let writing = tokio::spawn(write_reports(writer, newest));
         let mut guardian = Guardian {
             clock: Clock::system(),
@@ -84,7 +84,7 @@ fn start(run: Run) -> io::Result<()> {
             Ok(end) => end,
             Err(failure) => End {
                 status: failure.status(),
-                // A loss was told when the command was asked to end.
+                // The loss was reported when the command was asked to end.
                 message: (!matches!(failure, Failure::Lost(_))).then(|| failure.to_string()),
             },
         };
@@ -92,7 +92,7 @@ fn start(run: Run) -> io::Result<()> {
             .reports
             .send_modify(|report| report.end = Some(end));
         drop(guardian);
-        // An error: the front has gone.
+        // An error means that the front has ended.
         let _ = writing.await;
         Ok(())
     })
@@ -101,9 +101,9 @@ fn start(run: Run) -> io::Result<()> {
 struct Guardian {
     clock: Clock,
     run: Run,
-    /// Process id of the front, which others see as the holder.
+    /// Process id of the front, shown as the holder.
     front: u32,
-    /// The front's stdin, stdout and stderr, for the command, and a socket to the front for the reaper.
+    /// The front's stdin, stdout and stderr for the command, and a socket to the front for the reaper.
     files: [OwnedFd; 4],
     orders: Incoming,
     reports: watch::Sender<Report>,
@@ -111,19 +111,19 @@ struct Guardian {
     answered: u64,
     /// True once the store has been reached.
     has_connected: bool,
-    /// The signal by which the user has ended a candidate.
+    /// The signal with which the user has ended a candidate.
     told_to_end: Option<Signal>,
 }
 
-/// Reason for which the command ends.
+/// Why the command ends.
 #[derive(Clone, Debug)]
 enum Cause {
-    /// Its first process has ended, with this status.
+    /// Its first process has ended with this status.
     Done(u8),
     Lost(String),
     /// The front has ended.
     Abandoned,
-    /// The front does not answer: it was stopped before its turn came.
+    /// The front does not answer because it was stopped before the grant.
     Unanswered,
 }
 
@@ -140,10 +140,10 @@ impl Guardian {
                 continue;
             };
             let goes_on = match &end {
-                // Without this a term that is lost while its command ends would be followed by the next.
+                // Without this, a term lost while its command ends would be followed by another.
                 _ if self.told_to_end.is_some() => false,
                 Err(Failure::Lost(_) | Failure::NotAcquired(_)) => self.run.is_election,
-                // A store that was never reached is a mistake of the user's.
+                // If the store was never reached, the user has probably made a mistake.
                 Err(Failure::Unreachable(_)) => self.run.is_election && self.has_connected,
                 _ => false,
             };
@@ -154,7 +154,7 @@ impl Guardian {
                 self.note(reason);
             }
             number += 1;
-            // A store that fails at once is not asked all the time.
+            // Delay, because the store may fail immediately each time.
             tokio::select! {
                 () = self.clock.sleep(BEFORE_NEXT_TERM) => (),
                 signal = given_up(&mut self.orders) => return Ok(abandoned(signal)),
@@ -162,7 +162,7 @@ impl Guardian {
         }
     }
 
-    /// Waits until a stopped front goes on. Returns an end if it does not.
+    /// Waits until a stopped front continues. Returns an end if it does not.
     async fn answer_to(&mut self, number: u64) -> Option<End> {
         while self.answered < number {
             match self.orders.next().await {
@@ -177,7 +177,7 @@ impl Guardian {
         None
     }
 
-    /// Runs the command under the grant of this number, once. `None` if the front does not answer.
+    /// Runs the command once under the grant of this number. Returns `None` if the front does not answer.
     async fn once(&mut self, goal: &Goal, number: u64) -> Result<Option<End>, Failure> {
         let Some((client, acquired)) = self.acquire(goal).await? else {
             return Ok(Some(abandoned(self.told_to_end)));
@@ -192,7 +192,7 @@ impl Guardian {
             Acquired::NotDue { since_end, due_in } => {
                 self.close(&client).await;
                 let (since_end, due_in) = (duration(since_end), duration(due_in));
-                // Cron would mail a line.
+                // Silent by default, because cron would mail any output.
                 let message = self.run.target.verbose.then(|| {
                     format!(
                         "{paths} has had its run of this period: it ended {since_end} ago, and the next is due in {due_in}"
@@ -202,11 +202,11 @@ impl Guardian {
             }
         };
         let outcome = self.command(goal, held.guard(), number).await;
-        // Only now, when no process of the command is left.
+        // No process of the command is left here, so the lock may be released.
         match outcome {
             Ok(Cause::Done(status)) => {
                 match held {
-                    // A failure is not recorded: the next one that asks runs the job.
+                    // A failed run is not recorded, so that the next caller runs the job.
                     Held::Job(run) if status == 0 => {
                         if let Err(reason) = self.finish(&client, run).await {
                             return Ok(Some(unrecorded(&reason)));
@@ -238,7 +238,7 @@ impl Guardian {
         }
     }
 
-    /// Connects and waits for the lock; `None` if the front goes meanwhile.
+    /// Connects and waits for the lock. Returns `None` if the front ends first.
     async fn acquire(&mut self, goal: &Goal) -> Result<Option<(Client, Acquired)>, Failure> {
         let is_shown = self.files[2].is_terminal() && !self.run.quiet;
         let (run, reports) = (&self.run, is_shown.then_some(&self.reports));
@@ -266,14 +266,14 @@ impl Guardian {
         }
     }
 
-    /// Runs the command, until none of its processes is left.
+    /// Runs the command until none of its processes is left.
     async fn command(
         &mut self,
         goal: &Goal,
         held: &dyn AnyGuard,
         number: u64,
     ) -> Result<Cause, Failure> {
-        // Those of the command come here if its reaper dies.
+        // Become the parent of the command's processes if its reaper dies.
         adopt_orphans()?;
         reap(|_, _| ());
         let grace = self.run.grace.as_millis().to_string();
@@ -295,7 +295,7 @@ impl Guardian {
             }
         })?;
         let reaper = Pid::from_child(&child);
-        // An error: it was killed, which shows below.
+        // An error means that the reaper was killed, which we detect below.
         let _ = send_files(&socket, &self.files.each_ref().map(AsFd::as_fd));
         let (reports, orders) = asynchronous(socket)?.into_split();
         let answer_by = self.clock.now().after(TIME_TO_START);
@@ -318,13 +318,14 @@ impl Guardian {
         cause
     }
 
-    /// Records a run whose command has ended well, and releases its lock.
+    /// Records a successful run of a job, and releases its lock.
     ///
     /// # Errors
-    /// The run is not known to be recorded: the lock was lost, or the store was away for the session's whole timeout.
+    /// If the run may not be recorded because the lock was lost or the store was unreachable for the whole session
+    /// timeout.
     async fn finish(&self, client: &Client, run: lockkeeper::Run) -> Result<(), String> {
         let session_timeout = run.guard().session().timeout();
-        // Not shorter: no other client has the turn before the session has ended.
+        // Not shorter, because no other client can hold the lock until the session has ended.
         let longest = session_timeout.unwrap_or(GOODBYE).max(GOODBYE);
         let finished = tokio::select! {
             finished = run.finish() => finished.map_err(|error| error.to_string()),
@@ -334,7 +335,6 @@ impl Guardian {
         finished
     }
 
-    /// Releases a lock that was held until now.
     async fn release(&self, client: &Client, held: Held) {
         let released = tokio::select! {
             released = held.release() => released.map_err(|error| error.to_string()),
@@ -350,7 +350,7 @@ impl Guardian {
         self.close_soon(client).await;
     }
 
-    /// Has the front print a line that is no error.
+    /// Has the front print an informational line.
     fn note(&self, text: String) {
         if !self.run.quiet {
             self.reports.send_modify(|report| report.note(text));
@@ -371,7 +371,7 @@ impl Guardian {
         self.close_within(client, SHORT_GOODBYE).await;
     }
 
-    /// Ends the session, by its timeout if the store does not answer.
+    /// Closes the session. If the store does not answer in time, the session expires.
     async fn close_within(&self, client: &Client, time: Duration) {
         tokio::select! {
             _ = client.close() => (),
@@ -380,8 +380,8 @@ impl Guardian {
     }
 }
 
-/// The end that no front is left to see, or whose status it knows itself; or by a signal that it has passed on to a
-/// command that had just ended.
+/// The end if the front has exited or knows the status itself, or if the user's signal arrived when the command had
+/// just ended.
 fn abandoned(signal: Option<Signal>) -> End {
     let status = signal.and_then(|signal| u8::try_from(128 + signal.as_raw()).ok());
     End {
@@ -390,8 +390,8 @@ fn abandoned(signal: Option<Signal>) -> End {
     }
 }
 
-/// Waits, while no command runs, until the front has ended or has been told to. Orders for a command that had just ended
-/// mean nothing else now. Cancel safe.
+/// Waits, while no command runs, until the front ends or is told to. Ignores orders for a command that has just ended.
+/// Cancel safe.
 async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     loop {
         match orders.next().await? {
@@ -401,7 +401,8 @@ async fn given_up(orders: &mut Incoming) -> Option<Signal> {
     }
 }
 
-/// Returns the signal of this number if it asks a program to end. SIGHUP and SIGQUIT mean other things to some.
+/// Returns the signal of this number if it asks a program to end. SIGHUP and SIGQUIT have other meanings for some
+/// programs.
 fn ending(number: i32) -> Option<Signal> {
     [Signal::INT, Signal::TERM]
         .into_iter()
@@ -424,29 +425,27 @@ fn deadlines(held: &dyn AnyGuard) -> Option<Deadlines> {
     Some(Deadlines::new(until.moment(), timeout))
 }
 
-/// The command, while it runs and while it ends.
+/// A command while it runs and ends.
 struct Watch<'a> {
-    /// Number of the grant.
     number: u64,
     guardian: &'a mut Guardian,
     held: &'a dyn AnyGuard,
     reaper: Pid,
-    /// Reports of the reaper.
     reports: Incoming,
     orders: Option<Orders>,
-    /// The newest report of the reaper; `None` until it has started.
+    /// The newest report of the reaper, or `None` until it has started.
     command: Option<Command>,
-    /// The lease as reaper and front know it.
+    /// The lease as last sent to reaper and front.
     known_lease: Option<Deadlines>,
     has_executed: bool,
-    /// The moment until which the reaper must have started, then the front have answered.
+    /// When the reaper must have started, or the front must have answered.
     answer_by: BootInstant,
     ending: Option<Ending>,
-    /// The next moment to look at the lease, whatever happens in the meantime.
+    /// When to look at the lease next, at the latest.
     look_at: BootInstant,
 }
 
-/// End of a command, which the reaper was asked for.
+/// The end of a command that the reaper was asked for.
 struct Ending {
     cause: Cause,
     kill_at: BootInstant,
@@ -462,7 +461,7 @@ impl Watch<'_> {
             let next_look = self.next_look();
             tokio::select! {
                 biased;
-                // First: no flood of orders may hold it up.
+                // Poll the timer first, so that a flood of orders cannot delay it.
                 () = clock.sleep_until(next_look) => {
                     if self.look() {
                         return self.without_reaper("the process that watches the command does not end it").await;
@@ -492,7 +491,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Takes in a report of the reaper. Returns how the command has ended, once no process of it is left.
+    /// Processes a report of the reaper. Returns how the command has ended once no process is left.
     fn see(&mut self, command: Command) -> Option<Over> {
         if command.over.is_some() {
             return command.over;
@@ -524,7 +523,7 @@ impl Watch<'_> {
         match order {
             Order::Execute(number) => {
                 self.guardian.answered = number;
-                // An answer that comes too late, or to an earlier grant, means nothing.
+                // Ignore an answer that is late or belongs to an earlier grant.
                 if number == self.number && self.ending.is_none() && !self.has_executed {
                     self.has_executed = true;
                     self.order(order);
@@ -544,10 +543,10 @@ impl Watch<'_> {
         }
     }
 
-    /// Has the command ended, unless that was asked for before.
+    /// Has the command ended, unless that was requested before.
     fn end(&mut self, cause: Cause) {
         if let Some(ending) = &mut self.ending {
-            // A loss counts more than an end that was under way.
+            // A loss takes precedence over an end in progress.
             if matches!(
                 (&ending.cause, &cause),
                 (Cause::Abandoned | Cause::Unanswered, Cause::Lost(_))
@@ -570,7 +569,7 @@ impl Watch<'_> {
         self.ending = Some(Ending { cause, kill_at });
     }
 
-    /// Returns the moment at which something is to be done. Only a renewal of the lease moves it back.
+    /// Returns when to act next. Only a renewed lease postpones it.
     fn next_look(&self) -> BootInstant {
         let act_at = match (&self.ending, deadlines(self.held)) {
             (Some(_), _) => self.kill_at(),
@@ -584,15 +583,15 @@ impl Watch<'_> {
         act_at.min(self.look_at)
     }
 
-    /// Returns the moment at which the command is killed if the reaper has not done it: before the lease ends.
+    /// Returns when we kill the command if the reaper has not, which is before the lease ends.
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
         deadlines(self.held).map_or(asked, |deadlines| asked.min(deadlines.kill_by_others()))
     }
 
-    /// Sends the lease to reaper and front, and has the command ended if it is time to. Returns true if the reaper has
-    /// not done it.
+    /// Sends the lease to reaper and front, and has the command ended if necessary. Returns `true` if the reaper has
+    /// failed to end it.
     fn look(&mut self) -> bool {
         let deadlines = deadlines(self.held);
         if let (Some(lease), true) = (deadlines, self.known_lease != deadlines) {
@@ -621,7 +620,7 @@ impl Watch<'_> {
         self.ending.is_some() && now >= self.kill_at()
     }
 
-    /// Returns the reason for which the command has ended.
+    /// Returns why the command has ended.
     fn cause(&mut self, over: Over) -> Cause {
         let reason = match (self.ending.take(), over) {
             (Some(ending), _) => return ending.cause,
@@ -640,9 +639,9 @@ impl Watch<'_> {
         Cause::Lost(reason.to_owned())
     }
 
-    /// Ends the command in the place of its reaper.
+    /// Ends the command instead of its reaper.
     async fn without_reaper(&mut self, reason: &str) -> Result<Cause, Failure> {
-        // It is a child of this process, and not waited for before: the number is its own.
+        // The pid cannot have been reused, because this is our child and we have not waited for it.
         let _ = kill_process(self.reaper, Signal::KILL);
         if let (Some(command), Some(group)) = (&self.command, self.group())
             && self.has_executed

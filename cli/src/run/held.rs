@@ -1,4 +1,4 @@
-//! [`Held`]: the lock of any kind that a command runs under.
+//! [`Held`]: a held lock of any kind.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,10 +41,9 @@ impl<G: LockGuard> AnyGuard for G {
     }
 }
 
-/// A lock that is held.
 pub(super) enum Held {
     Lock(Box<dyn AnyGuard>),
-    /// A run of a job, to be recorded when its command has ended well.
+    /// A run of a job, to be recorded if its command succeeds.
     Job(lockkeeper::Run),
 }
 
@@ -60,7 +59,7 @@ impl Held {
         }
     }
 
-    /// Releases the lock. A job's run is not recorded.
+    /// Releases the lock. Does not record a job's run.
     pub(super) async fn release(self) -> Result<(), LockError> {
         match self {
             Self::Lock(guard) => guard.release().await,

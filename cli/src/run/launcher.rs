@@ -9,14 +9,15 @@ use std::process::{Command, ExitCode};
 use super::channel::{inherited, receive_files};
 use crate::output::print_error;
 
-/// Exit statuses as a shell has them.
+/// Exit statuses that a shell uses.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Executes the command once the reaper says so. If the reaper ends before, the command is never executed. The arguments
-/// are the reaper's process id, and the command.
+/// Executes the command once the reaper says so. If the reaper ends first, the command is never executed. The
+/// arguments are the reaper's process id and the command.
 pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless it changes its user.
+    // If the reaper is killed, the kernel sends SIGTERM to the command's first process, unless that has changed its
+    // user.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let reaper = arguments.next();
@@ -37,7 +38,7 @@ pub(crate) fn launcher(mut arguments: impl Iterator<Item = OsString>) -> ExitCod
     let error = command.exec();
     if let Ok(stderr) = &mut own_stderr {
         let program = program.to_string_lossy();
-        // Nobody reads it.
+        // Stderr may be closed.
         let _ = writeln!(stderr, "lockkeeper: {program} cannot be executed: {error}");
     }
     ExitCode::from(match error.kind() {

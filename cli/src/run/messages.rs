@@ -1,5 +1,5 @@
-//! [`Messages`]: what the front writes to stderr, which may be a terminal that takes no output (Ctrl-S), or a pipe that
-//! is not read. The front never waits for it.
+//! [`Messages`]: the front's output on stderr. The front never waits for it, because a terminal may block output
+//! (Ctrl-S) and a pipe may not be read.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -11,12 +11,11 @@ use super::channel::Waiting;
 use crate::locks::names::escaped_lines;
 use crate::locks::table::fitted;
 
-/// Texts that wait to be written; the next ones are dropped.
+/// Limit of queued texts. Further ones are dropped.
 const ROOM: usize = 64;
 
 pub(super) struct Messages {
     texts: SyncSender<String>,
-    /// Closed when all is written.
     written: oneshot::Receiver<()>,
 }
 
@@ -27,7 +26,8 @@ impl Messages {
         let write = move || {
             let _end = end;
             for text in next {
-                // In one write, because others may write to the same terminal. An error means that it is not read.
+                // A single write, because others may write to the same terminal. Ignore an error, because there is no
+                // reader then.
                 let _ = io::stderr().write_all(text.as_bytes());
             }
         };
@@ -37,14 +37,13 @@ impl Messages {
         Ok(Self { texts, written })
     }
 
-    /// Prints a line.
     pub(super) fn say(&self, text: &str) {
         let text = escaped_lines(text);
         let _ = self.texts.try_send(format!("lockkeeper: {text}\n"));
     }
 
-    /// Shows the position on a terminal, in one line that is written over, and removed when the wait is over. A terminal
-    /// that has no controls gets a line each time.
+    /// Shows the position on a single terminal line, which is overwritten and finally cleared. A dumb terminal gets a
+    /// new line each time.
     pub(super) fn show_wait(&self, waiting: Option<&Waiting>) {
         let text = waiting.map_or(String::new(), |waiting| {
             let holder = waiting.holder.as_deref();
@@ -54,20 +53,20 @@ impl Messages {
         let text = match (crate::output::has_dumb_terminal(), waiting) {
             (true, None) => return,
             (true, Some(_)) => format!("{text}\n"),
-            // A line that reaches the last column wraps on some terminals, and could not be written over.
+            // Leave the last column free, because some terminals wrap there and the line could not be overwritten.
             (false, _) => format!("\r\x1b[2K{}", fitted(&text, columns() - 1)),
         };
         let _ = self.texts.try_send(text);
     }
 
-    /// Waits until all is written. When this is dropped, the rest is lost.
+    /// Waits until everything is written. Dropping this future loses the rest.
     pub(super) async fn written(self) {
         drop(self.texts);
         let _ = self.written.await;
     }
 }
 
-/// Returns the width of the terminal, as it is now.
+/// Returns the current width of the terminal.
 fn columns() -> usize {
     let size = tcgetwinsize(io::stderr()).ok();
     let columns = size.map_or(0, |size| usize::from(size.ws_col));

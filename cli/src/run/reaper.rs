@@ -1,8 +1,9 @@
-//! The reaper: the parent of the command. Only this process can be certain when no process of the command is left.
+//! The reaper: the parent of the command. It is the only process that can be certain that no process of the command is
+//! left.
 //!
-//! Under Linux it is a *subreaper*: a process whose parent has ended becomes its child, and never gets out of reach. It
-//! starts nothing else, so the command is over when the kernel says that it has no child. It ends the command when the
-//! guardian says so or has died, and by itself before the last end of the lease that it was told.
+//! On Linux it is a *subreaper*, so orphaned processes of the command become its children and cannot escape. It starts
+//! nothing else, so the command is over when the kernel reports that there are no children. It ends the command if the
+//! guardian asks for it or dies, and in any case before the last reported end of the lease.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,11 +25,11 @@ use super::deadline::{Deadlines, Overslept};
 use super::signals::Signals;
 use super::tree::{Children, KILL_AGAIN, Tree, adopt_orphans, reap};
 
-/// Time for a front that does not read to make room for the last report, which it needs only if the guardian dies.
+/// Time for a stopped front to receive the last report, which it needs only if the guardian dies.
 const TIME_TO_TELL_FRONT: Duration = Duration::from_secs(1);
 
-/// Starts the command's launcher and waits for the end of all its processes. The arguments are the number of the grant,
-/// the time between SIGTERM and SIGKILL in milliseconds, and the command.
+/// Starts the command's launcher and waits for the end of all its processes. The arguments are the number of the
+/// grant, the milliseconds between SIGTERM and SIGKILL, and the command.
 pub(crate) fn reaper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match start(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,7 +51,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     };
     adopt_orphans()?;
     let own = getpid().as_raw_pid().to_string();
-    // Before any signal is handled: what is ignored stays so in the command, SIGCHLD included.
+    // Spawn before handling signals, so that the command inherits which ones are ignored, including SIGCHLD.
     let (child, launcher) = spawn_self(
         [LAUNCHER.into(), own.into()].into_iter().chain(arguments),
         |_| (),
@@ -58,7 +59,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let tree = Tree::of_new(Pid::from_child(&child))?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        // A service manager sends them to all processes.
+        // Ignore these, because a service manager sends them to all processes.
         let _deaf = Signals::listen(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM])?;
         let signals = Signals::listen(&[Signal::CHILD])?;
         let (orders, to_guardian) = asynchronous(guardian)?.into_split();
@@ -91,7 +92,7 @@ fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
             .reports
             .send_modify(|command| command.over = Some(over));
         drop(reaper);
-        // Errors: they have ended.
+        // Errors mean that guardian or front have ended.
         let _ = told_guardian.await;
         let _ = tokio::time::timeout(TIME_TO_TELL_FRONT, told_front).await;
         Ok(())
@@ -102,22 +103,21 @@ struct Reaper {
     clock: Clock,
     grace: Duration,
     tree: Tree,
-    /// The socket to the launcher and the command's open files, until it may be executed.
+    /// The socket to the launcher and the command's open files, until the command may execute.
     launcher: Option<(UnixStream, [OwnedFd; 3])>,
-    /// Status of the command's first process, once that has ended.
+    /// Status of the command's first process, once it has ended.
     status: Option<WaitStatus>,
     /// `None` for a session without a timeout.
     lease: Option<Deadlines>,
     overslept: Overslept,
     ending: Option<Ending>,
-    /// The next moment to look at the children, whatever happens in the meantime.
+    /// When to look at the children next, at the latest.
     look_at: BootInstant,
-    /// The first moment at which processes may be killed again.
+    /// Earliest time to send SIGKILL again.
     kill_again_at: BootInstant,
     reports: watch::Sender<Command>,
 }
 
-/// End of a command, which has been asked for.
 struct Ending {
     over: Over,
     kill_at: BootInstant,
@@ -131,7 +131,7 @@ impl Reaper {
         loop {
             let children = self.reap();
             if let (Some(status), None) = (self.status, &self.ending) {
-                // What it has left running in the background is ended, too.
+                // End background processes that it has left behind.
                 self.end(Over::Done(exit_status(status)));
             }
             if let (Some(ending), true) = (&self.ending, self.tree.is_empty(&children)) {
@@ -140,7 +140,7 @@ impl Reaper {
             let next_look = self.next_look();
             tokio::select! {
                 biased;
-                // First: no flood of signals or orders may hold it up.
+                // Poll the timer first, so that a flood of signals or orders cannot delay it.
                 () = clock.sleep_until(next_look) => self.look(),
                 order = orders.next(), if has_guardian => match order {
                     Some(order) => self.obey(order),
@@ -156,7 +156,6 @@ impl Reaper {
         }
     }
 
-    /// Waits for processes that have ended.
     fn reap(&mut self) -> Children {
         let (group, mut changes) = (self.tree.group(), Vec::new());
         let children = reap(|pid, status| {
@@ -179,12 +178,12 @@ impl Reaper {
         match order {
             Order::Execute(_) => {
                 if let (Some((launcher, files)), None) = (self.launcher.take(), &self.ending) {
-                    // An error: it was killed, and is waited for.
+                    // An error means that the launcher was killed. We reap it later.
                     let _ = send_files(&launcher, &files.each_ref().map(AsFd::as_fd));
                 }
             }
             Order::Signal(number) => {
-                // Once it has ended the number of its group may be another's.
+                // After its end, the group's number may belong to another group.
                 if let (Some(signal), None) = (Signal::from_named_raw(number), self.status) {
                     self.tree.signal_group(signal);
                 }
@@ -197,7 +196,7 @@ impl Reaper {
     fn without_guardian(&mut self) {
         self.end(Over::Unheard);
         if let (Some(ending), None) = (&mut self.ending, self.lease) {
-            // The guardian was the store itself, and the lock may be another's by now.
+            // The guardian contained the store, so another client may already hold the lock.
             ending.kill_at = self.clock.now();
         }
     }
@@ -207,17 +206,17 @@ impl Reaper {
         if self.ending.is_some() {
             return;
         }
-        // The launcher ends if it has not become the command yet.
+        // Dropping the socket ends a launcher that has not become the command yet.
         self.launcher = None;
         self.tree.signal(Signal::TERM);
-        // One that was stopped could not end.
+        // A stopped process could not handle SIGTERM.
         self.tree.signal(Signal::CONT);
         self.look_at = self.clock.now();
         let kill_at = self.look_at.after(self.grace);
         self.ending = Some(Ending { over, kill_at });
     }
 
-    /// Returns the moment at which something is to be done. Only a renewal of the lease moves it back.
+    /// Returns when to act next. Only a renewed lease postpones it.
     fn next_look(&self) -> BootInstant {
         match (&self.ending, self.lease) {
             (Some(_), _) => self.kill_at().max(self.kill_again_at).min(self.look_at),
@@ -226,18 +225,18 @@ impl Reaper {
         }
     }
 
-    /// Returns the moment at which the command is killed: whatever happens, before the lease ends (invariant 6).
+    /// Returns when the command is killed, which is always before the lease ends (invariant 6).
     fn kill_at(&self) -> BootInstant {
         let ending = self.ending.as_ref().map(|ending| ending.kill_at);
         let asked = ending.unwrap_or(BootInstant::from_nanos(u64::MAX));
         self.lease.map_or(asked, |lease| asked.min(lease.kill()))
     }
 
-    /// Ends or kills the command if it is time to.
+    /// Terminates or kills the command if it is time.
     fn look(&mut self) {
         let now = self.clock.now();
         if let (Some(lease), None) = (self.lease, &self.ending) {
-            // Only the end of the lease brings it here.
+            // Without an `ending`, only the end of the lease can be due.
             match self.overslept.is_new(lease.terminate_by_reaper(), now) {
                 true => return,
                 false => self.end(Over::Unheard),
@@ -247,12 +246,12 @@ impl Reaper {
             self.tree.kill();
             self.kill_again_at = now.after(KILL_AGAIN);
         }
-        // A child that was created by `clone` without an exit signal ends silently.
+        // Look again even without SIGCHLD, because a child created by `clone` without an exit signal ends silently.
         self.look_at = now.after(Duration::from_secs(1));
     }
 }
 
-/// Returns a shell's status of a process that has ended.
+/// Returns the shell's status of an ended process.
 fn exit_status(status: WaitStatus) -> u8 {
     let status = match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => status,

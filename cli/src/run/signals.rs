@@ -1,4 +1,4 @@
-//! [`Signals`]: the signals of a process, one after the other.
+//! [`Signals`]: a stream of the signals that a process receives.
 
 use std::io;
 
@@ -6,16 +6,15 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Signals that this process handles, from the creation of this on.
 pub(super) struct Signals(UnboundedReceiver<Signal>);
 
 impl Signals {
-    /// Begins to handle signals. One that the process was told to ignore stays ignored, here and in the command: `nohup`
-    /// means that.
+    /// Starts to handle signals. Signals that were ignored at our start stay ignored, here and in the command, because
+    /// `nohup` relies on that.
     pub(super) fn listen(to: &[Signal]) -> io::Result<Self> {
         let (sender, receiver) = unbounded_channel();
         for &kind in to {
-            // Without a handler the system would wait for children by itself, and forget their statuses.
+            // Always handle SIGCHLD, because the kernel discards the statuses of children while it is ignored.
             if kind != Signal::CHILD && is_ignored(kind) {
                 continue;
             }
@@ -28,7 +27,6 @@ impl Signals {
         Ok(Self(receiver))
     }
 
-    /// Waits for the next signal. Cancel safe.
     pub(super) async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -37,9 +35,9 @@ impl Signals {
     }
 }
 
-/// Returns true if the signal was ignored when this process began; false where the system does not tell.
+/// Returns `true` if the signal was ignored when this process started, if the system reports it.
 fn is_ignored(signal: Signal) -> bool {
-    // As `SigIgn:	0000000000001000`: bit N - 1 stands for signal N.
+    // In `SigIgn:	0000000000001000`, bit N - 1 is signal N.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

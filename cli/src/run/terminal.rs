@@ -1,4 +1,4 @@
-//! [`Terminal`]: the terminal of this session, lent to the command's process group.
+//! [`Terminal`]: lends the session's terminal to the command's process group.
 
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
@@ -11,18 +11,17 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid, setpgid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// The controlling terminal. Its foreground group alone may read from it, and gets Ctrl-C and Ctrl-Z.
+/// The controlling terminal. Only its foreground group may read from it and receives Ctrl-C and Ctrl-Z.
 pub(super) struct Terminal {
     file: File,
-    /// The group of this process.
     own: Pid,
-    /// False in a pipeline, whose other processes may read from the terminal: the command gets it when it asks for it.
+    /// False in a pipeline, whose other processes may read from the terminal. The command gets it only when it needs
+    /// it.
     is_lent_at_once: bool,
     lent: Option<Pid>,
 }
 
 impl Terminal {
-    /// Opens the terminal; `None` if there is none.
     pub(super) fn open() -> Option<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/dev/tty");
         let file = file.ok()?;
@@ -36,19 +35,18 @@ impl Terminal {
         })
     }
 
-    /// Returns true if this process's group is in the foreground.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.file) == Ok(self.own)
     }
 
-    /// Lends the terminal to the group of a new command, if it is ours.
+    /// Lends the terminal to the group of a new command if we have it.
     pub(super) fn lend_at_once(&mut self, group: Pid) {
         if self.is_lent_at_once {
             self.lend(group);
         }
     }
 
-    /// Lends the terminal to a group that wants it, or has had it before; returns false if it is not ours.
+    /// Lends the terminal to a group that needs it or had it before. Returns `false` if we do not have it.
     pub(super) fn lend(&mut self, group: Pid) -> bool {
         let is_lent = self.is_ours() && tcsetpgrp(&self.file, group).is_ok();
         if is_lent {
@@ -58,7 +56,7 @@ impl Terminal {
         is_lent
     }
 
-    /// Takes the terminal back. If the shell has given it to another group meanwhile, it stays there.
+    /// Takes the terminal back, unless the shell has given it to another group in the meantime.
     pub(super) fn take_back(&mut self) {
         let Some(group) = self.lent.take() else {
             return;
@@ -71,11 +69,11 @@ impl Terminal {
 
 /// Returns the group of this process.
 ///
-/// As the first process of a pid namespace it can be in a group of the outside, which has no number here. Then it begins
-/// a group of its own, and takes the terminal along if it is in the foreground. The shell outside takes it back as from
+/// The first process of a pid namespace can be in a group outside of it, which has no number here. It then creates its
+/// own group and takes the terminal along if it is in the foreground. The outer shell takes the terminal back as from
 /// any job.
 fn own_group(terminal: &File) -> Option<Pid> {
-    // Not rustix's `getpgrp`, which has no result for a group without a number.
+    // Not rustix's `getpgrp`, which cannot represent such a group.
     let known = Pid::from_raw(nix::unistd::getpgrp().as_raw());
     known.or_else(|| {
         let has_terminal = is_foreground();
@@ -88,9 +86,9 @@ fn own_group(terminal: &File) -> Option<Pid> {
     })
 }
 
-/// Returns true if this process may read from its terminal, for a group that has no number.
+/// Returns `true` if this process may read from its terminal, for a group without a number.
 fn is_foreground() -> bool {
-    // Another process may be reading, and this one does not wait for it.
+    // Non-blocking, because another process may be reading.
     let mut options = OpenOptions::new();
     options
         .read(true)
@@ -98,20 +96,20 @@ fn is_foreground() -> bool {
     let Ok(terminal) = options.open("/dev/tty") else {
         return false;
     };
-    // In the background even a read of nothing is refused, where the signal is blocked that would stop the process.
+    // From the background, even an empty read fails while SIGTTIN is blocked.
     without(Signal::SIGTTIN, || {
         rustix::io::read(&terminal, &mut [0_u8; 0]) != Err(Errno::IO)
     })
 }
 
-/// Gives the terminal to a group, also from the background, where a process is stopped for that.
+/// Gives the terminal to a group. Blocks SIGTTOU, which would stop us if we are in the background.
 fn give(terminal: &File, group: Pid) {
     without(Signal::SIGTTOU, || {
         let _ = tcsetpgrp(terminal.as_fd(), group);
     });
 }
 
-/// Does something while a signal is blocked.
+/// Runs `action` while a signal is blocked.
 fn without<T>(signal: Signal, action: impl FnOnce() -> T) -> T {
     let set = SigSet::from(signal);
     let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK);

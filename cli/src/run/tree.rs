@@ -1,7 +1,7 @@
-//! [`Tree`]: the processes of a command, its grandchildren included, wherever they have moved.
+//! [`Tree`]: all processes of a command, including descendants that have moved elsewhere.
 //!
-//! Under Linux the reaper is their *subreaper*, and guardian and front are above it: a process whose parent has ended
-//! becomes a child of the nearest of them that lives. Elsewhere the tree is the process group.
+//! On Linux, the reaper is their *subreaper*, and so are guardian and front above it. An orphaned process becomes a
+//! child of the nearest of them that is alive. On other systems, the tree is the process group.
 
 #[cfg(target_os = "linux")]
 mod cgroup;
@@ -15,11 +15,11 @@ use std::time::Duration;
 use lockkeeper_store::Clock;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait};
 
-/// Interval at which processes are killed again that were forked while their parents died.
+/// Interval of repeated kills, which catch processes that were forked while their parents died.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same in [`Tree::end`]. Shorter than a guardian's pause before it starts the server of the user's own store again: that
-/// server is among the processes that are killed, if the guardian has started it.
+/// The same in [`Tree::end`]. It must be shorter than the guardian's delay before it restarts the server of the
+/// per-user store, because a server started by the guardian is among the processes killed.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The processes of a command, as seen by a process above it.
@@ -27,7 +27,7 @@ pub(super) struct Tree {
     group: Pid,
     #[cfg(target_os = "linux")]
     cgroup: Option<cgroup::Cgroup>,
-    /// Children of this process that are no part of the command.
+    /// Children of this process that do not belong to the command.
     #[cfg(target_os = "linux")]
     others: Vec<Pid>,
 }
@@ -40,11 +40,11 @@ impl Tree {
 
 #[cfg(target_os = "linux")]
 impl Tree {
-    /// The tree of a command that has just been started and not executed yet. It is given a cgroup where that is
-    /// possible: the kernel kills all processes of one in one step, also those that fork all the time.
+    /// The tree of a command that has been started but not executed yet. Creates a cgroup if possible, because the
+    /// kernel can kill all its processes in one step, even if they keep forking.
     ///
     /// # Errors
-    /// There is no cgroup, and /proc does not tell which processes to kill.
+    /// If there is no cgroup and /proc does not show which processes to kill.
     pub(super) fn of_new(group: Pid) -> io::Result<Self> {
         let cgroup = cgroup::Cgroup::create(group).ok();
         if cgroup.is_none() {
@@ -57,7 +57,8 @@ impl Tree {
         })
     }
 
-    /// The tree of a command that another process has started, without these children of this process.
+    /// The tree of a command that another process has started. `others` are children of this process that do not
+    /// belong to it.
     pub(super) fn known(group: Pid, cgroup: Option<PathBuf>, others: Vec<Pid>) -> Self {
         Self {
             group,
@@ -66,16 +67,16 @@ impl Tree {
         }
     }
 
-    /// Returns the directory of the cgroup.
     pub(super) fn cgroup(&self) -> Option<PathBuf> {
         self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned())
     }
 
-    /// Sends a signal to all processes, to those of the group in one step. One that has ended does not mind.
+    /// Sends a signal to all processes. Members of the group receive it in one step, and processes that have ended are
+    /// ignored.
     pub(super) fn signal(&self, signal: Signal) {
         let (mut is_group_left, mut apart) = (false, Vec::new());
         for process in descendants::without(&self.others) {
-            // The number of a group that has ended may be another's by now.
+            // Check each process, because the number of an ended group may belong to another group by now.
             match rustix::process::getpgid(Some(process)) == Ok(self.group) {
                 true => is_group_left = true,
                 false => apart.push(process),
@@ -85,12 +86,12 @@ impl Tree {
             self.signal_group(signal);
         }
         for process in apart {
-            // It has ended, or belongs to another user.
+            // Ignore errors. It has ended or belongs to another user.
             let _ = rustix::process::kill_process(process, signal);
         }
     }
 
-    /// Kills all processes. Those that a dying one has just forked may be left: to be called until the tree is empty.
+    /// Kills all processes. Some that were just forked may survive, so call this until the tree is empty.
     pub(super) fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
@@ -98,11 +99,10 @@ impl Tree {
         self.signal(Signal::KILL);
     }
 
-    /// Returns true if no process is left.
     pub(super) fn is_empty(&self, children: &Children) -> bool {
         match children {
             Children::None => true,
-            // All of them are known to be others, or none is.
+            // Either all children are known to be others, or none is.
             Children::Some => {
                 !self.others.is_empty() && descendants::without(&self.others).is_empty()
             }
@@ -139,13 +139,12 @@ impl Tree {
 }
 
 impl Tree {
-    /// Sends a signal to the process group alone.
     pub(super) fn signal_group(&self, signal: Signal) {
-        // An error: all have ended.
+        // An error means that all have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills all processes until none is left, the reaper included, whose place the caller takes.
+    /// Kills all processes until none is left. This includes the reaper, whose role the caller takes over.
     pub(super) async fn end(&self, clock: &Clock) {
         loop {
             self.kill();
@@ -157,17 +156,14 @@ impl Tree {
     }
 }
 
-/// Makes this process the new parent of all its descendants whose parents end.
+/// Makes this process the parent of its orphaned descendants.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     Ok(())
 }
 
-/// Checks that a command could be ended, whatever processes it starts.
-///
-/// # Errors
-/// A sentence for the user.
+/// Checks that we could end a command, whatever processes it starts. The error is a message for the user.
 pub(super) fn can_be_ended() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     descendants::can_be_seen().or_else(|error| {
@@ -177,7 +173,6 @@ pub(super) fn can_be_ended() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the children of this process.
 pub(super) fn children() -> Vec<Pid> {
     #[cfg(target_os = "linux")]
     return descendants::children();
@@ -185,18 +180,18 @@ pub(super) fn children() -> Vec<Pid> {
     return Vec::new();
 }
 
-/// The children of this process that have not ended, after a look at them.
+/// What a call of `reap` has left.
 pub(super) enum Children {
     None,
     Some,
-    /// The look was cut short.
+    /// The call has reached its limit.
     PerhapsMore,
 }
 
-/// Children that one look waits for at most: some that end all the time must not keep this process from anything else.
+/// Limit of children per call, so that a command whose children end all the time cannot keep us busy.
 const MOST_IN_A_LOOK: usize = 64;
 
-/// Waits for the children that have ended, or were stopped, without waiting for one that has not.
+/// Reaps children that have ended or were stopped, without blocking.
 pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     for _ in 0..MOST_IN_A_LOOK {
         match rustix::io::retry_on_intr(|| wait(ALL)) {
@@ -208,7 +203,7 @@ pub(super) fn reap(mut changed: impl FnMut(Pid, WaitStatus)) -> Children {
     Children::PerhapsMore
 }
 
-/// Stopped children, too, and under Linux those whose end sends no SIGCHLD (`__WALL`).
+/// Includes stopped children and, on Linux, those that end without SIGCHLD (`__WALL`).
 #[cfg(target_os = "linux")]
 const ALL: WaitOptions = WaitOptions::from_bits_retain(
     WaitOptions::NOHANG.bits() | WaitOptions::UNTRACED.bits() | 0x4000_0000,

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-/// A cgroup below this process's own. Its directory is removed when this is dropped and no process is left in it.
+/// A cgroup below this process's own. Dropping it removes the directory if it is empty.
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates one, and moves a process into it, whose children then begin in it.
+    /// Creates a cgroup and moves a process into it. Later children of that process start in it.
     ///
     /// # Errors
-    /// No cgroup of version 2, no permission, or a kernel that cannot kill one (before 5.14).
+    /// If there is no cgroup of version 2, no permission, or the kernel cannot kill a cgroup (before 5.14).
     pub(super) fn create(process: Pid) -> io::Result<Self> {
         let created = Self::empty(process)?;
         let number = process.as_raw_pid().to_string();
@@ -21,12 +21,12 @@ impl Cgroup {
         Ok(created)
     }
 
-    /// Creates one without a process, named after this one.
+    /// Creates an empty cgroup named after a process.
     pub(super) fn empty(process: Pid) -> io::Result<Self> {
         let own = own_directory().ok_or(io::ErrorKind::NotFound)?;
         let number = process.as_raw_pid();
         let created = Self(own.join(format!("lockkeeper-{number}")));
-        // Of an earlier process of this number, which was killed together with its front.
+        // Remains of an earlier process with this number, which was killed together with its front.
         let _ = fs::remove_dir(&created.0);
         fs::create_dir(&created.0)?;
         if !created.0.join("cgroup.kill").exists() {
@@ -43,9 +43,9 @@ impl Cgroup {
         &self.0
     }
 
-    /// Kills all processes in it, and in those below it.
+    /// Kills all processes in it and below it.
     pub(super) fn kill(&self) {
-        // It is gone. The caller kills the processes that it sees, too.
+        // Ignore an error, because the caller also kills the processes that it sees.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
     }
 }
@@ -56,15 +56,14 @@ impl Drop for Cgroup {
     }
 }
 
-/// Returns the directory of this process's cgroup.
 fn own_directory() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     directory(&mounts, &own)
 }
 
-/// `mounts` is of lines `36 35 98:0 /root /mount/point options… - cgroup2 …`, `own` of lines `number:controllers:path`,
-/// of which version 2 has the one with the number 0.
+/// `mounts` has lines of the form `36 35 98:0 /root /mount/point options… - cgroup2 …`. `own` has lines
+/// `number:controllers:path`, where version 2 has number 0.
 fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
@@ -72,7 +71,7 @@ fn directory(mounts: &str, own: &str) -> Option<PathBuf> {
         kind.starts_with("cgroup2 ").then_some(())?;
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        // Only a part of the hierarchy may be mounted, as in a container.
+        // Containers may mount only a part of the hierarchy.
         let below = Path::new(path).strip_prefix(root).ok()?;
         Some(Path::new(point).join(below))
     })

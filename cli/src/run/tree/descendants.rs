@@ -1,15 +1,15 @@
-//! The descendants of this process, read from /proc. What is read is never complete, except for this process's own children:
-//! it is good for sending signals, not for deciding whether a process is left.
+//! The descendants of this process, as listed in /proc. Only the list of our own children is complete. The rest is
+//! good for sending signals, but not for deciding whether any process is left.
 
 use std::fs;
 use std::io;
 
 use rustix::process::{Pid, getpid};
 
-/// Most processes of a look: a command that starts them all the time must not keep this one from anything else.
+/// Limit of the processes in one pass, so that a command that keeps forking cannot keep us busy.
 const MOST: usize = 1 << 16;
 
-/// Checks that /proc lists the children of this process, by their numbers in its own pid namespace.
+/// Checks that /proc lists our children by their numbers in our own pid namespace.
 pub(super) fn can_be_seen() -> io::Result<()> {
     let own = getpid().as_raw_pid().to_string();
     let is_own = fs::read_link("/proc/self").is_ok_and(|shown| shown.as_os_str() == &*own);
@@ -22,7 +22,7 @@ pub(super) fn can_be_seen() -> io::Result<()> {
     ))
 }
 
-/// Returns the descendants of this process, its children first, without these children and their descendants.
+/// Returns the descendants of this process, children first, without `others` and their descendants.
 pub(super) fn without(others: &[Pid]) -> Vec<Pid> {
     let (mut found, mut next) = (children(), 0);
     found.retain(|child| !others.contains(child));
@@ -33,7 +33,6 @@ pub(super) fn without(others: &[Pid]) -> Vec<Pid> {
     found
 }
 
-/// Returns the children of this process.
 pub(super) fn children() -> Vec<Pid> {
     match can_be_seen() {
         Ok(()) => children_of("self"),
@@ -41,9 +40,9 @@ pub(super) fn children() -> Vec<Pid> {
     }
 }
 
-/// Returns the children of a process, of all its threads.
+/// Returns the children of all threads of a process.
 fn children_of(process: &str) -> Vec<Pid> {
-    // A process that has ended, or is hidden from this user, has no folder.
+    // The folder is missing if the process has ended or is hidden from this user.
     let threads = fs::read_dir(format!("/proc/{process}/task"));
     let threads = threads.into_iter().flatten().flatten();
     let children =
