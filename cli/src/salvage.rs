@@ -1,4 +1,4 @@
-//! `lockkeeper salvage`: what can be read of a damaged data directory, as a new one.
+//! `lockkeeper salvage`: copies the readable part of a damaged data directory to a new one.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

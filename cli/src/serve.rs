@@ -1,7 +1,7 @@
-//! `lockkeeper serve`: the life of the server's process, from its options to its exit code.
+//! `lockkeeper serve`: the server's process, from its options to its exit code.
 //!
-//! stdout has one line, once the server listens; everything else goes to stderr. Exit codes: 0 drained, or
-//! configuration checked; 1 failed; 2 wrong usage, which includes a wrong configuration.
+//! It prints one line to stdout once it listens. Everything else is on stderr. Exit codes: 0 drained or configuration
+//! checked, 1 failed, 2 wrong usage or configuration.
 
 mod audit;
 mod backups;
@@ -55,10 +55,10 @@ use crate::values::Data;
 
 pub(crate) use self::flags::Flags;
 
-/// Exit code of wrong usage; the same as clap's.
+/// Exit code for wrong usage, as in clap.
 const USAGE: u8 = 2;
 
-/// Serves until a signal, or until the store fails.
+/// Serves until a signal arrives or the store fails.
 pub(crate) fn run(given: &ArgMatches) -> ExitCode {
     let (config, plan, files) = match planned(given) {
         Ok(planned) => planned,
@@ -91,7 +91,7 @@ fn planned(given: &ArgMatches) -> Result<(Config, Plan, FileWatch), String> {
     if plan.watched.is_empty() {
         return Ok((config, plan, files));
     }
-    // Anew, after the first look at the files: a change between a reading and that look would go unnoticed.
+    // Read again after the first look at the files. Otherwise a change in between would go unnoticed.
     let (config, plan) = read()?;
     Ok((config, plan, files))
 }
@@ -109,7 +109,7 @@ fn serve(
         .thread_name("lockkeeper-serve")
         .enable_all()
         .build()?;
-    // Before the store is opened, which may take long: a probe sees that the server is starting.
+    // Start before opening the store, which may take long, so that probes see a starting server.
     let health = ServerHealth::default();
     let metrics = Metrics::start(plan, &health)?;
     let dashboard = plan.dashboard.as_ref().map(DashboardPlan::open);
@@ -129,16 +129,15 @@ fn serve(
     }
     drop(writer);
     ended?;
-    // After the drain, which is seen there as well.
+    // Stop these after the drain, so that it is visible in them.
     drop(life);
     drop(metrics);
-    // Drops the last handles of the store, those of the server's tasks: its log is closed before the next line says so.
+    // Drops the server tasks' handles of the store, so its log is closed before we say so.
     drop(runtime);
     info!("drained; the store is closed in order");
     Ok(())
 }
 
-/// Metrics and health, where they are served.
 struct Metrics {
     http: HttpServer,
     registry: Registry,
@@ -158,7 +157,7 @@ impl Metrics {
     }
 }
 
-/// The life of a server, from the opening of its store to its end.
+/// A server, from the opening of its store to its end.
 struct Life<'a> {
     plan: &'a Plan,
     metrics: Option<&'a Metrics>,
@@ -175,17 +174,17 @@ impl Life<'_> {
         output: Option<audit::Output>,
         writer: &mut Option<AuditWriter>,
     ) -> Result<(), Box<dyn Error>> {
-        // Before the store is opened, which may take long: a server can be stopped before it is ready.
+        // Listen before opening the store, which may take long, so that the server can be stopped before it is ready.
         let mut signals = Signals::listen()?;
         let store = tokio::select! {
             opened = open(self.plan) => opened?,
             signal = signals.end() => {
                 info!(signal, "stopped before the server was ready");
-                // Without waiting for the thread that opens the store: it has acknowledged nothing.
+                // Do not wait for the thread that opens the store, because nothing has been acknowledged yet.
                 std::process::exit(0)
             }
         };
-        // Queued before the server listens, so that it precedes the records of its first clients.
+        // Queued before the server listens, so that it precedes the records of clients.
         self.note(AuditEvent::ServerStart);
         let (server, control) = match self.start(&store).await {
             Ok(started) => started,
@@ -204,7 +203,7 @@ impl Life<'_> {
         self.health.started(server.monitor());
         ready(&server, self.plan, self.metrics, dashboard.as_ref());
         watchdog::start(self.health.clone());
-        // After the line on stdout, which may be the place of the audit log, too.
+        // After the line on stdout, because the audit log may be on stdout as well.
         if let Some((audit, output)) = self.audit.as_ref().zip(output) {
             *writer = Some(audit.begin(output)?);
         }
@@ -214,7 +213,7 @@ impl Life<'_> {
         notify::stopping();
         info!(%reason, "draining; a second signal stops the server at once");
         let drained = async {
-            // Its last handle: the tasks of `lockkeeper admin` are over.
+            // This is the last handle, because the tasks of `lockkeeper admin` have ended.
             if let Some(server) = Arc::into_inner(server) {
                 server.shutdown().await;
             }
@@ -236,7 +235,7 @@ impl Life<'_> {
         }
     }
 
-    /// Begins to serve the store, and `lockkeeper admin`.
+    /// Starts to serve the store and `lockkeeper admin`.
     async fn start(&self, store: &Store) -> Result<(Arc<Server>, Control), Box<dyn Error>> {
         let plan = self.plan;
         let socket = plan
@@ -257,7 +256,7 @@ impl Life<'_> {
         Ok((server, control))
     }
 
-    /// Reloads as [`Reloader::reload`] does, and watches the files that are then in use.
+    /// Reloads as in [`Reloader::reload`], and then watches the files in use.
     fn reload(
         &self,
         server: &Server,
@@ -270,10 +269,7 @@ impl Life<'_> {
         outcome
     }
 
-    /// Serves until there is a reason to stop, which is returned.
-    ///
-    /// # Errors
-    /// The failure of the store.
+    /// Serves until there is a reason to stop, and returns it. The error is a failure of the store.
     async fn run(
         &self,
         server: &Arc<Server>,
@@ -285,15 +281,15 @@ impl Life<'_> {
     ) -> Result<StopReason, Box<dyn Error>> {
         let mut limit = DrainLimit::default();
         let mut unused = Box::pin(unused(server, self.plan));
-        // In the loop, since the store gives no session before the pause after a crash is over. They end with this
-        // function: a session would keep the store open.
+        // Polled in the loop, because the store opens no session before the pause after a crash is over. The sessions
+        // end with this function, since they would keep the store open.
         let starting = async {
             let backups = start_backups(self.plan, store, self.metrics).await;
             let locks = follow_locks(self.plan, dashboard, store, server, self.metrics);
             (backups, locks.await)
         };
         let (mut starting, mut started) = (Box::pin(starting), None);
-        // It came before there was a server; the files may have been read before it.
+        // It arrived before there was a server, after the files may have been read.
         if signals.take_hang_up() {
             let _ = self.reload(server, &mut files, "SIGHUP", None);
         }
@@ -307,7 +303,7 @@ impl Life<'_> {
                 failure = store.failed() => return Err(failure.into()),
                 why = &mut unused => break StopReason::Other(why),
                 both = &mut starting, if started.is_none() => started = Some(both),
-                // The last session is the server's own, and a drain waits for all.
+                // The last session is the server's own, for which a drain would wait.
                 () = server.drained_to(1), if matches!(started, Some((_, Some(_)))) => {
                     started = started.map(|(backups, _)| (backups, None));
                 }
@@ -317,7 +313,7 @@ impl Life<'_> {
                 task = control.next() => match task {
                     Task::Reload { by, reply } => {
                         let reloaded = self.reload(server, &mut files, "lockkeeper admin", Some(&by));
-                        // An error: the client has gone.
+                        // An error means that the client has disconnected.
                         let _ = reply.send(reloaded);
                     }
                     Task::Drain { timeout } => limit.set(timeout.or(self.plan.drain_timeout)),
@@ -337,10 +333,9 @@ impl Life<'_> {
     }
 }
 
-/// Permissions of the socket of `lockkeeper admin`.
 const ADMIN_MODE: u32 = 0o600;
 
-/// Moment at which a server that drains stops, whoever is left.
+/// Time at which a draining server stops even if clients are left.
 #[derive(Default)]
 struct DrainLimit(Option<Instant>);
 
@@ -349,7 +344,6 @@ impl DrainLimit {
         self.0 = limit.and_then(|limit| Instant::now().checked_add(limit));
     }
 
-    /// Cancel safe.
     async fn reached(&self) {
         match self.0 {
             Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -358,7 +352,7 @@ impl DrainLimit {
     }
 }
 
-/// Starts the scheduled backups, where there are any. A failure is logged: the locks do not depend on them.
+/// Starts the scheduled backups, if any. A failure is only logged because the locks do not depend on them.
 async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) -> Option<Backups> {
     let (Some(backups), Data::Folder(data)) = (&plan.backups, &plan.data) else {
         return None;
@@ -373,8 +367,8 @@ async fn start_backups(plan: &Plan, store: &Store, metrics: Option<&Metrics>) ->
     start.await.map_err(failed).ok()
 }
 
-/// Follows the locks for the metrics, and for the dashboard where it is asked for. A failure is logged: the locks do not
-/// depend on it.
+/// Follows the locks for the metrics and the dashboard. A failure is only logged because the locks do not depend on
+/// it.
 async fn follow_locks(
     plan: &Plan,
     port: Option<HttpPort>,
@@ -396,7 +390,7 @@ async fn follow_locks(
     start.await.map_err(failed).ok()
 }
 
-/// Waits for the end of a server that nobody uses, where `--idle-exit` asks for one. Returns the reason.
+/// Waits until the server has been unused for `--idle-exit`. Returns the reason.
 async fn unused(server: &Server, plan: &Plan) -> &'static str {
     let Some(time) = plan.idle_exit else {
         return std::future::pending().await;
@@ -413,7 +407,7 @@ async fn unused(server: &Server, plan: &Plan) -> &'static str {
     }
 }
 
-/// Opens the store on a blocking thread: a large store takes long, and signals are handled meanwhile.
+/// Opens the store on a blocking thread, because a large store takes long and signals must be handled in the meantime.
 async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     let Data::Folder(path) = &plan.data else {
         return Ok(Store::memory_with(plan.store.clone()));
@@ -423,7 +417,7 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
         let (path, options) = (path.clone(), plan.store.clone());
         let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
         match store.await? {
-            // A process that ends has the directory for some milliseconds more, and nothing tells when it lets go.
+            // An exiting process holds the directory for some milliseconds more, and nothing notifies us.
             Err(StoreError::StoreInUse { .. }) if until.is_some_and(|it| Instant::now() < it) => {
                 tokio::time::sleep(OPEN_RETRY).await;
             }
@@ -432,16 +426,15 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     }
 }
 
-/// Pause between attempts to open a store that another process has open.
+/// Delay between attempts to open a store that is in use.
 const OPEN_RETRY: Duration = Duration::from_millis(10);
 
-/// Closes the store by dropping its last handle: its log is written, and marked as closed in order.
+/// Closes the store by dropping its last handle. This writes the log and marks it as closed in order.
 async fn close(store: Store) {
-    // Cannot fail: a panic ends the process.
+    // Only a panic could fail it, which ends the process.
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
 }
 
-/// Adds advice for the operator to an error.
 fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     match error {
         ServerError::AddressInUse { address } => {
@@ -459,7 +452,7 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     }
 }
 
-/// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
+/// Reports that the server is ready and its addresses on stdout, in the log and to systemd.
 fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Option<&HttpPort>) {
     let mut line = String::from("lockkeeper ready");
     if let Some(address) = server.local_addr() {
@@ -490,10 +483,10 @@ fn ready(server: &Server, plan: &Plan, metrics: Option<&Metrics>, dashboard: Opt
         "ready"
     );
     line.push('\n');
-    // After the server listens: a script or systemd that sees this may connect at once.
+    // After the server listens, because a script or systemd may connect as soon as it sees this.
     crate::output::announce(&line);
     notify::ready();
-    // The server reads nothing: a starter's lock, which it has had as its stdin, is free from here on.
+    // Close stdin, which the server does not read. For a local store it is the start lock, which is released here.
     if let Ok(nothing) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(nothing);
     }

@@ -21,7 +21,7 @@ use self::settings::{Settings, Sources};
 /// Options of every command that uses a store.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    // The first: the others are taken out as they are read.
+    // Must be first, because the other fields remove their values when they are parsed.
     #[command(flatten)]
     sources: Sources,
     /// The store: lockkeeper://HOST:PORT, lockkeeper+unix:///PATH, zookeeper://HOST:PORT,HOST:PORT, with TLS
@@ -102,7 +102,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Connects to the store, with the options of the command line.
+    /// Connects to the store with the options of the command line.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         self.explain()?;
         self.connect_with(ConnectOptions::new()).await
@@ -123,7 +123,7 @@ impl Target {
         self.open(session_timeout, options).await
     }
 
-    /// Connects to any store, also to one that no other process can use: for measurements.
+    /// Connects to any store, even one that no other process can use, for measurements.
     pub(crate) async fn connect_to_any(&self) -> Result<Client, Failure> {
         self.open(self.session_timeout, ConnectOptions::new()).await
     }
@@ -156,13 +156,13 @@ impl Target {
         }
     }
 
-    /// Checks the options without connecting, and creates the folder of the user's own store if that is the one.
+    /// Checks the options without connecting. Creates the folder of the per-user store if that is used.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_shared()?;
         self.shown().map(drop)
     }
 
-    /// Refuses a store that only this process can use: every process would get the same lock.
+    /// Refuses a store that only this process can use, because every process would get the same lock.
     fn check_shared(&self) -> Result<(), Failure> {
         match self.settings()?.url() {
             Some(url) if url::is_memory(url) => Err(Failure::Usage(
@@ -174,13 +174,14 @@ impl Target {
         }
     }
 
-    /// Returns true if the store is this user's own, on this machine.
+    /// Returns `true` for the per-user store.
     pub(crate) fn is_local(&self) -> bool {
         self.settings()
             .is_ok_and(|settings| settings.url().is_none())
     }
 
-    /// Gives a command of this program the same store, with another session timeout. Secrets are in the environment only.
+    /// Passes the same store to a child of this program, with another session timeout. Secrets are passed in the
+    /// environment only.
     pub(crate) fn hand_down(
         &self,
         command: &mut Command,
@@ -200,7 +201,7 @@ impl Target {
         Ok(())
     }
 
-    /// With --verbose, prints to stderr, once, which store is used, and the source of each value.
+    /// With --verbose, prints the store and the source of each value to stderr, once.
     pub(crate) fn explain(&self) -> Result<(), Failure> {
         static ONCE: Once = Once::new();
         let text = match self.verbose {
@@ -215,18 +216,18 @@ impl Target {
         Ok(())
     }
 
-    /// Returns which store is used, and the source of each value, one a line. Passwords are hidden.
+    /// Returns the store and the source of each value, one per line. Passwords are hidden.
     pub(crate) fn shown(&self) -> Result<String, Failure> {
         let settings = self.settings()?;
         let local = match settings.url() {
-            // A bad URL may have a password in it, and its error does not show that.
+            // A bad URL may contain a password. This error does not show it.
             Some(url) => url::parse(url).map(|_| None)?,
             None => Some(LocalStore::find()?.url()),
         };
         Ok(settings.shown(local.as_deref()))
     }
 
-    /// Returns the files that were searched for a profile, one a line.
+    /// Returns the files that were searched for a profile, one per line.
     pub(crate) fn shown_files(&self) -> Result<String, Failure> {
         Ok(self.settings()?.shown_files())
     }
@@ -251,8 +252,8 @@ impl Target {
     }
 }
 
-/// Returns the lock of this name: a path of a znode if it begins with a slash, otherwise a name below `/locks`, in which
-/// any character may stand.
+/// Returns the lock with this name. A name with a leading slash is the path of a znode. Other names are below `/locks`
+/// and may contain any character.
 pub(crate) fn lock_path(name: &str) -> Result<LockPath, Failure> {
     if name.is_empty() {
         return Err(Failure::Usage("a lock needs a name".into()));

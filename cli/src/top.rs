@@ -1,7 +1,7 @@
-//! `lockkeeper top`: the locks as they change, on a whole terminal.
+//! `lockkeeper top`: a full-screen live view of the locks.
 //!
-//! [`State`] knows everything and does nothing, [`mod@draw`] shows it, and this module joins them to the keyboard, the signals
-//! and the store.
+//! [`State`] contains all data and performs no I/O, [`mod@draw`] renders it, and this module connects them to the
+//! keyboard, the signals and the store.
 
 mod draw;
 mod rows;
@@ -31,13 +31,13 @@ use signals::{Action, Signals};
 use state::{Effect, Input, State};
 use store::Store;
 
-/// Interval at which the times are shown anew.
+/// Interval at which the times are updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Number of inputs that wait.
+/// Limit of queued inputs.
 const QUEUE: usize = 64;
 
-/// Time to be continued after Ctrl-Z. Where no shell can continue this job, the system does not stop it.
+/// How long to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it.
 const CONTINUED: Duration = Duration::from_millis(500);
 
 /// The arguments of `top`.
@@ -74,7 +74,7 @@ impl Top {
         let (tell, inputs) = mpsc::channel(QUEUE);
         let screen = Screen::enter()?;
         let keys = tell.clone();
-        // A thread, since reading a terminal blocks. It ends with the process.
+        // A separate thread, because reading a terminal blocks. It ends with the process.
         std::thread::Builder::new()
             .name("lockkeeper-keys".into())
             .spawn(move || read_keys(&keys))?;
@@ -94,7 +94,7 @@ impl Top {
     }
 }
 
-/// Passes the keys on, until the terminal is gone or nobody listens.
+/// Forwards the keys until the terminal or the receiver is gone.
 fn read_keys(tell: &Sender<Input>) {
     loop {
         let input = match event::read() {
@@ -111,7 +111,7 @@ fn read_keys(tell: &Sender<Input>) {
     }
 }
 
-/// The state, and all that acts.
+/// The state and everything that acts on it.
 struct Shell {
     state: State,
     look: Look,
@@ -147,7 +147,7 @@ impl Shell {
                     continue;
                 }
             };
-            // All that is known by now is drawn at once.
+            // Apply all pending inputs before drawing.
             let mut next = input;
             for _ in 0..QUEUE {
                 let Some(input) = next else { break };
@@ -174,7 +174,7 @@ impl Shell {
         self.screen.draw(|frame| draw(frame, state, look))
     }
 
-    /// Does something. Returns true if it is the end.
+    /// Executes an effect. Returns `true` if the command must end.
     async fn act(&mut self, effect: Effect, signals: &mut Signals) -> Result<bool, Failure> {
         match effect {
             Effect::Quit => return Ok(true),
@@ -187,14 +187,14 @@ impl Shell {
             }
             Effect::Close => self.close(),
             Effect::Revoke(revocation) => {
-                // It goes on whatever happens to the dialog: a request that is cut off midway may or may not be done.
+                // Independent of the dialog, because an interrupted request may or may not be executed.
                 tokio::spawn(self.store.clone().revoke(*revocation));
             }
         }
         Ok(false)
     }
 
-    /// Stops this job until it is continued in the foreground. Returns true if it is to end.
+    /// Stops this job until it is continued in the foreground. Returns `true` if the command must end.
     async fn suspend(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
         loop {
             self.screen.suspend()?;
@@ -217,7 +217,7 @@ impl Shell {
         }
     }
 
-    /// Takes the terminal again after this job was continued. Returns true if it is to end.
+    /// Takes the terminal again after SIGCONT. Returns `true` if the command must end.
     async fn resume(&mut self, signals: &mut Signals) -> Result<bool, Failure> {
         if self.screen.is_in_foreground() {
             self.screen.take()?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Shortest and longest duration of an option: a year and some days, because anything longer is a mistake.
+/// Range of durations. Anything longer than about a year is a mistake.
 const DURATIONS: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(375 * 24 * 60 * 60);
 
@@ -48,7 +48,7 @@ pub(crate) fn shown(duration: Duration) -> String {
     }
 }
 
-/// Parses a number of bytes: plain, or with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), powers of 1,024.
+/// Parses a number of bytes, optionally with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), which are powers of 1,024.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -69,14 +69,12 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "a size is a whole number of bytes above 0, and less than 16 EiB".to_owned())
 }
 
-/// Splits a text into its leading number and the rest.
 fn split(text: &str) -> (Option<u64>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     (number.parse().ok(), unit)
 }
 
-/// Parses a count: 1 or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
@@ -84,7 +82,6 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses an address to listen on.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").map(str::parse::<u16>);
     if let Some(Ok(port)) = local {
@@ -97,7 +94,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Parses the name of a host, without a port.
+/// Parses a host name without a port.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     match !text.is_empty() && text.len() <= 253 && text.bytes().all(is_name) {
@@ -106,7 +103,6 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// Address to listen on without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(SocketAddr),
@@ -119,7 +115,7 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
-            // Refused: it would create a socket of that name in the working directory.
+            // It would create a socket of that name in the working directory.
             Some(path) if path.is_empty() || path.starts_with('~') || path.ends_with('/') => {
                 Err("a Unix socket is given as unix:PATH, such as unix:/run/lockkeeper.sock".into())
             }
@@ -131,7 +127,7 @@ impl FromStr for Listen {
     }
 }
 
-/// Parses a file mode: three octal digits, and zeros before them.
+/// Parses a file mode of three octal digits, with optional leading zeros.
 pub(crate) fn mode(text: &str) -> Result<u32, String> {
     let is_octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let mode = u32::from_str_radix(text, 8).ok();
@@ -139,12 +135,10 @@ pub(crate) fn mode(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "a mode is three octal digits, such as 600 or 660".into())
 }
 
-/// Place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// In memory: it is lost with the process.
+    /// In memory, lost with the process.
     Memory,
-    /// In a directory.
     Folder(PathBuf),
 }
 
@@ -158,7 +152,7 @@ impl FromStr for Data {
             url if url.starts_with("file:") || url.contains("://") => Err(
                 "a directory is expected, not a URL: write its path only, or ./ before it".into(),
             ),
-            // Refused: it would create a directory of that name in the working directory.
+            // It would create a directory of that name in the working directory.
             _ if text.starts_with('~') => {
                 Err("`~` is expanded by shells, and not here: write the \
                  whole path, or ./~ for a folder of that name"
@@ -178,7 +172,6 @@ impl fmt::Display for Data {
     }
 }
 
-/// Place of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuditPlace {
     Stdout,
@@ -205,7 +198,7 @@ impl FromStr for Digest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The text itself is not repeated: a password given here by mistake must not end up in a log.
+        // Do not repeat the text, because a password given by mistake must not end up in a log.
         let wrong = "a digest is user:base64(sha1(user:password)), 28 characters behind the colon: \
                      `lockkeeper digest USER` makes one";
         match text.split_once(':') {
@@ -215,7 +208,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Returns true for 20 bytes in base64.
+/// Returns `true` for 20 bytes in base64.
 fn is_sha1(text: &str) -> bool {
     let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
     let (letters, end) = text.as_bytes().split_at_checked(27).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `lockkeeper warden`: reports overdue locks, and removes those whose time is up.
+//! `lockkeeper warden`: reports overdue locks, and removes holders whose time is up.
 //!
-//! One of several wardens acts, by an election. A removal checks in its own transaction that the election's entry still
-//! exists: a warden that has lost it, and does not know yet, removes nothing.
+//! Wardens elect one that acts. Each removal checks in its own transaction that the election's entry still exists, so
+//! a warden that has lost the election without knowing it removes nothing.
 
 mod metrics;
 
@@ -48,17 +48,17 @@ pub(crate) struct Warden {
     target: Target,
 }
 
-/// Level of the log: the command's own lines, and no second line for what is on stdout.
+/// Log level: the command's own lines, without those that repeat what is on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
-/// Pause before the next attempt to lead.
+/// Delay before the next attempt to lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Reason for which a term of office ended.
+/// Why a term of office ended.
 enum End {
     /// SIGTERM, SIGINT or SIGHUP.
     Signal,
-    /// Nobody reads the reports any more.
+    /// The reader of the reports has closed the pipe.
     NoReader,
     /// Another warden may lead.
     Lost,
@@ -106,7 +106,7 @@ impl Warden {
                 .await?
             {
                 End::Signal | End::NoReader => {
-                    // Nothing more is lost if the store is away: the session ends by itself.
+                    // Nothing is lost if the store is unreachable, because the session expires.
                     let released = leadership.release();
                     let _ = tokio::time::timeout(PAUSE, released).await;
                     return Ok(());
@@ -118,7 +118,7 @@ impl Warden {
         }
     }
 
-    /// Serves metrics and health, if they are asked for.
+    /// Serves metrics and health, if requested.
     fn serve_metrics(&self, seen: &Monitor) -> Result<Option<HttpServer>, Failure> {
         let Some(address) = self.metrics_listen else {
             return Ok(None);
@@ -131,7 +131,8 @@ impl Warden {
         Ok(Some(http))
     }
 
-    /// Returns the path of the election. Wardens that only report must not keep out one that removes.
+    /// Returns the path of the election. It differs for wardens that only report, so that they do not keep out one
+    /// that removes.
     fn election(&self) -> Result<LockPath, Failure> {
         if let Some(name) = &self.election {
             return lock_path(name);
@@ -141,7 +142,7 @@ impl Warden {
         Ok(LockPath::new("/lockkeeper/wardens")?.key(&format!("{task} {prefix}")))
     }
 
-    /// Watches for as long as it leads.
+    /// Watches while this warden leads.
     async fn act(
         &self,
         client: &Client,
@@ -156,11 +157,11 @@ impl Warden {
             true => builder.remove_overdue_while(FencingEnforced, leadership.path()),
             false => builder,
         };
-        // It ends as it is dropped, with every return from here.
+        // The warden ends when it is dropped, with every return from here.
         let (warden, mut reports) = builder.start();
         let _leads = seen.leads(warden);
         tokio::select! {
-            // In this order: a warden that has lost its election reports nothing more.
+            // Check the leadership first, so that a warden that has lost it reports nothing more.
             biased;
             _ = leadership.lost() => Ok(End::Lost),
             _ = signals.next() => Ok(End::Signal),
@@ -168,7 +169,7 @@ impl Warden {
         }
     }
 
-    /// Prints reports until nobody reads them, or the locks cannot be watched.
+    /// Prints reports until their reader is gone or the locks cannot be watched.
     async fn print_all(&self, reports: &mut WardenReports) -> Result<End, Failure> {
         let mut failure = None;
         while let Some(report) = reports.next().await {
@@ -185,7 +186,7 @@ impl Warden {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     return Ok(End::NoReader);
                 }
-                // Its next reports, and what it removes, matter more.
+                // Continue, because later reports and removals matter more.
                 Err(error) => {
                     tracing::warn!(target: "lockkeeper_warden", %error, "stdout takes no more");
                 }
@@ -195,7 +196,7 @@ impl Warden {
                 failure = Some(line);
             }
         }
-        // The last report of all tells why.
+        // The last report contains the reason.
         let why = failure.unwrap_or_else(|| "the client was closed".into());
         Err(Failure::Other(format!(
             "the locks are not watched any more: {why}"
@@ -203,10 +204,10 @@ impl Warden {
     }
 }
 
-/// Returns true if another attempt to lead may succeed.
+/// Returns `true` if another attempt to lead may succeed.
 fn may_pass(error: &LockError) -> bool {
     use Error::{ConnectFailed, ConnectionLoss, SessionExpired};
-    // In the next session it is a candidate again. An entry is deleted by an operator.
+    // It is a candidate again in its next session. An entry is deleted only by an operator.
     matches!(
         error,
         LockError::Store(ConnectFailed { .. } | ConnectionLoss | SessionExpired { .. })
@@ -271,7 +272,6 @@ fn object(report: &WardenReport) -> Value {
     object.into()
 }
 
-/// Writes the fields that tell a holder.
 fn about(object: &mut Map<String, Value>, event: &str, path: &ZnodePath, entry: &QueueEntry) {
     let metadata = entry.metadata.clone().unwrap_or_default();
     object.insert("event".into(), event.into());

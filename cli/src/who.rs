@@ -1,4 +1,4 @@
-//! `lockkeeper who`: one queue in full.
+//! `lockkeeper who`: shows one queue in full.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use crate::locks::table::{MAX_LINE, MAX_TEXT, NONE, Table, duration, fitted};
 use crate::locks::{cells, leader_data};
 use crate::target::{Target, lock_path};
 
-/// Limit of the lines of a backtrace.
 const MAX_LINES: usize = 1_000;
 
 /// The arguments of `who`.
@@ -44,7 +43,7 @@ impl Who {
     }
 }
 
-/// Returns the holders and waiters, each with its position: 0 holds.
+/// Returns holders and waiters with their positions. Holders have position 0.
 fn positions(queue: &LockQueue) -> impl Iterator<Item = (usize, &QueueEntry)> {
     let waiters = queue.waiters.iter().enumerate();
     let holders = queue.holders.iter().map(|holder| (0, holder));
@@ -60,7 +59,7 @@ fn objects(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-/// Returns an entry of a queue as JSON. Position 0 holds. docs/commands/locks.md documents each field.
+/// Returns an entry of a queue as JSON. Holders have position 0. docs/commands/locks.md documents each field.
 pub(crate) fn object(
     lock: &ZnodePath,
     kind: LockKind,
@@ -86,7 +85,7 @@ pub(crate) fn object(
     object.into()
 }
 
-/// Returns the queue as text: a table of its entries, and what each says beside it.
+/// Returns the queue as text: a table of its entries, and their further details.
 pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     let name = fitted(&lock_name(&queue.path), MAX_LINE);
     if queue.holders.is_empty() && queue.waiters.is_empty() {
@@ -126,14 +125,14 @@ pub(crate) fn shown(queue: &LockQueue, now_ms: i64) -> String {
     text
 }
 
-/// Returns what an entry says beside the columns of the table; nothing where it says nothing.
+/// Returns the details of an entry that the table does not show, if any.
 fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     let metadata = entry.metadata.clone().unwrap_or_default();
     let mut lines = Vec::new();
     if let Some(reason) = &metadata.reason {
         lines.push(format!("reason: {}", fitted(reason, MAX_LINE)));
     }
-    // Without a label it is shown in the table.
+    // Without a label, the data is in the table.
     if let Some(data) = leader_data(&metadata).filter(|_| metadata.label.is_some()) {
         lines.push(format!("data: {}", fitted(data, MAX_LINE)));
     }
@@ -175,7 +174,7 @@ fn details(position: usize, entry: &QueueEntry, now_ms: i64) -> String {
     text
 }
 
-/// Returns the last request to give the lock up, if it has received any.
+/// Returns the last request to release the lock, if any.
 fn asked(metadata: &LockMetadata, entry: &QueueEntry, now_ms: i64) -> Option<String> {
     if &entry.data[..] == b"__REVOKE__" {
         return Some("asked to release it, by a client of Curator's".into());

@@ -1,6 +1,6 @@
-//! The memory of the machine, where the system does not tell it without C.
+//! Stand-in for the machine's memory on systems that report it only to C code.
 
-/// Returns that of a small machine, in bytes.
+/// Returns the memory of a small machine, in bytes.
 pub(super) fn bytes() -> u64 {
     2 << 30
 }

@@ -1,7 +1,7 @@
-//! [`AuditLog`]: the audit records as JSON lines in a file or on stdout, written by a thread of its own.
+//! [`AuditLog`]: writes audit records as JSON lines to a file or stdout, on its own thread.
 //!
-//! The server waits for no record: between it and the thread is a queue with a limit. What does not fit, or cannot be
-//! written, is lost; it is counted, reported, and told by a record once writing succeeds again.
+//! The server never waits for it. Records pass through a bounded queue. Those that do not fit or cannot be written are
+//! lost, counted and logged. Once writing succeeds again, a record reports the loss.
 
 mod file;
 mod json;
@@ -19,13 +19,13 @@ use tracing::{error, info};
 pub(super) use self::file::Output;
 use crate::values::AuditPlace;
 
-/// Limit of the lines that wait to be written, in bytes: more than a disk is late by, less than a server's reserve.
+/// Limit of queued lines in bytes. It covers the delays of a disk, and is less than a server's memory reserve.
 const MAX_WAITING_BYTES: usize = 2 << 20;
 
-/// Time for which the end of the process waits for the last lines.
+/// How long the end of the process waits for the last lines.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
-/// Shortest time between two reports that the log cannot be written.
+/// Minimum interval between reports that the log cannot be written.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The audit log of this process. Clones share it.
@@ -35,7 +35,7 @@ pub(super) struct AuditLog(Arc<Queue>);
 /// Lines on their way to the file.
 struct Queue {
     state: Mutex<State>,
-    /// Notified when there is something to do for the thread.
+    /// Notified when the thread has work.
     wake: Condvar,
     /// Notified when the thread has ended.
     ended: Condvar,
@@ -47,22 +47,21 @@ struct Queue {
 struct State {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// Records that had no room since the last one that tells of them.
+    /// Records dropped since the last one that reported a loss.
     dropped: u64,
-    /// True if the file is to be opened anew.
+    /// True if the file must be reopened.
     reopens: bool,
     is_over: bool,
     has_ended: bool,
 }
 
-/// A record as it is written.
 struct Line {
     text: String,
-    /// Deeds that it tells of.
+    /// Number of operations that it reports.
     count: u64,
 }
 
-/// The thread of an audit log. Dropping it writes the records that are left.
+/// The thread of an audit log. Dropping it writes the remaining records.
 pub(super) struct AuditWriter {
     log: AuditLog,
     thread: Option<JoinHandle<()>>,
@@ -70,7 +69,7 @@ pub(super) struct AuditWriter {
 
 impl AuditSink for AuditLog {
     fn record(&self, record: AuditRecord) {
-        // Before the lock: other threads wait for that.
+        // Format before taking the lock, for which other threads wait.
         let line = Line {
             text: json::line(&record),
             count: record.count,
@@ -90,10 +89,7 @@ impl AuditSink for AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file. Nothing is written before [`begin`](Self::begin).
-    ///
-    /// # Errors
-    /// A sentence for the operator.
+    /// Opens the file. Writes nothing before [`begin`](Self::begin). The error is a message for the operator.
     pub(super) fn open(place: &AuditPlace) -> Result<(Self, Output), String> {
         let output = Output::open(place)?;
         let written = IntCounter::new(
@@ -128,10 +124,7 @@ impl AuditLog {
         registry.register(Box::new(self.0.lost.clone()))
     }
 
-    /// Begins to write, on a thread of its own.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Starts to write, on a separate thread.
     pub(super) fn begin(&self, output: Output) -> std::io::Result<AuditWriter> {
         let queue = self.0.clone();
         let thread = std::thread::Builder::new().name("lockkeeper-audit".into());
@@ -146,13 +139,13 @@ impl AuditLog {
         })
     }
 
-    /// Has the file opened anew before the next record: it may have been renamed (logrotate).
+    /// Reopens the file before the next record, because logrotate may have renamed it.
     pub(super) fn reopen(&self) {
         self.0.state.lock().reopens = true;
         self.0.wake.notify_one();
     }
 
-    /// Records a deed of an operator.
+    /// Records an operator's action.
     pub(super) fn note(
         &self,
         event: AuditEvent,
@@ -166,7 +159,7 @@ impl AuditLog {
 }
 
 impl Queue {
-    /// Writes until the end of the process.
+    /// Writes until the process ends.
     fn write(&self, mut output: Output) {
         let mut failing = Failing::default();
         loop {
@@ -183,7 +176,7 @@ impl Queue {
             for line in lines {
                 self.put(&mut output, &mut failing, &line);
             }
-            // After the lines that came before: they belong to the former file.
+            // The lines before it belong to the old file.
             if reopens {
                 match output.reopen() {
                     Ok(true) => info!("audit log reopened"),
@@ -193,7 +186,7 @@ impl Queue {
                     }
                 }
             }
-            // At the end a last attempt, though no further record comes.
+            // One last attempt, because no further record will report the loss.
             if is_over {
                 self.tell_of_losses(&mut output, &mut failing);
                 return;
@@ -201,7 +194,7 @@ impl Queue {
         }
     }
 
-    /// Writes a line, and before it, where lines were lost, one that tells so.
+    /// Writes a line, after a line that reports lost ones if any.
     fn put(&self, output: &mut Output, failing: &mut Failing, line: &Line) {
         self.tell_of_losses(output, failing);
         match output.write(&line.text) {
@@ -229,10 +222,10 @@ impl Queue {
     }
 }
 
-/// A log that cannot be written at times.
+/// Losses of a log that cannot be written at times.
 #[derive(Default)]
 struct Failing {
-    /// Records that were lost, and no record tells of them yet.
+    /// Lost records that no record has reported yet.
     unwritten: u64,
     reported: Option<Instant>,
 }
@@ -262,7 +255,7 @@ impl Drop for AuditWriter {
         let mut state = queue.state.lock();
         state.is_over = true;
         queue.wake.notify_one();
-        // With a limit: a pipe without a reader must not keep the process from its end.
+        // With a limit, because a pipe without a reader must not keep the process from ending.
         let until = Instant::now() + LONGEST_END;
         while !state.has_ended {
             if queue.ended.wait_until(&mut state, until).timed_out() {
@@ -272,7 +265,7 @@ impl Drop for AuditWriter {
         }
         drop(state);
         if let Some(thread) = self.thread.take() {
-            // A panic ends the process.
+            // An error here is a panic, which ends the process anyway.
             let _ = thread.join();
         }
     }

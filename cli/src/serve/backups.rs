@@ -1,7 +1,7 @@
-//! [`Backups`]: the scheduled backups of `--backup-every`, on a thread of their own.
+//! [`Backups`]: the scheduled backups of `--backup-every`, on a separate thread.
 //!
-//! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for it. Nothing that fails here
-//! ends the server or the store: it is logged, counted, and tried again.
+//! The thread reads the store's directory as `lockkeeper backup` does, so no client waits for it. A failure never ends
+//! the server or the store. It is logged, counted, and tried again.
 
 mod folder;
 mod metrics;
@@ -18,7 +18,6 @@ use tracing::{info, warn};
 use self::folder::{BackupFolder, Failure, Made};
 use self::metrics::BackupMetrics;
 
-/// The options of the backups.
 #[derive(Clone, Debug)]
 pub(crate) struct BackupPlan {
     pub(crate) every: Duration,
@@ -26,14 +25,14 @@ pub(crate) struct BackupPlan {
     pub(crate) keep: usize,
 }
 
-/// Shortest interval: names have seconds.
+/// Minimum interval, because file names contain seconds.
 pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause after a failure, where the interval is longer.
+/// Delay after a failure, if the interval is longer.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The thread that makes backups. Dropping this lets it end, and waits for no backup: one that the end of the process cuts
-/// short is removed at the next start.
+/// The thread that makes backups. Dropping this ends the thread without waiting. A backup that the end of the process
+/// interrupts is removed at the next start.
 #[derive(Debug)]
 pub(super) struct Backups {
     /// Dropped to end the thread.
@@ -41,7 +40,7 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// Starts the thread, for the store of this id in the directory `data`.
+    /// Starts the thread for the store with this id in the directory `data`.
     pub(super) fn start(
         plan: &BackupPlan,
         data: PathBuf,
@@ -94,10 +93,10 @@ impl Schedule {
         }
     }
 
-    /// Reports a backup. Returns the pause until the next one.
+    /// Reports a backup. Returns the delay until the next one.
     fn made(&self, made: &Made) -> Duration {
         let Made { file, summary, .. } = made;
-        // Counted first: an alert on the line may look at the figures at once.
+        // Count first, because an alert on the log line may read the metrics immediately.
         self.metrics.made(made);
         info!(
             file = %file.display(),
@@ -109,11 +108,11 @@ impl Schedule {
         if let Err(failure) = &made.kept {
             warn!(reason = failure.text, "old backups stay");
         }
-        // From its end: one that takes longer than the interval is not followed by the next one at once.
+        // Measured from the end, so that slow backups do not follow each other without a pause.
         self.every
     }
 
-    /// Reports a failure. Returns the pause until the next attempt.
+    /// Reports a failure. Returns the delay until the next attempt.
     fn failed(&self, failure: &Failure) -> Duration {
         let pause = self.every.min(RETRY_DELAY);
         self.metrics.failed(failure.reason);
@@ -125,7 +124,7 @@ impl Schedule {
         pause
     }
 
-    /// Waits, and counts the time for which the machine is suspended. Returns false if the server ends.
+    /// Sleeps, including time that the machine is suspended. Returns `false` if the server ends.
     fn sleep(&self, pause: Duration) -> bool {
         let clock = Clock::system();
         let start = clock.now();
@@ -140,11 +139,10 @@ impl Schedule {
     }
 }
 
-/// Longest time for which the thread sleeps: its timer stands still while the machine is suspended.
+/// Maximum length of one sleep, because the timer does not advance while the machine is suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// Returns the pause until the first backup after a start. One that is overdue is made once, at once, however many were
-/// missed.
+/// Returns the delay until the first backup after a start. If any are overdue, a single backup is made immediately.
 fn until_first(newest: Option<SystemTime>, now: SystemTime, every: Duration) -> Duration {
     let age = newest.map(|newest| now.duration_since(newest).unwrap_or_default());
     age.map_or(Duration::ZERO, |age| every.saturating_sub(age))

@@ -1,7 +1,7 @@
-//! [`Config`]: the options and their sources. The command line wins over `LOCKKEEPER_LOG`, that over the
-//! configuration file, and that over the defaults.
+//! [`Config`]: the options and their sources. The command line overrides `LOCKKEEPER_LOG`, which overrides the
+//! configuration file, which overrides the defaults.
 //!
-//! The file's options are converted to flags and read by the same parser, so that both have the same meaning.
+//! Options from the file are converted to flags and parsed by the same parser, so both have the same meaning.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,14 +16,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::flags::Flags;
 
-/// The options, and the source of each.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) flags: Flags,
     pub(crate) settings: Vec<Setting>,
 }
 
-/// An option that has a value.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -50,17 +48,15 @@ impl fmt::Display for Source {
     }
 }
 
-/// Environment variable of `--log-level`.
 const LOG_VARIABLE: &str = "LOCKKEEPER_LOG";
 
-/// Options that only the command line has: a file that names another file, or a check that never serves, is a mistake.
+/// Options that are valid only on the command line.
 const FLAGS_ALONE: [&str; 2] = ["config", "check-config"];
 
-/// Values of options, in the form of a command line.
+/// Values of options, as on a command line.
 type Values = BTreeMap<String, Vec<OsString>>;
 
 impl Config {
-    /// Reads all sources.
     pub(crate) fn read(given: &ArgMatches) -> Result<Self, String> {
         let command = command();
         let flags = given_values(&command, given);
@@ -69,7 +65,7 @@ impl Config {
             Some(path) => read_file(&command, Path::new(path))?,
             None => Values::new(),
         };
-        // Each source replaces the one below it, a list as a whole: a `--user` flag does not add to those of the file.
+        // Each source replaces lists as a whole. A `--user` flag does not add to the users in the file.
         let mut all = file.clone();
         all.extend(variable.clone());
         all.extend(flags.clone());
@@ -87,7 +83,7 @@ impl Config {
     }
 }
 
-/// Returns the options alone, as a command.
+/// Returns a command that has only the options.
 pub(crate) fn command() -> Command {
     Flags::augment_args(Command::new("serve").no_binary_name(true))
 }
@@ -95,7 +91,7 @@ pub(crate) fn command() -> Command {
 fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> {
     let flags = values.iter().flat_map(|(name, values)| {
         values.iter().map(move |value| {
-            // With `=`: a value that begins with a dash is no flag.
+            // With `=`, so that a value with a leading dash is not taken for a flag.
             let mut flag = OsString::from(format!("--{name}="));
             flag.push(value);
             flag
@@ -104,7 +100,6 @@ fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> 
     command.clone().try_get_matches_from(flags)
 }
 
-/// Returns the options given on the command line.
 fn given_values(command: &Command, given: &ArgMatches) -> Values {
     let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let arguments = command
@@ -193,7 +188,7 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
         })?;
         let told = |why| format!("{place}: {name}: {why}");
         let one = flag_values(argument, value.get_ref()).map_err(told)?;
-        // Parsed one by one, so that an error has the line of its key.
+        // Parse each option separately, so that an error has the line of its key.
         let one = Values::from([(name.to_owned(), one)]);
         parse(command, &one).map_err(|error| told(reason(&error)))?;
         values.extend(one);
@@ -201,7 +196,6 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
     Ok(values)
 }
 
-/// Converts a value of the file to the form of the command line.
 fn flag_values(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     let DeValue::Array(values) = value else {
         return Ok(vec![flag_value(value)?.into()]);

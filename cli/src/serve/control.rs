@@ -1,8 +1,8 @@
-//! The server's side of `lockkeeper admin`: a Unix socket, over which its own user and root list and end sessions, drain
-//! and reload.
+//! The server's side of `lockkeeper admin`: a Unix socket on which the server's own user and root list and end
+//! sessions, drain and reload.
 //!
-//! A client sends one JSON object on a line, and gets one or more in reply. The kernel tells its user; nothing
-//! that it sends counts for that.
+//! A client sends one JSON object on a line, and receives one or more. Only the kernel's statement of the client's
+//! user counts.
 
 use std::io;
 use std::sync::Arc;
@@ -22,42 +22,37 @@ use tracing::{info, warn};
 
 use super::audit::AuditLog;
 
-/// A request of `lockkeeper admin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Lists the sessions.
     Sessions,
     /// Ends a session.
     Kick { session: String },
     /// Closes the connection of a session.
     Disconnect { session: String },
-    /// Opens no more sessions, and stops when all have ended, or after so many milliseconds.
+    /// Opens no more sessions. Stops when all have ended, or after this many milliseconds.
     Drain { timeout_ms: Option<u64>, wait: bool },
-    /// Opens sessions again.
     Undrain,
-    /// Reads the configuration anew.
     Reload,
     /// Answers a four-letter word.
     Word { word: String },
 }
 
-/// Work of the main task for a client.
+/// Work for the main task.
 pub(super) enum Task {
     Reload {
         by: String,
         reply: oneshot::Sender<Result<String, String>>,
     },
-    /// A drain has begun, with this limit where the client has set one.
+    /// A drain has started, with the client's limit if it has set one.
     Drain { timeout: Option<Duration> },
     /// A drain was undone.
     Undrain,
 }
 
-/// The socket, and its clients.
 pub(super) struct Control {
     tasks: mpsc::Receiver<Task>,
-    /// Dropped to end the task that accepts, which ends those of the clients first.
+    /// Dropped to end the accepting task, which ends the client tasks first.
     stop: oneshot::Sender<()>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -70,7 +65,7 @@ struct Shared {
     clients: Arc<Semaphore>,
 }
 
-/// Limits of the clients: their number, the bytes of a request, and the time to send it and to take the reply.
+/// Limits on the number of clients, the bytes of a request, and the time for request and reply.
 const MAX_CLIENTS: usize = 16;
 const MAX_REQUEST_BYTES: u64 = 4 << 10;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -78,10 +73,10 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the last replies when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
-/// Pause after a connection could not be accepted.
+/// Delay after a failed accept.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Time between two looks at a drain that a client waits for.
+/// Interval at which a drain is checked for a waiting client.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Control {
@@ -110,7 +105,7 @@ impl Control {
         }
     }
 
-    /// Waits for something to do. Cancel safe.
+    /// Waits for work. Cancel safe.
     pub(super) async fn next(&mut self) -> Task {
         match self.tasks.recv().await {
             Some(task) => task,
@@ -118,13 +113,13 @@ impl Control {
         }
     }
 
-    /// Ends all tasks that have the server.
+    /// Ends all tasks that hold the server.
     pub(super) async fn stop(self) {
         drop(self.stop);
-        // A request for the main task would wait for ever.
+        // Otherwise a request for the main task would wait forever.
         drop(self.tasks);
         if let Some(accepting) = self.accepting {
-            // A panic ends the process.
+            // An error here is a panic, which ends the process anyway.
             let _ = accepting.await;
         }
     }
@@ -144,7 +139,7 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
         match accepted {
             Ok(stream) => drop(clients.spawn(serve(stream, shared.clone()))),
             Err(error) => {
-                // Once, until one is accepted.
+                // Warn only once until an accept succeeds.
                 if !failed_before {
                     warn!(%error, "accept failed");
                 }
@@ -152,13 +147,13 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
             }
         }
     }
-    // Those that are about to be answered: a drain of a server without sessions ends it at once.
+    // Let pending replies finish, because a drain without sessions ends the server immediately.
     let answered = async { while clients.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_REPLIES, answered).await;
     clients.shutdown().await;
 }
 
-/// Serves one client, which has one request.
+/// Serves one request of one client.
 async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
     let Ok(_permit) = shared.clients.clone().try_acquire_owned() else {
         return;
@@ -190,12 +185,12 @@ async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
         }
     }
     if matches!(request, Request::Drain { wait: true, .. }) && replies[0].get("error").is_none() {
-        // Without the server, which it would keep from its end.
+        // Without a handle of the server, which would keep it from ending.
         tokio::spawn(wait_for_drain(shared.monitor.clone(), stream));
     }
 }
 
-/// Returns the client as the log shows it; as an error one that is neither the server's user nor root.
+/// Returns the client as shown in the log. Returns it as an error if it is neither the server's user nor root.
 fn admitted(stream: &UnixStream) -> Result<String, String> {
     let Ok(peer) = stream.peer_cred() else {
         return Err("unix:unknown".into());
@@ -257,7 +252,7 @@ impl Shared {
             let sessions = monitor.sessions();
             sessions.iter().map(session_json).collect()
         });
-        // A panic ends the process.
+        // An error here is a panic, which ends the process anyway.
         list.await.unwrap_or_default()
     }
 
@@ -284,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Returns what a session has proved; for the audit log, before it ends.
+    /// Returns the identities of a session, for the audit log, before it ends.
     async fn identities(&self, id: SessionId) -> Vec<String> {
         if self.audit.is_none() {
             return Vec::new();
@@ -316,7 +311,7 @@ impl Shared {
         let is_new = self.server.drain();
         let timeout = timeout_ms.map(Duration::from_millis);
         if is_new || timeout.is_some() {
-            // An error: the server stops already.
+            // An error means that the server is already stopping.
             let _ = self.tasks.send(Task::Drain { timeout }).await;
         }
         if is_new {
@@ -339,7 +334,6 @@ impl Shared {
         Ok(json!({"draining": false, "sessions": self.count().await}))
     }
 
-    /// Counts the sessions of clients.
     async fn count(&self) -> usize {
         let monitor = self.monitor.clone();
         let counted = tokio::task::spawn_blocking(move || {
@@ -371,7 +365,7 @@ impl Shared {
     }
 }
 
-/// Keeps the connection until the end of the process, unless its client closes it. Reports a drain that was undone.
+/// Keeps the connection open until the process ends or the client closes it. Reports if the drain is undone.
 async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
     let undone = async {
         while let Err(NotReady::Draining | NotReady::StoreFailed(_)) = monitor.check_ready() {
@@ -388,7 +382,7 @@ async fn wait_for_drain(monitor: ServerMonitor, mut stream: UnixStream) {
     }
 }
 
-/// Parses a session's id, as every list shows it.
+/// Parses a session id in the form in which lists show it.
 fn parsed(text: &str) -> Result<SessionId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let id = u64::from_str_radix(digits, 16).ok();

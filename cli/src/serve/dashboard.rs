@@ -1,6 +1,6 @@
 //! The dashboard of a server: `--dashboard`.
 //!
-//! It is a client in the server's process that has proved no identity, so it sees, and revokes, what everybody may.
+//! It is an unauthenticated client in the server's process, so it can see and revoke only what everybody may.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,6 @@ use crate::dashboard::{Access, OwnLocks};
 use crate::http::token::Token;
 use crate::http::{Background, HttpPort};
 
-/// Everything that is needed to serve the dashboard.
 #[derive(Clone, Debug)]
 pub(crate) struct DashboardPlan {
     pub(crate) address: SocketAddr,
@@ -20,10 +19,7 @@ pub(crate) struct DashboardPlan {
 }
 
 impl DashboardPlan {
-    /// Checks its options together.
-    ///
-    /// # Errors
-    /// A sentence for the operator.
+    /// Checks its options. The error is a message for the operator.
     pub(super) fn of(flags: &Flags) -> Result<Option<Self>, String> {
         let Some(address) = flags.dashboard else {
             let given = [
@@ -46,7 +42,7 @@ impl DashboardPlan {
             (false, false) => None,
         };
         if let Some(reason) = needed_for.filter(|_| flags.dashboard_token_file.is_none()) {
-            // A random one would stand in the server's output, which others read.
+            // A random token would be in the server's output, which others can read.
             return Err(format!(
                 "{reason}: set --dashboard-token-file to a file with the token that they need"
             ));
@@ -74,10 +70,7 @@ impl DashboardPlan {
         }))
     }
 
-    /// Opens the port, on which connections wait.
-    ///
-    /// # Errors
-    /// A sentence for the operator.
+    /// Opens the port, where connections wait. The error is a message for the operator.
     pub(super) fn open(&self) -> Result<HttpPort, String> {
         let port = HttpPort::open(self.address, "--dashboard")?;
         info!(address = %port.address(), "dashboard");
@@ -91,10 +84,7 @@ impl DashboardPlan {
         Ok(port)
     }
 
-    /// Serves the locks of the server's store, which this client reads, on the port, until the result is dropped.
-    ///
-    /// # Errors
-    /// The system gives no thread.
+    /// Serves the locks of this client on the port until the result is dropped.
     pub(super) fn serve(
         &self,
         port: HttpPort,

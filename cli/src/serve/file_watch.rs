@@ -1,14 +1,13 @@
-//! [`FileWatch`]: notices that one of some files has changed, by looking once a second.
+//! [`FileWatch`]: checks once per second whether any of a set of files has changed.
 //!
-//! Symbolic links are followed. So an edited file, a file that was renamed into its place, and a link with a new target
-//! (Kubernetes swaps the directory of a secret in this way) all look different.
+//! It follows symbolic links, so it notices edited files, files replaced by a rename, and links with a new target
+//! (Kubernetes swaps the directory of a secret this way).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct FileWatch {
@@ -16,7 +15,7 @@ pub(super) struct FileWatch {
     seen: Looks,
 }
 
-/// State of each file: device, inode, size and time of the last change; `None` for one that cannot be found.
+/// State of each file (device, inode, size and time of the last change), or `None` if it is missing.
 type Looks = Vec<Option<(u64, u64, u64, i64, i64)>>;
 
 impl FileWatch {
@@ -25,7 +24,8 @@ impl FileWatch {
         Self { files, seen }
     }
 
-    /// Watches other files, if their names differ. They may have changed since they were read, so that counts as a change.
+    /// Watches other files if their names differ. This counts as a change, because they may have changed since they
+    /// were read.
     pub(super) fn watch(&mut self, files: Vec<PathBuf>) {
         if !self.files.is_empty() && self.files != files {
             self.files = files;
@@ -33,10 +33,10 @@ impl FileWatch {
         }
     }
 
-    /// Waits until a file has changed, and then for a second in which none of them does: a file that is being written is
-    /// not to be read half way. Never completes where there are no files.
+    /// Waits until a file has changed and then no file changes for a second, so that no half-written file is read.
+    /// Never completes without files.
     ///
-    /// Cancel safe: a change is told by a later call.
+    /// Cancel safe: the next call reports the change.
     pub(super) async fn changed(&mut self) {
         if self.files.is_empty() {
             return std::future::pending().await;

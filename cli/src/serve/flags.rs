@@ -1,5 +1,5 @@
-//! The options of `lockkeeper serve`. Each can be set in the configuration file under the same name. The help texts
-//! are mirrored in docs/server-reference.md.
+//! The options of `lockkeeper serve`. The configuration file accepts each under the same name. The help texts are
+//! mirrored in docs/server-reference.md.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -240,13 +240,11 @@ impl From<DurabilityClass> for Durability {
     }
 }
 
-/// Parses a list of four-letter words.
 fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
     ServerOptions::new().four_letter_words(text)?;
     Ok(text.into())
 }
 
-/// Parses a list of clients.
 fn word_clients(text: &str) -> Result<String, lockkeeper_store::Error> {
     ServerOptions::new().four_letter_words_from(text)?;
     Ok(text.into())
@@ -263,7 +261,7 @@ mod tests {
 
     use super::super::config::command;
 
-    /// The options as docs/server-reference.md has them: a table for each heading.
+    /// Returns the options as in docs/server-reference.md, with a table per heading.
     fn tables() -> String {
         let mut text = String::new();
         let mut heading = None;

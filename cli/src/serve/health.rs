@@ -9,25 +9,25 @@ use parking_lot::RwLock;
 use crate::http::Health;
 use crate::http::token::Token;
 
-/// Health of the server's process, and who may read its metrics. A clone is the same.
+/// Health of the process, and the token for its metrics. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct ServerHealth(Arc<State>);
 
 #[derive(Default)]
 struct State {
     monitor: OnceLock<ServerMonitor>,
-    /// `None` for metrics that anyone may read.
+    /// `None` if anyone may read the metrics.
     token: RwLock<Option<Token>>,
 }
 
 impl ServerHealth {
     /// Records that the server listens.
     pub(super) fn started(&self, monitor: ServerMonitor) {
-        // Cannot be set already: a process has one server.
+        // Cannot be set already, because a process has only one server.
         let _ = self.0.monitor.set(monitor);
     }
 
-    /// Asks for this token from now on.
+    /// Requires this token from now on.
     pub(super) fn set_token(&self, token: Option<Token>) {
         *self.0.token.write() = token;
     }

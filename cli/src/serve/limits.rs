@@ -3,20 +3,19 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Open files beside connections: the log, its snapshots, the runtime's own, and some to spare.
+/// Open files other than connections: the log, its snapshots, the runtime, and some to spare.
 const OTHER_FILES: u64 = 128;
 
-/// Largest default of `--max-connections`.
 const DEFAULT_CONNECTIONS: usize = 16_384;
 
-/// Returns the default of `--max-connections` where each connection has `of_each` files, and pages have `of_pages`: as many
-/// as the hard limit of open files allows.
+/// Returns the default of `--max-connections`: as many as the hard limit of open files allows, with `of_each` files
+/// per connection and `of_pages` for pages.
 pub(crate) fn default_connections(of_each: usize, of_pages: usize) -> usize {
     // `None` means unlimited.
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return DEFAULT_CONNECTIONS;
     };
-    // A limit so low that the other files would take most of it leaves half to the connections: they seldom need all.
+    // With a very low limit, connections get at least half, because the other files are seldom all needed.
     let for_clients = limit
         .saturating_sub(OTHER_FILES + of_pages as u64)
         .max(limit / 2);
@@ -24,7 +23,7 @@ pub(crate) fn default_connections(of_each: usize, of_pages: usize) -> usize {
     connections.clamp(1, DEFAULT_CONNECTIONS)
 }
 
-/// Raises the limit to what connections with so many files need, as far as the system allows.
+/// Raises the limit to what this many connection files need, if the system allows it.
 pub(crate) fn raise_open_files(of_connections: usize) {
     let needed = of_connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -37,7 +36,7 @@ pub(crate) fn raise_open_files(of_connections: usize) {
         current: Some(raised),
         maximum,
     };
-    // If the system refuses, the present limit counts: the server runs with fewer connections.
+    // If the system refuses, the current limit applies and the server runs with fewer connections.
     let raised = match setrlimit(Resource::Nofile, limits) {
         Ok(()) => raised,
         Err(_) => limit,

@@ -1,4 +1,4 @@
-//! The log on stderr, and the end of the process at a panic.
+//! The log on stderr, and the abort on a panic.
 
 use std::io::{self, IsTerminal};
 
@@ -16,7 +16,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Checks a log level, with levels for targets: `info`, `warn,lockkeeper_store=debug`.
+/// Checks a log level, optionally with levels per target: `info`, `warn,lockkeeper_store=debug`.
 pub(crate) fn level(text: &str) -> Result<String, String> {
     for part in text.split(',') {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
@@ -45,8 +45,8 @@ pub(crate) fn start(format: Format, level: &str) {
     end_on_panic();
 }
 
-/// Ends the process at a panic: the thread may have left a lock taken, or work half done. The process aborts without
-/// running destructors, which could mark the log as closed in order; the next start recovers all acknowledged writes.
+/// Aborts the process on a panic, because the thread may have left a lock taken or work half done. Destructors do not
+/// run, since they could mark the log as closed in order. The next start recovers all acknowledged writes.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
@@ -69,14 +69,14 @@ mod tests {
 
     use super::*;
 
-    /// Runs itself in a child process, which has to end.
+    /// Runs this test again in a child process, which must abort.
     #[test]
     fn a_panic_of_any_thread_ends_the_process_with_its_reason() {
         const CHILD: &str = "LOCKKEEPER_TEST_PANICS";
         if std::env::var_os(CHILD).is_some() {
             start(Format::Json, "info");
             let thread = std::thread::spawn(|| panic!("half done"));
-            // Without the hook the process would continue, as a server that does not join its threads.
+            // Without the hook the process would continue, like a server that does not join its threads.
             let _ = thread.join();
             std::process::exit(0);
         }

@@ -2,7 +2,7 @@
 
 use rustix::system::sysinfo;
 
-/// Returns it in bytes.
+/// Returns the memory in bytes.
 pub(super) fn bytes() -> u64 {
     let machine = sysinfo();
     u64::from(machine.mem_unit).saturating_mul(machine.totalram)

@@ -1,4 +1,4 @@
-//! [`Memory`]: the limit of the process's memory, and its parts.
+//! [`Memory`]: divides the process's memory limit.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::flags::Flags;
 use super::machine_memory;
 use crate::values::Data;
 
-/// The parts of `--max-memory`, chosen so that the process stays within it when all of them are full at once.
+/// The parts of `--max-memory`. The process stays within it even if all parts are full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The whole process, in bytes.
@@ -16,15 +16,15 @@ pub(crate) struct Memory {
     pub(crate) store: usize,
     /// Unread replies and events of all clients.
     pub(crate) outgoing: usize,
-    /// Unread replies and events of one client, so its largest reply as well.
+    /// Unread replies and events of one client. Also limits its largest reply.
     pub(crate) client: usize,
     /// Incomplete requests.
     pub(crate) unfinished: usize,
     /// The largest segment of the log.
     pub(crate) segment: usize,
-    /// Limit of connections, in number.
+    /// Maximum number of connections.
     pub(crate) connections: usize,
-    /// The list of locks of the dashboard and the metrics; `None` for a server that follows no locks.
+    /// The list of locks of the dashboard and the metrics, or `None` if the server follows no locks.
     pub(crate) locks: Option<usize>,
 }
 
@@ -33,38 +33,35 @@ const MIB: usize = 1 << 20;
 /// The process itself: code, threads, the runtime.
 const BASE: usize = 24 * MIB;
 
-/// A connection with its buffers, once it has been used.
+/// A connection with its buffers once it has been used.
 const CONNECTION: usize = 24 << 10;
 
-/// A reply beside the largest znode.
+/// A reply in addition to the largest znode.
 const ANSWER: usize = 64 << 10;
 
-/// Smallest part for the store.
 const LEAST_STORE: usize = 4 * MIB;
 
-/// First segment of a log, and the smallest that takes every transaction.
+/// The first segment of a log, and the smallest that fits every transaction.
 const FIRST_SEGMENT: usize = 16 * MIB;
 const LEAST_SEGMENT: usize = 9 * MIB;
 
-/// Largest segment.
 const LARGEST_SEGMENT: usize = 64 * MIB;
 
-/// Largest list of locks.
 const LARGEST_LIST: usize = 64 * MIB;
 
-/// Memory of a list of short names while it is built, as a multiple of its encoded size.
+/// Memory needed to build a list of short names, relative to its encoded size.
 const BUILDING: usize = 5;
 
 impl Memory {
     /// Divides the limit of the process's memory.
     ///
     /// # Errors
-    /// The limit is too small for the options, with the least one that suffices.
+    /// If the limit is too small for the options. The message contains the minimum.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
         let locks = (total / 16).min(LARGEST_LIST);
         let locks = flags.follows_locks().then_some(locks);
-        // Their list exists twice: as it is shown, and as it is compared with what the store has.
+        // The list exists twice: as shown, and for the comparison with the store.
         let lists = 2 * locks.unwrap_or(0);
         let rest = total.saturating_sub(BASE + lists);
         let client = (rest / 32).max(flags.max_frame + ANSWER);
@@ -73,13 +70,12 @@ impl Memory {
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections());
-        // Events exist twice while they are handed out, and a growing buffer is up to twice its content. An eighth is left
-        // for fragmentation of the allocator.
+        // Events exist twice while they are distributed, and a growing buffer is up to twice as large as its content.
+        // An eighth is reserved for fragmentation.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
-        // Twice the store, since a snapshot replays the log into a second copy of it; and a backup, which may be made at
-        // the same time, into a third.
+        // A snapshot replays the log into a second copy of the store, and a concurrent backup into a third.
         let copies = 2 + usize::from(flags.backup_every.is_some());
         let (log, copies) = if is_kept {
             (2 * segment, copies)
@@ -112,8 +108,8 @@ impl Memory {
     }
 }
 
-/// Default of `--max-memory`: three quarters of its control group's limit, where there is one,
-/// since the kernel counts sockets and cached files towards that, too; else half of the machine's memory.
+/// Returns the default of `--max-memory`. It is three quarters of the control group's limit, because the kernel also
+/// counts sockets and cached files towards it. Without a limit, it is half of the machine's memory.
 fn default_total() -> usize {
     let machine = machine_memory::bytes();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -125,8 +121,8 @@ fn default_total() -> usize {
     usize::try_from(total).unwrap_or(usize::MAX)
 }
 
-/// Returns the memory limit of the process's control groups and those above them. `groups` is `/proc/self/cgroup`,
-/// whose lines are `0::PATH` for version 2, and `N:CONTROLLERS:PATH` for version 1.
+/// Returns the smallest memory limit of the process's control groups and their ancestors. `groups` is
+/// `/proc/self/cgroup`, with lines `0::PATH` for version 2 and `N:CONTROLLERS:PATH` for version 1.
 fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -142,13 +138,13 @@ fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     limits.min()
 }
 
-/// Returns the smallest limit in such a file of the group or one above it. In a container the path may be the host's,
+/// Returns the smallest limit in this file of the group and its ancestors. In a container the path may be the host's,
 /// and only the topmost folder exists.
 fn least_upwards(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let path = Path::new(path.trim_start_matches('/'));
     let limits = path.ancestors().filter_map(|group| {
         let text = fs::read_to_string(mount.join(group).join(file)).ok()?;
-        // `max`, for no limit, does not parse.
+        // `max` (no limit) does not parse.
         text.trim().parse().ok()
     });
     limits.min()
@@ -174,7 +170,6 @@ mod tests {
         flags
     }
 
-    /// The sum of the parts, each at its limit, stays within the promise.
     #[test]
     fn the_parts_stay_within_the_limit() {
         for options in [
@@ -212,7 +207,7 @@ mod tests {
         }
     }
 
-    /// A control group of 128 MiB is enough to start, without an option.
+    /// A control group of 128 MiB is enough without an option.
     #[test]
     fn a_small_machine_will_do() {
         let small = flags(&["--max-memory", "96M", "--data", "/tmp"]);

@@ -1,4 +1,4 @@
-//! No systemd, which would be notified.
+//! Does nothing on systems without systemd.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The end of a Unix socket's file, where the system does not tell it.
+//! Stand-in for systems that cannot report the removal of a Unix socket.
 
 use std::path::Path;
 

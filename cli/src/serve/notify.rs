@@ -1,5 +1,4 @@
-//! Notifies systemd of the state of a service of `Type=notify`, over the socket of `NOTIFY_SOCKET` (sd_notify(3)).
-//! Does nothing elsewhere.
+//! Reports the state of a `Type=notify` service to systemd over the socket in `NOTIFY_SOCKET` (sd_notify(3)), if any.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,22 +17,21 @@ pub(crate) fn stopping() {
     tell("STOPPING=1");
 }
 
-/// Tells systemd's watchdog that the server is alive.
 pub(crate) fn alive() {
     tell("WATCHDOG=1");
 }
 
-/// Returns the time after which systemd takes a silent server for dead, where it watches this process
+/// Returns the time after which systemd considers a silent server dead, if it watches this process
 /// (sd_watchdog_enabled(3)).
 pub(crate) fn watchdog_limit() -> Option<Duration> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    // A parent that is watched may have left its variables to this process.
+    // These variables may have been meant for a parent process.
     let is_meant = match std::env::var_os("WATCHDOG_PID") {
         Some(_) => number("WATCHDOG_PID") == Some(std::process::id().into()),
         None => true,
     };
     let limit = number("WATCHDOG_USEC").filter(|us| *us > 0 && is_meant);
-    // Two signs within the limit, a millisecond apart at least.
+    // At least 2 ms, so that the signs of life, two within the limit, are 1 ms apart.
     limit.map(|us| Duration::from_micros(us).max(Duration::from_millis(2)))
 }
 

@@ -20,7 +20,6 @@ use crate::http::MAX_CONNECTIONS;
 use crate::http::token::Token;
 use crate::values::{AuditPlace, Data, Listen, shown};
 
-/// Everything that is needed to serve.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) data: Data,
@@ -37,24 +36,21 @@ pub(crate) struct Plan {
     pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) backups: Option<BackupPlan>,
     pub(crate) dashboard: Option<DashboardPlan>,
-    /// Asked for by the metrics.
+    /// Required to read the metrics.
     pub(crate) metrics_token: Option<Token>,
-    /// The part of the options that a reload replaces.
+    /// The options that a reload replaces.
     pub(crate) access: AccessOptions,
     pub(crate) audit: Option<AuditPlace>,
     pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) drain_timeout: Option<Duration>,
-    /// Files whose change is a reason to reload; none unless that is asked for.
+    /// Files whose change triggers a reload. Empty unless `--watch-files` is set.
     pub(crate) watched: Vec<PathBuf>,
-    /// Warnings of combinations that are valid, and mostly not meant.
+    /// Warnings about combinations that are valid but usually unintended.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Checks the options together.
-    ///
-    /// # Errors
-    /// A sentence for the operator.
+    /// Checks the options together. The error is a message for the operator.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         check_data(&flags.data)?;
         check_listeners(flags)?;
@@ -88,24 +84,23 @@ impl Plan {
 }
 
 impl Flags {
-    /// Returns the limit of connections.
     pub(super) fn max_connections(&self) -> usize {
         let default = || limits::default_connections(self.files_of_client(), self.files_of_pages());
         self.max_connections.unwrap_or_else(default)
     }
 
-    /// Returns true if the server follows its locks. Its client uses the store all the time, so one that ends when it is
-    /// unused does not.
+    /// Returns `true` if the server follows its locks. With `--idle-exit` it does not do so for the metrics, because
+    /// its own client would keep it in use.
     pub(super) fn follows_locks(&self) -> bool {
         self.dashboard.is_some() || self.metrics_listen.is_some() && self.idle_exit.is_none()
     }
 
-    /// Returns the number of files that a client may have open: its connection, and the handle to its process.
+    /// Returns how many files a client may have open: its connection, and the handle to its process.
     fn files_of_client(&self) -> usize {
         1 + usize::from(self.unix_socket().is_some() && self.watch_processes)
     }
 
-    /// Returns the number of files that browsers and readers of the metrics may have open.
+    /// Returns how many files browsers and readers of the metrics may have open.
     fn files_of_pages(&self) -> usize {
         let pages =
             usize::from(self.metrics_listen.is_some()) + usize::from(self.dashboard.is_some());
@@ -154,13 +149,13 @@ fn backups(flags: &Flags) -> Result<Option<BackupPlan>, String> {
     }))
 }
 
-/// Returns the path without links; one that is missing as it is written, from the root.
+/// Returns the path without links. A missing path is only made absolute.
 fn resolved(path: &Path) -> PathBuf {
     let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
     resolved.unwrap_or_else(|_| path.to_owned())
 }
 
-/// Refuses a second address of a kind.
+/// Refuses a second address of the same kind.
 fn check_listeners(flags: &Flags) -> Result<(), String> {
     let sockets = flags
         .listen
@@ -196,7 +191,7 @@ const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2_181);
 
 impl Flags {
-    /// Returns the address for plain TCP connections; `None` if only TLS or a Unix socket is asked for.
+    /// Returns the address for plain TCP, or `None` if only TLS or a Unix socket is configured.
     fn listens(&self) -> Option<SocketAddr> {
         let is_default = self.tls_listen.is_none() && self.listen.is_empty();
         let default = is_default.then_some(DEFAULT_ADDRESS);
@@ -207,7 +202,6 @@ impl Flags {
         addresses.chain(default).next()
     }
 
-    /// Returns the path of the Unix socket, if one is asked for.
     fn unix_socket(&self) -> Option<&Path> {
         self.listen.iter().find_map(|it| match it {
             Listen::Unix(path) => Some(path.as_path()),
@@ -215,7 +209,7 @@ impl Flags {
         })
     }
 
-    /// Returns the shortest and the longest session timeout.
+    /// Returns the minimum and maximum session timeout.
     fn session_timeouts(&self) -> (Duration, Duration) {
         (
             self.min_session_timeout.unwrap_or(2 * self.tick),
@@ -272,7 +266,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
     }
 }
 
-/// Checks the limits that depend on no others.
+/// Checks the limits that are independent of each other.
 fn check_limits(flags: &Flags) -> Result<(), String> {
     if !ServerOptions::FRAME_BYTES.contains(&flags.max_frame) {
         return Err(
@@ -315,7 +309,8 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
             .unix_mode(flags.unix_mode)
             .watch_processes(flags.watch_processes);
     }
-    // Read here, before a port is bound: an unusable file is a wrong configuration (exit code 2), not a failed start.
+    // Read the files before binding a port, because a bad file is a configuration error (exit code 2) and not a failed
+    // start.
     if let Some(files) = tls {
         let certificates = files.read().map_err(|error| error.to_string())?;
         options = options.tls(certificates).tls_listen(files.address);
@@ -344,7 +339,6 @@ fn metrics_token(flags: &Flags) -> Result<Option<Token>, String> {
     }
 }
 
-/// Returns the options that a reload replaces.
 fn access(flags: &Flags) -> Result<AccessOptions, String> {
     let told = |error: lockkeeper_store::Error| error.to_string();
     let mut access = AccessOptions::new()
@@ -374,7 +368,6 @@ fn watched(flags: &Flags) -> Vec<PathBuf> {
     }
 }
 
-/// Address and files of TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) address: SocketAddr,
@@ -417,7 +410,6 @@ impl TlsFiles {
         }))
     }
 
-    /// Reads the files.
     pub(crate) fn read(&self) -> Result<TlsOptions, TlsError> {
         let options = TlsOptions::from_pem_files(&self.certificate, &self.key)?;
         let options = options.clients_by_uri(self.clients_by_uri);
@@ -427,13 +419,13 @@ impl TlsFiles {
 }
 
 fn threads(flags: &Flags) -> usize {
-    // Half of the cores: the log has a thread of its own, and clients on this machine need some, too. At most four, since
-    // all requests take the store's one lock.
+    // Half of the cores, because the log has its own thread and local clients need some, too. At most four, because
+    // all requests take the store's single lock.
     flags.threads.unwrap_or((cores() / 2).clamp(1, 4))
 }
 
 fn busy_poll(flags: &Flags) -> Duration {
-    // On a single core, polling would keep the very client from running whose request it waits for.
+    // On a single core, polling would keep the client from running whose request we wait for.
     let default = match cores() {
         1 => Duration::ZERO,
         _ => Duration::from_micros(100),
@@ -441,7 +433,7 @@ fn busy_poll(flags: &Flags) -> Duration {
     flags.busy_poll.unwrap_or(default)
 }
 
-/// Returns the number of cores that this process may use, its control group's limit included.
+/// Returns the number of cores that this process may use, including its control group's limit.
 fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
@@ -478,8 +470,8 @@ fn warnings(flags: &Flags) -> Vec<String> {
     warnings
 }
 
-/// Describes what would be served, one option a line as in the configuration file, with the source of each value. The
-/// hashes of passwords are left out.
+/// Describes what would be served, one option per line as in the configuration file, with each value's source.
+/// Password hashes are omitted.
 pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let (shortest, longest) = config.flags.session_timeouts();
     let mut text = String::new();
@@ -561,7 +553,7 @@ fn line(setting: &Setting) -> String {
     }
 }
 
-/// Quotes a text as TOML and JSON do.
+/// Quotes a text as in TOML and JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

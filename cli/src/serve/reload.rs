@@ -1,5 +1,5 @@
-//! [`Reloader`]: reads the configuration, the certificates and the token anew while the server runs. A configuration
-//! that is wrong anywhere is refused as a whole, and the former one stays in force.
+//! [`Reloader`]: reloads the configuration, certificates and token while the server runs. A configuration with any
+//! error is refused as a whole, and the previous one stays in force.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::health::ServerHealth;
 use super::plan::Plan;
 use crate::values::Digest;
 
-/// Options that a reload replaces. Files are read again whether or not their names have changed.
+/// Options that a reload replaces. Files are read again even if their names are unchanged.
 const RELOADED: [&str; 5] = [
     "user",
     "super-digest",
@@ -25,13 +25,13 @@ const RELOADED: [&str; 5] = [
     "metrics-token-file",
 ];
 
-/// Options that a reload replaces as well, where TLS is served before and after it.
+/// Further options that a reload replaces, if TLS is served before and after it.
 const TLS_RELOADED: [&str; 4] = ["tls-cert", CLIENT_AUTHORITIES, "tls-client-uri", "tls-key"];
 
 const CLIENT_AUTHORITIES: &str = "tls-client-ca";
 
 pub(super) struct Reloader<'a> {
-    /// The command line, which wins over the file each time.
+    /// The command line, which overrides the file each time.
     given: &'a ArgMatches,
     /// The options in force.
     current: Mutex<Current>,
@@ -78,7 +78,7 @@ impl<'a> Reloader<'a> {
         registry.register(Box::new(self.figures.is_successful.clone()))
     }
 
-    /// Returns the files to watch, by the names in force.
+    /// Returns the files to watch.
     pub(super) fn watched(&self) -> Vec<PathBuf> {
         self.current.lock().watched.clone()
     }
@@ -86,19 +86,19 @@ impl<'a> Reloader<'a> {
     /// Reloads, and logs the reason `why`. Returns a list of the changes.
     ///
     /// # Errors
-    /// A sentence for the operator, with the place of the error in its file. Then nothing has changed.
+    /// A message for the operator with the position in the file. Nothing has changed then.
     pub(super) fn reload(
         &self,
         server: &Server,
         why: &str,
         by: Option<&str>,
     ) -> Result<String, String> {
-        // Also if the configuration is refused: logrotate may have renamed the file.
+        // Reopen even if the configuration is refused, because logrotate may have renamed the file.
         if let Some(audit) = &self.audit {
             audit.reopen();
         }
         let outcome = self.replace(server);
-        // Counted first: an alert on the line may look at the figures at once.
+        // Count first, because an alert on the log line may read the metrics immediately.
         let label = if outcome.is_ok() {
             "success"
         } else {
@@ -127,16 +127,16 @@ impl<'a> Reloader<'a> {
     }
 
     fn replace(&self, server: &Server) -> Result<String, String> {
-        // Everything is read and checked before anything is replaced.
+        // Read and check everything before replacing anything.
         let config = Config::read(self.given)?;
         let plan = Plan::of(&config.flags)?;
-        // An empty list stands for everybody. That is a decision for a start, which warns of it, and no result of a file
-        // that was cut off.
+        // An empty list admits everybody. An operator may decide so at a start, which logs a warning, but it must not
+        // result from a truncated file.
         if config.flags.user.is_empty() && !self.current.lock().users.is_empty() {
             return Err("no user is left, and any name with any password would be accepted: to serve so, restart".into());
         }
         let tls_files = plan.tls.as_ref().filter(|_| server.tls_addr().is_some());
-        // As with the users: without an authority every client would be admitted.
+        // Likewise, every client would be admitted without an authority.
         let had_authorities = {
             let current = self.current.lock();
             let mut settings = current.settings.iter();
@@ -169,7 +169,7 @@ impl<'a> Reloader<'a> {
         if !plan.watched.is_empty() {
             current.watched = plan.watched;
         }
-        // Of the others the former values stay in force, and are compared with again.
+        // The other options keep their old values, with which the next reload compares.
         current.settings.retain(|it| !is_reloaded(&it.name));
         let settings = config.settings.into_iter();
         current
@@ -201,7 +201,7 @@ fn differing(before: &[Setting], now: &[Setting]) -> Vec<String> {
     names
 }
 
-/// Describes the difference between two lists of users, by their names alone.
+/// Describes the difference between two lists of users, by name only.
 fn changed_users(before: &[Digest], now: &[Digest]) -> Vec<String> {
     let named = |of: &[Digest]| -> BTreeMap<String, Vec<String>> {
         let mut named = BTreeMap::<_, Vec<_>>::new();

@@ -1,19 +1,17 @@
-//! The signals that the server handles: SIGTERM and SIGINT end it, SIGHUP reloads the configuration.
+//! The server's signals: SIGTERM and SIGINT end it, SIGHUP reloads the configuration.
 
 use std::{fmt, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
-/// Meaning of a signal.
 pub(crate) enum Action {
-    /// End the server; with the signal's name.
+    /// End the server. Contains the signal's name.
     End(&'static str),
-    /// SIGHUP: reload files. Not a reason to end, even when it means that the terminal is gone.
+    /// SIGHUP: reload files. Does not end the server, even if its terminal is gone.
     HangUp,
 }
 
-/// Reason for which a server stops.
 #[derive(Clone, Copy)]
 pub(crate) enum StopReason {
     /// The signal's name.
@@ -32,15 +30,15 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// SIGXFSZ is handled, and nothing is done: a write beyond the limit of a file's size is an error of that write, as on
-    /// a full disk, and not the end of the process.
+    /// SIGXFSZ is caught but ignored, so that a write beyond the file size limit fails like on a full disk instead of
+    /// ending the process.
     _file_size: Signal,
-    /// True if SIGHUP came while only the end was waited for.
+    /// True if SIGHUP arrived while we only waited for the end.
     has_hung_up: bool,
 }
 
 impl Signals {
-    /// Begins to handle the signals. From now on their default actions are off: each must be awaited.
+    /// Starts to handle the signals, whose default actions are off from now on.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -51,7 +49,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Action {
         tokio::select! {
             _ = self.terminate.recv() => Action::End("SIGTERM"),
@@ -60,7 +57,6 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal that ends the server.
     pub(crate) async fn end(&mut self) -> &'static str {
         loop {
             match self.next().await {
@@ -70,9 +66,9 @@ impl Signals {
         }
     }
 
-    /// Waits for the signal that ends a stopping server before its drain is complete.
+    /// Waits for the signal that stops the server before its drain is complete.
     pub(crate) async fn forced_end(&mut self, reason: StopReason) -> &'static str {
-        // The sender of the first signal may not know that the server is stopping.
+        // The sender of the first signal may not know that the server is already stopping.
         if let StopReason::Other(_) = reason {
             let signal = self.end().await;
             info!(
@@ -83,7 +79,8 @@ impl Signals {
         self.end().await
     }
 
-    /// Returns true, once, if SIGHUP came in a call of [`end`](Self::end): its files may have been read before.
+    /// Returns `true` once if SIGHUP arrived during [`end`](Self::end), because the files may have been read before
+    /// it.
     pub(crate) fn take_hang_up(&mut self) -> bool {
         std::mem::take(&mut self.has_hung_up)
     }

@@ -1,5 +1,5 @@
-//! The end of a Unix socket's file: systemd removes `$XDG_RUNTIME_DIR` when a user has logged out, and others clean up
-//! `/tmp`. A server without the file cannot be reached, and yet keeps the data directory locked.
+//! Notices that a Unix socket's file was removed. systemd removes `$XDG_RUNTIME_DIR` at a logout, and `/tmp` is
+//! cleaned up. The server would be unreachable but keep the data directory locked.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tracing::warn;
 
-/// Waits until no file has this path any more.
+/// Waits until the path no longer exists.
 pub(crate) async fn removed(path: &Path) {
     let (path, (tell, told)) = (path.to_owned(), tokio::sync::oneshot::channel());
-    // A thread of its own, which sleeps in the kernel, and ends with the process.
+    // A separate thread, which sleeps in the kernel and ends with the process.
     let watching = std::thread::Builder::new().name("lockkeeper-socket".into());
     let started = watching.spawn(move || match watch(&path) {
         Ok(()) => drop(tell.send(())),
@@ -20,7 +20,7 @@ pub(crate) async fn removed(path: &Path) {
     if let Err(error) = started {
         unwatched(&PathBuf::new(), &error);
     }
-    // An error when the file is not watched.
+    // An error means that the file is not watched.
     if told.await.is_err() {
         std::future::pending().await
     }
@@ -32,14 +32,14 @@ fn unwatched(path: &Path, error: &io::Error) {
 
 fn watch(path: &Path) -> io::Result<()> {
     let events = init(CreateFlags::CLOEXEC)?;
-    // The end of the file system, as of a tmpfs, is told in any case.
+    // The unmounting of a file system, such as a tmpfs, is always reported.
     let kinds = WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF;
     add_watch(&events, path.parent().unwrap_or(path), kinds)?;
     let mut buffer = [0; 4_096];
-    // After the watch was added: a file that was removed before is not there now, and any later removal is told.
+    // Check after adding the watch. An earlier removal is visible now, and a later one is reported.
     while fs::symlink_metadata(path).is_ok() {
         rustix::io::read(&events, &mut buffer)?;
     }

@@ -1,7 +1,7 @@
-//! Signs of life for systemd's watchdog, which starts a server anew that gives none.
+//! Signs of life for systemd's watchdog, which restarts a silent server.
 //!
-//! They come from a task beside those that serve the clients, and follow the check of `/healthz`, which takes the store's
-//! lock: a thread of its own would go on while no client is served.
+//! A task on the server's own runtime sends them after the check of `/healthz`, which takes the store's lock. A
+//! separate thread would continue even if no client were served.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::health::ServerHealth;
 use super::notify;
 use crate::http::Health;
 
-/// Gives signs of life until the runtime ends, where systemd asks for them.
+/// Sends signs of life until the runtime ends, if systemd wants them.
 pub(super) fn start(health: ServerHealth) {
     let Some(limit) = notify::watchdog_limit() else {
         return;
@@ -22,7 +22,7 @@ pub(super) fn start(health: ServerHealth) {
 }
 
 async fn give_signs(limit: Duration, health: ServerHealth) {
-    // Half the limit, as sd_watchdog_enabled(3) recommends.
+    // Half of the limit, as sd_watchdog_enabled(3) recommends.
     let mut ticks = tokio::time::interval(limit / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -20,19 +20,17 @@ use toml::de::{DeTable, DeValue};
 
 use crate::local::home;
 
-/// Names of a profile's values, as of the options.
+/// The values of a profile, named like the options.
 pub(super) const NAMES: [&str; 6] = ["url", "auth", "ca", "cert", "key", "server-name"];
 
-/// Names of the values that are paths of files.
+/// Values that are file paths.
 const PATHS: [&str; 3] = ["ca", "cert", "key"];
 
-/// Name of the profile that is used where neither a profile nor a URL is given.
+/// Name of the profile used if neither a profile nor a URL is given.
 const DEFAULT: &str = "default";
 
-/// Limit of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Profile {
     pub(super) name: String,
@@ -46,11 +44,11 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Returns the files that are searched for a profile, in this order: the user's, if there is a home, and the machine's.
+/// Returns the files to search for a profile: the user's, if there is a home, then the machine's.
 pub(super) fn files() -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|it| !it.is_empty());
     let absolute = |path: &PathBuf| path.is_absolute();
-    // As the XDG Base Directory Specification asks, a relative path is ignored.
+    // The XDG Base Directory Specification says to ignore relative paths.
     let config = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(absolute);
@@ -64,11 +62,11 @@ pub(super) fn files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the profile of this name, or without a name the one called `default`, if there is one.
+/// Returns the profile with this name, or without a name the one called `default`, if any.
 ///
 /// # Errors
-/// A sentence for the user. A file that cannot be read or understood is an error, also where another file might do: a
-/// command that passed over it could use another store than all the others.
+/// A message for the user. An unreadable or invalid file is an error even if another file has the profile, because
+/// skipping it could select a different store than other commands use.
 pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profile>, String> {
     let mut known = Vec::new();
     for file in files {
@@ -95,10 +93,10 @@ pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profi
     ))
 }
 
-/// Returns the profiles of a file; none where it does not exist.
+/// Returns the profiles of a file, or none if it does not exist.
 fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let shown = path.display();
-    // It may name the store that all others use.
+    // Do not skip it, because it may name the store that all others use.
     let unreadable = |error| {
         format!(
             "{shown} cannot be read: {error}; name a store with --url, or use no profile with --profile="
@@ -110,7 +108,7 @@ fn read(path: &Path) -> Result<Vec<Profile>, String> {
         }
         file => file.map_err(unreadable)?,
     };
-    // Of the open file: its path may lead to another one now.
+    // Check the open file, because its path may lead to another one by now.
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() || about.len() > MAX_FILE_BYTES {
         return Err(format!("{shown} is not a configuration file"));
@@ -124,7 +122,7 @@ fn read(path: &Path) -> Result<Vec<Profile>, String> {
     Ok(profiles)
 }
 
-/// Checks that no other user decides which store is used, or reads a password.
+/// Checks that no other user can choose the store or read a password.
 fn check_access(path: &Path, about: &Metadata, profiles: &[Profile]) -> Result<(), String> {
     let (shown, mode) = (path.display(), about.mode() & 0o777);
     let own = rustix::process::geteuid().as_raw();
@@ -140,7 +138,7 @@ fn check_access(path: &Path, about: &Metadata, profiles: &[Profile]) -> Result<(
             "{shown} can be written by every user (mode {mode:03o}), who could name another store: `chmod o-w {shown}`"
         ));
     }
-    // root may let a group read a file of the machine, as a service's.
+    // root may let a group read the machine's file, for example a service's.
     let others = if about.uid() == 0 { 0o007 } else { 0o077 };
     match profiles
         .iter()
@@ -208,7 +206,7 @@ fn unknown(place: &str, key: &str, expected: &str) -> String {
     )
 }
 
-/// Returns a value as it is used: a relative path is one from the folder of the file, wherever the command runs.
+/// Returns a value in its final form. A relative path starts at the folder of the file, not at the working directory.
 fn checked(name: &str, text: &str, file: &Path) -> Result<OsString, &'static str> {
     let is_path = PATHS.contains(&name);
     match text {

@@ -1,4 +1,4 @@
-//! [`Settings`]: the values by which a command reaches its store, each from the highest source that has it.
+//! [`Settings`]: the values needed to reach a store, each from the source with the highest rank.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,22 +12,20 @@ use lockkeeper::ClientTls;
 use super::profile::{self, NAMES, Profile};
 use crate::locks::names::escaped;
 
-/// A value, and its source.
 #[derive(Clone, Debug)]
 struct Value {
     value: OsString,
     source: Source,
 }
 
-/// A source of a value.
 #[derive(Clone, Debug)]
 struct Source {
     rank: Rank,
-    /// As a person knows it.
+    /// As shown to a person.
     name: String,
 }
 
-/// Kinds of sources. A later one wins over an earlier one.
+/// Kinds of sources. Later ones override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Default,
@@ -51,10 +49,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// Name of the option by which a profile is named.
+/// Name of the option that selects a profile.
 const PROFILE: &str = "profile";
 
-/// Sources of the values that the command line and the environment have. It has no arguments of its own.
+/// The sources of the values given on the command line and in the environment. It has no arguments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources(BTreeMap<&'static str, Source>);
 
@@ -93,12 +91,10 @@ impl Args for Sources {
     }
 }
 
-/// Returns the environment variable of an option.
 pub(super) fn variable(name: &str) -> String {
     format!("LOCKKEEPER_{}", name.replace('-', "_").to_uppercase())
 }
 
-/// The values by which a command reaches its store.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     values: BTreeMap<&'static str, Value>,
@@ -107,18 +103,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Adds a profile to the values that are given: the one that is named, or the one called `default` where no URL is
-    /// given. So its password is sent to no server that only a flag or a variable names.
+    /// Adds a profile to the given values: the named one, or `default` if no URL is given. The password of a profile
+    /// is therefore never sent to a server that only a flag or variable names.
     ///
     /// # Errors
-    /// A sentence for the user.
+    /// A message for the user.
     pub(super) fn resolve(
         given: impl IntoIterator<Item = (&'static str, Option<OsString>)>,
         sources: &Sources,
     ) -> Result<Self, String> {
         let given = given.into_iter().filter_map(|(name, value)| {
             let (value, source) = (value?, sources.0.get(name)?.clone());
-            // An empty flag means "none". An empty variable is one that is not set.
+            // An empty flag means "none". An empty variable counts as unset.
             let is_set = !value.is_empty() || source.rank == Rank::Flag;
             is_set.then_some((name, Value { value, source }))
         });
@@ -138,7 +134,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns the URL; `None` for the user's own store.
+    /// Returns the URL, or `None` for the per-user store.
     pub(super) fn url(&self) -> Option<&str> {
         self.text("url")
     }
@@ -150,14 +146,14 @@ impl Settings {
 
     fn text(&self, name: &str) -> Option<&str> {
         let value = self.values.get(name)?;
-        // A text by the type of its option.
+        // Always UTF-8, because the option's type is a string.
         value.value.to_str().filter(|it| !it.is_empty())
     }
 
-    /// Returns the options of TLS; `None` for a store that is reached without.
+    /// Returns the TLS options, or `None` for a store without TLS.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// If a file cannot be read.
     pub(super) fn tls(&self) -> Result<Option<ClientTls>, lockkeeper::Error> {
         let path = |name| {
             self.values
@@ -177,14 +173,14 @@ impl Settings {
         Ok(Some(tls))
     }
 
-    /// Checks that URL and TLS options fit. Drops those of a lower source than a URL without TLS, as of a profile whose
-    /// URL is replaced by a flag.
+    /// Checks that URL and TLS options match. Drops TLS options whose source ranks below a URL without TLS, for
+    /// example those of a profile whose URL is replaced by a flag.
     fn check(&mut self) -> Result<(), String> {
         self.values
             .retain(|name, it| !it.value.is_empty() || ["url", PROFILE].contains(name));
         if let Some(auth) = self.values.get("auth") {
             let parts = auth.text()?.split_once(':');
-            // The value is not repeated: it may be a password.
+            // Do not repeat the value, which may be a password.
             if !parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty()) {
                 return Err(format!(
                     "auth ({}) must be USER:PASSWORD, and neither may be empty",
@@ -231,8 +227,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the values with their sources, one a line, without the password. `local` is the URL of the user's own
-    /// store, for a command that uses it.
+    /// Returns the values and their sources, one per line, without the password. `local` is the URL of the per-user
+    /// store if it is used.
     pub(super) fn shown(&self, local: Option<&str>) -> String {
         let mut rows = Vec::new();
         if let Some(url) = local {
@@ -266,7 +262,7 @@ impl Settings {
         rows.collect()
     }
 
-    /// Returns the files that were searched for a profile, and whether they exist, one a line.
+    /// Returns the files that were searched for a profile, one per line, and whether they exist.
     pub(super) fn shown_files(&self) -> String {
         let rows = self.files.iter().map(|file| {
             let found = match file.exists() {
@@ -282,7 +278,7 @@ impl Settings {
         rows.collect()
     }
 
-    /// Gives another command of this program the same store, by its environment.
+    /// Passes the same store to another command of this program, in its environment.
     pub(super) fn hand_down(&self, command: &mut std::process::Command) {
         for name in NAMES {
             match self.values.get(name) {
@@ -290,7 +286,7 @@ impl Settings {
                 None => command.env_remove(variable(name)),
             };
         }
-        // No profile adds to them.
+        // Keep the child from adding a profile.
         command.arg("--profile=");
         if self.url().is_none() {
             command.arg("--url=");

@@ -1,4 +1,4 @@
-//! URLs of stores: what is said of one that cannot be used.
+//! Parses store URLs, and suggests corrections.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use lockkeeper::{Target, TargetError};
 
 use crate::exit::Failure;
 
-/// Schemes that a mistyped one is compared with. A store in memory is of no use to a command.
+/// Schemes that a mistyped one is compared with. A store in memory is useless for a command.
 const SCHEMES: [&str; 6] = [
     "file",
     "lockkeeper",
@@ -16,20 +16,17 @@ const SCHEMES: [&str; 6] = [
     "zookeeper+tls",
 ];
 
-/// Schemes that people write.
+/// Common abbreviations.
 const ALIASES: [(&str, &str); 3] = [
     ("unix", "lockkeeper+unix"),
     ("zk", "zookeeper"),
     ("lk", "lockkeeper"),
 ];
 
-/// Number of letters in which a mistyped scheme may differ from a known one.
+/// Number of letters in which a mistyped scheme may differ.
 const MOST_EDITS: usize = 2;
 
-/// Parses a URL.
-///
-/// # Errors
-/// The mistake, and the URLs that may have been meant.
+/// Parses a URL. The error names the mistake and the URLs that may have been meant.
 pub(super) fn parse(url: &str) -> Result<Target, Failure> {
     url.parse().map_err(|error| {
         let meant = meant(url);
@@ -38,7 +35,7 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
             false => format!("did you mean {}?", meant.join(" or ")),
         };
         Failure::Usage(match error {
-            // It lists all forms of URLs.
+            // The library's error would list all forms of URLs.
             TargetError::UnknownScheme { .. } => {
                 format!(
                     "\"{}\" is not the URL of a store: {question}",
@@ -50,14 +47,14 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
     })
 }
 
-/// Returns true for a store in the memory of one process.
+/// Returns `true` for a store in the memory of one process.
 pub(super) fn is_memory(url: &str) -> bool {
     url.split(':').next() == Some("memory")
 }
 
-/// Returns the valid URLs, in quotes, that a wrong one is close to.
+/// Returns the valid URLs, in quotes, that are close to a wrong one.
 fn meant(url: &str) -> Vec<String> {
-    // It may hold a password.
+    // It may contain a password.
     if url.contains('@') {
         return Vec::new();
     }
@@ -96,7 +93,7 @@ fn candidates(url: &str) -> Vec<String> {
     }
 }
 
-/// Returns true for hosts without a scheme: each has a port.
+/// Returns `true` for hosts without a scheme, if each has a port.
 fn has_ports(url: &str) -> bool {
     let hosts = url.split('/').next().unwrap_or_default();
     hosts.split(',').all(|host| {
@@ -105,7 +102,7 @@ fn has_ports(url: &str) -> bool {
     })
 }
 
-/// Returns the scheme that a mistyped one, in lower case, is closest to.
+/// Returns the scheme that is closest to a mistyped one in lower case.
 fn known(scheme: &str) -> Option<&'static str> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
     let closest = || {

@@ -1,5 +1,5 @@
-//! Draws the [`State`]: the rows that fit, and nothing of the others. Each text is escaped and cut to its columns, so no
-//! name or label reaches beyond its place.
+//! Draws the [`State`], limited to the rows that fit. Texts are escaped and cut to their columns, so no name or label
+//! can overflow.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -17,19 +17,19 @@ use crate::locks::table::{NONE, duration, fitted};
 use crate::locks::{TITLES, described, row};
 use crate::revoke::RISK;
 
-/// Texts and styles that do not change.
+/// Fixed texts and styles.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// The store, and the locks that are shown.
+    /// The store, and the prefix of the locks.
     pub(super) store: String,
     pub(super) prefix: Option<String>,
     pub(super) has_color: bool,
 }
 
-/// The least widths of the columns, in the order of [`TITLES`].
+/// Minimum widths of the columns, in the order of [`TITLES`].
 const WIDTHS: [usize; 11] = [14, 9, 19, 8, 8, 8, 8, 18, 10, 7, 10];
 
-/// The columns by their worth: a narrow terminal shows the first of them.
+/// The columns by importance. A narrow terminal shows only the first ones.
 const BY_WORTH: [usize; 11] = [LOCK, HELD, OVERDUE, 6, LABEL, HOST, 9, 2, 4, 1, 7];
 
 const LOCK: usize = 0;
@@ -70,7 +70,7 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, look: &Look) {
     let area = frame.area();
     let line = |y| Rect::new(area.x, y, area.width, 1).intersection(area);
     let (first, last) = (area.top(), area.bottom().saturating_sub(1));
-    // The lines above and below go first where there is no room.
+    // On a small terminal, drop the lines above and below first.
     let above = if state.queue.is_some() { 1 } else { 3 };
     let body = Rect::new(
         area.x,
@@ -112,7 +112,7 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// Writes a text into a line, as far as it fits.
+/// Writes a text into a line, truncated if necessary.
 fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     if !line.is_empty() {
         let width = usize::from(line.width);
@@ -143,7 +143,7 @@ fn summary(state: &State, look: &Look) -> String {
     text
 }
 
-/// Writes what is known about the connection: old news never look like new ones.
+/// Writes the state of the connection, so that old data never looks current.
 fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     let ago = |at| duration(state.at.saturating_sub(at));
     let (text, is_bad) = match (&state.link, state.silent_for()) {
@@ -176,11 +176,11 @@ fn draw_link(buffer: &mut Buffer, line: Rect, state: &State, look: &Look) {
     put(buffer, line, &text, style);
 }
 
-/// Width of the longest time since a holder joined its queue, which is shown where the time of its grant is unknown.
+/// Width of the longest "queued" time, which is shown if the grant time is unknown.
 const QUEUED_WIDTH: usize = "queued 99d 23h".len();
 
-/// Returns the columns that fit, with their places and widths, in the order of the titles. `held` is the width of the
-/// times that are shown.
+/// Returns the columns that fit, with their positions and widths, in the order of the titles. `held` is the width of
+/// the visible times.
 fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     let mut widths = WIDTHS;
     widths[HELD] = held.clamp(WIDTHS[HELD], QUEUED_WIDTH);
@@ -195,7 +195,7 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
         chosen.push(column);
     }
     chosen.sort_unstable();
-    // Names and labels get what is left.
+    // Names and labels get the remaining width.
     let mut spare = width.saturating_sub(used);
     for (column, eighths) in [(LABEL, 3), (HOST, 1)] {
         if chosen.contains(&column) {
@@ -213,7 +213,7 @@ fn columns(width: usize, held: usize) -> Vec<(usize, usize, usize)> {
     placed.collect()
 }
 
-/// Returns the title of a column, with a mark at the one that the rows are sorted by.
+/// Returns the title of a column, with a mark if the rows are sorted by it.
 fn title(column: usize, (sort, reversed): (Sort, bool)) -> String {
     let sorted = match sort {
         Sort::Name => LOCK,
@@ -304,7 +304,7 @@ fn draw_queue(buffer: &mut Buffer, body: Rect, state: &mut State) {
     }
 }
 
-/// Returns a text without its first columns. A wide character that begins in them leaves a blank.
+/// Returns a text without its first columns. A wide character that is cut in half leaves a blank.
 fn behind(text: &str, columns: usize) -> String {
     let mut at = 0;
     let mut kept = String::new();
@@ -338,7 +338,7 @@ fn draw_foot(buffer: &mut Buffer, line: Rect, state: &State) {
     }
 }
 
-/// Returns the line of the filter, the end of it where it is long, and a hint behind it.
+/// Returns the line of the filter, cut at the start if it is too long, and a hint.
 fn prompt(state: &State, width: u16) -> (String, &'static str) {
     let text = escaped(&state.filter);
     let room = usize::from(width).saturating_sub(2);
@@ -350,8 +350,7 @@ fn prompt(state: &State, width: u16) -> (String, &'static str) {
     (format!("/{text}"), hint)
 }
 
-/// Draws a frame with lines in the middle of the screen. The question stands in its last line, which is always in
-/// sight.
+/// Draws a box in the middle of the screen. The question is in its last line, which is always visible.
 fn draw_box(buffer: &mut Buffer, area: Rect, head: &str, lines: &[String], foot: &str) {
     let inner = lines.iter().map(|line| line.width()).max().unwrap_or(0);
     let width = inner.max(foot.width()) as u16 + 4;
@@ -390,7 +389,7 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
     let width = usize::from(area.width).saturating_sub(4).clamp(1, 66);
     let name = escaped(&lock_name(&dialog.lock));
     let mut lines = wrapped(&format!("lock {name}"), width, 2);
-    // The token comes first, so it is in sight on the smallest screen.
+    // The token is first, so it is visible on the smallest screen.
     lines.extend(wrapped(&described(&dialog.holder), width, 3));
     let (head, foot) = match dialog.force {
         true => (" Take the lock away? ", " y: take it away  n: no "),
@@ -411,9 +410,9 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &State, dialog: &Revocati
     draw_box(buffer, area, head, &lines, foot);
 }
 
-/// Breaks a text into lines, at blanks where that is possible, and cuts it off behind this many.
+/// Wraps a text, preferably at blanks, and truncates it to this many lines.
 fn wrapped(text: &str, width: usize, limit: usize) -> Vec<String> {
-    // A long text is not broken in full.
+    // Enough characters, so that a long text is not wrapped in full.
     let text: String = text.chars().take(4 * width * limit).collect();
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -1,7 +1,7 @@
-//! [`Rows`]: the locks in the order in which they are shown, and the one that is selected.
+//! [`Rows`]: the sorted list of locks, and the selected row.
 //!
-//! The order is a search tree over keys that do not depend on the time, so a change costs the logarithm of the number of
-//! locks, and a screen the number of its rows.
+//! The order is a search tree whose keys do not depend on the time. A change costs O(log n), and a screen costs its
+//! number of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,7 +10,7 @@ use lockkeeper::{FencingToken, LockChange, LockInfo, QueueEntry, ZnodePath};
 
 use crate::live::{Sort, rank, searched};
 
-/// A row: a holder of a lock, or a lock that nobody holds. Ordered by its rank, and those of a lock by token.
+/// A holder of a lock, or a lock without one. Ordered by rank, then by lock and token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Row {
     rank: i64,
@@ -18,11 +18,10 @@ pub(super) struct Row {
     pub(super) token: Option<FencingToken>,
 }
 
-/// The locks, their order, and the selected row.
 #[derive(Debug)]
 pub(super) struct Rows {
     locks: BTreeMap<ZnodePath, LockInfo>,
-    /// The rows that the filter lets through.
+    /// The rows that match the filter.
     order: BTreeSet<Row>,
     /// Sum of the waiters of all locks.
     waiters: usize,
@@ -33,7 +32,7 @@ pub(super) struct Rows {
     selected: Option<Row>,
     /// Number of rows above the selected one on the screen.
     above: usize,
-    /// True if the screen shows the first row: it stays in sight while others come before the selected one.
+    /// True if the screen shows the first row. It stays visible if new rows appear above the selected one.
     at_top: bool,
 }
 
@@ -52,7 +51,7 @@ impl Rows {
         }
     }
 
-    /// Number of locks, whatever the filter.
+    /// Returns the number of locks, regardless of the filter.
     pub(super) fn locks(&self) -> usize {
         self.locks.len()
     }
@@ -61,7 +60,7 @@ impl Rows {
         self.waiters
     }
 
-    /// Number of rows that the filter lets through.
+    /// Returns the number of rows that match the filter.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
@@ -84,7 +83,7 @@ impl Rows {
         self.selected.as_ref()
     }
 
-    /// Takes a change in. `all`: it has all locks there are.
+    /// Applies a change. `all` means that it contains all locks.
     pub(super) fn apply(&mut self, change: LockChange, all: bool) {
         if all {
             self.locks.clear();
@@ -104,7 +103,7 @@ impl Rows {
         }
     }
 
-    /// Puts a lock in the place of what was known of it.
+    /// Replaces a lock.
     fn replace(&mut self, path: ZnodePath, lock: Option<LockInfo>) {
         if let Some(old) = self.locks.remove(&path) {
             self.waiters -= old.waiters;
@@ -124,7 +123,7 @@ impl Rows {
         }
     }
 
-    /// Returns the rows of a lock that the filter lets through.
+    /// Returns the rows of a lock that match the filter.
     fn rows_of<'a>(&'a self, lock: &'a LockInfo) -> impl Iterator<Item = Row> + 'a {
         let nobody = lock.holders.is_empty().then_some(None);
         let holders = lock.holders.iter().map(Some).chain(nobody);
@@ -136,7 +135,7 @@ impl Rows {
         })
     }
 
-    /// Orders all rows anew.
+    /// Sorts all rows again.
     fn rebuild(&mut self) {
         let rows: BTreeSet<_> = self
             .locks
@@ -147,7 +146,7 @@ impl Rows {
         self.select_again();
     }
 
-    /// Finds the selected row again: the same holder; otherwise one of the same lock, or the row that has come into its
+    /// Finds the selected row again. If its holder is gone, selects another of the same lock or the row that took its
     /// place.
     fn select_again(&mut self) {
         let Some(old) = self.selected.take() else {
@@ -167,12 +166,12 @@ impl Rows {
             .or_else(|| self.above(Some(&old)).next().cloned());
     }
 
-    /// Returns the rows below one on the screen; without one all.
+    /// Returns the rows below one on the screen, or all rows.
     fn below<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
         self.rows_from(from, !self.reversed)
     }
 
-    /// Returns the rows above one, the nearest first; without one all.
+    /// Returns the rows above one, nearest first, or all rows.
     fn above<'a>(&'a self, from: Option<&Row>) -> Box<dyn Iterator<Item = &'a Row> + 'a> {
         self.rows_from(from, self.reversed)
     }
@@ -189,7 +188,7 @@ impl Rows {
         }
     }
 
-    /// Returns the first row of the screen's order, or the last.
+    /// Returns the first or last row on the screen.
     fn end(&self, is_first: bool) -> Option<Row> {
         let ends = match is_first != self.reversed {
             true => self.order.first(),
@@ -198,8 +197,8 @@ impl Rows {
         ends.cloned()
     }
 
-    /// Sorts by this; by the same again the other way round. The first row is selected, since it is what the user
-    /// wants to see.
+    /// Sorts by this order, or reverses it if it is already in use. Selects the first row, because that is what the
+    /// user wants to see.
     pub(super) fn sort_by(&mut self, sort: Sort) {
         match sort == self.sort {
             true => self.reversed = !self.reversed,
@@ -209,13 +208,13 @@ impl Rows {
         self.first();
     }
 
-    /// Shows the rows with this text alone; empty: all.
+    /// Shows only rows that contain this text, or all if it is empty.
     pub(super) fn filter_by(&mut self, text: &str) {
         self.filter = text.to_lowercase();
         self.rebuild();
     }
 
-    /// Selects the row that is this many below, or above; the last or first if there are fewer.
+    /// Moves the selection by this many rows, up to the last or first row.
     pub(super) fn step(&mut self, by: isize) {
         let Some(old) = self.selected.clone() else {
             return;
@@ -230,14 +229,14 @@ impl Rows {
             (steps, new) = (steps + 1, Some(row.clone()));
         }
         self.selected = new.or(Some(old));
-        // The window takes the excess back: the selected row moves on the screen first, then the screen moves.
+        // `window` limits this number. The selection moves on the screen first, then the screen scrolls.
         self.above = match by > 0 {
             true => self.above.saturating_add(steps),
             false => self.above.saturating_sub(steps),
         };
     }
 
-    /// Selects the row that is a screen below, or above; the screen moves with it.
+    /// Moves the selection and the screen by a page.
     pub(super) fn page(&mut self, by: isize) {
         let above = self.above;
         self.step(by);
@@ -256,7 +255,7 @@ impl Rows {
         self.at_top = false;
     }
 
-    /// Returns the rows of a screen of this height, with the number of those above the selected one.
+    /// Returns the rows of a screen of this height, and the number of those above the selected one.
     pub(super) fn window(&mut self, height: usize) -> (Vec<Row>, usize) {
         let (Some(selected), true) = (self.selected.clone(), height > 0) else {
             return (Vec::new(), 0);
@@ -270,7 +269,7 @@ impl Rows {
             true => ahead.len(),
             false => self.above.min(ahead.len()),
         };
-        // No line stays empty while there are rows above.
+        // Leave no line empty while there are rows above.
         above = above.max(height.saturating_sub(behind.len()).min(ahead.len()));
         self.above = above;
         self.at_top = from_top && above == ahead.len();
@@ -280,7 +279,7 @@ impl Rows {
     }
 }
 
-/// Returns true if a row has a text: in the lock's name, or in the holder's label, host, process, session or token.
+/// Returns `true` if the lock's name or the holder's label, host, process, session or token contains the filter.
 fn matches(filter: &str, lock: &LockInfo, holder: Option<&QueueEntry>) -> bool {
     filter.is_empty() || searched(lock, holder).contains(filter)
 }

@@ -1,4 +1,4 @@
-//! [`Screen`]: the terminal while the command has it. It gets it back as it was, however the command ends.
+//! [`Screen`]: the terminal in use by the command. It is restored however the command ends.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
@@ -16,14 +16,13 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use crate::exit::Failure;
 
-/// The terminal in raw mode, with a screen of its own. Restored when it is dropped, and on a panic.
+/// The terminal in raw mode with the alternate screen. Restored on drop and on a panic.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     is_ours: bool,
 }
 
 impl Screen {
-    /// Checks that there is a terminal.
     pub(super) fn check() -> Result<(), Failure> {
         if crate::output::has_dumb_terminal()
             || !io::stdin().is_terminal()
@@ -41,7 +40,6 @@ impl Screen {
         }
     }
 
-    /// Takes the terminal.
     pub(super) fn enter() -> Result<Self, Failure> {
         restore_on_panic();
         let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))?;
@@ -53,32 +51,31 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal, also again, and draws the whole screen the next time.
+    /// Takes the terminal, possibly again, and redraws it in full the next time.
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.is_ours = true;
-        // The shell may have set other modes while this job was stopped, of which crossterm does not know.
+        // The shell may have changed the modes while this job was stopped, which crossterm does not know.
         let _ = disable_raw_mode();
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
         self.clear()
     }
 
-    /// Gives the terminal back.
     pub(super) fn release(&mut self) {
         if std::mem::take(&mut self.is_ours) {
             restore();
         }
     }
 
-    /// Returns an error if the terminal is gone. Reading from it does not tell.
+    /// Fails if the terminal is gone, which reading from it does not report.
     pub(super) fn check_alive(&self) -> io::Result<()> {
         tcgetwinsize(io::stdin())?;
         Ok(())
     }
 
-    /// Forgets what is on the screen.
+    /// Forces a full redraw.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`, which asks the terminal for its cursor: not every one answers.
+        // Not `Terminal::clear`, which queries the cursor position. Not every terminal answers.
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
@@ -88,17 +85,17 @@ impl Screen {
         Ok(())
     }
 
-    /// Returns true if this job may use the terminal. In the background, setting its modes would stop this process
-    /// (SIGTTOU) again and again, before it could follow a signal that ends it.
+    /// Returns `true` if this job may use the terminal. In the background, setting its modes would stop us (SIGTTOU)
+    /// repeatedly, before we could act on a signal that ends us.
     pub(super) fn is_in_foreground(&self) -> bool {
         is_in_foreground()
     }
 
-    /// Gives the terminal back, and stops the job as Ctrl-Z does. It goes on here when it is continued, and at once where
-    /// no shell could continue it.
+    /// Gives the terminal back, and stops the job like Ctrl-Z. Returns when it is continued, or immediately if no
+    /// shell could continue it.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         self.release();
-        // The whole job, as the terminal does it without raw mode.
+        // Stop the whole job, as the terminal does outside of raw mode.
         kill_current_process_group(Signal::TSTP)?;
         Ok(())
     }
@@ -110,7 +107,7 @@ impl Drop for Screen {
     }
 }
 
-/// Restores the terminal, as far as that is possible: it may be gone.
+/// Restores the terminal. Ignores errors, because it may be gone.
 fn restore() {
     let mut out = io::stdout();
     let _ = queue!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -118,9 +115,9 @@ fn restore() {
     restore_modes();
 }
 
-/// Restores the modes of the terminal, for which it need not take any output.
+/// Restores the modes of the terminal, which works even if it takes no output.
 pub(super) fn restore_modes() {
-    // The modes are another job's while this one is in the background.
+    // In the background, the modes belong to another job.
     if is_in_foreground() {
         let _ = disable_raw_mode();
     }
@@ -131,13 +128,13 @@ fn is_in_foreground() -> bool {
     owner.is_none_or(|owner| owner == getpgrp())
 }
 
-/// Makes a panic end the process, with a terminal on which its message can be read.
+/// Makes a panic end the process, and restores the terminal so that its message is readable.
 fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         restore();
         report(panic);
-        // A task's panic would end the task alone, and leave a screen that is never drawn again.
+        // A panic in a task would only end the task and leave a frozen screen.
         std::process::exit(101);
     }));
 }

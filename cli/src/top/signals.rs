@@ -1,7 +1,7 @@
-//! [`Signals`]: those that end the command, and the one that continues it.
+//! [`Signals`]: the signals that end the command, and SIGCONT.
 //!
-//! The first end it on every terminal. One that takes no output, as its program or its connection stands still, blocks
-//! the command in a write: [`end_when_blocked`] waits for these signals in a thread of its own.
+//! A terminal whose program or connection hangs takes no output and blocks the command in a write.
+//! [`end_when_blocked`] therefore also waits for the ending signals on a separate thread.
 
 use std::io;
 use std::time::Duration;
@@ -13,14 +13,13 @@ use tokio::time::timeout;
 
 use super::screen;
 
-/// Time in which the command ends by itself after a signal, unless the terminal blocks it.
+/// How long the command may take to end after a signal, before we assume that the terminal blocks it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time between the handlers of two signals that came together, at most. A job that is stopped again too early is
-/// ended only by the next signal.
+/// Maximum time between the handling of two signals that arrived together. If a job is stopped again too early, only
+/// the next signal ends it.
 const TOGETHER: Duration = Duration::from_millis(250);
 
-/// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     End,
@@ -33,7 +32,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to handle the signals.
+    /// Starts to handle the signals.
     pub(super) fn listen() -> io::Result<Self> {
         end_when_blocked()?;
         Ok(Self {
@@ -47,7 +46,6 @@ impl Signals {
         self.end.first().await;
     }
 
-    /// Waits for the next signal.
     pub(super) async fn next(&mut self) -> Action {
         tokio::select! {
             biased;
@@ -56,14 +54,13 @@ impl Signals {
         }
     }
 
-    /// Returns true if a signal that ends the command came with the one that continued it: a job that is ended while it
-    /// is stopped gets both, and any two threads may handle them, in either order.
+    /// Returns `true` if an ending signal arrived together with SIGCONT. A job that is ended while stopped gets both,
+    /// and different threads may handle them in either order.
     pub(super) async fn end_follows(&mut self) -> bool {
         timeout(TOGETHER, self.end.first()).await.is_ok()
     }
 }
 
-/// The signals that end the command.
 struct Ends([unix::Signal; 4]);
 
 impl Ends {
@@ -87,7 +84,7 @@ impl Ends {
     }
 }
 
-/// Ends the process after a signal that it does not follow, since the terminal blocks it.
+/// Ends the process if it does not react to a signal because the terminal blocks it.
 fn end_when_blocked() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let mut end = {
@@ -97,7 +94,7 @@ fn end_when_blocked() -> io::Result<()> {
     let wait = move || {
         runtime.block_on(end.first());
         std::thread::sleep(PATIENCE);
-        // Modes are restored without a write. The screen stays as it is.
+        // This restores the modes without a write. The screen stays as it is.
         screen::restore_modes();
         std::process::exit(0);
     };

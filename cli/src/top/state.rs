@@ -1,7 +1,8 @@
-//! [`State`]: all that `lockkeeper top` knows. Keys and news come in, an [`Effect`] may come out; it does nothing itself.
+//! [`State`]: all data of `lockkeeper top`. It turns keys and updates into an optional [`Effect`], and performs no
+//! I/O.
 //!
-//! A lock is taken from the very holder that its dialog names: the dialog keeps that holder's entry, and the [`Effect`]
-//! has it, whatever the list shows by then.
+//! Only the holder named in the dialog is revoked. The dialog stores that holder's entry and passes it to the
+//! [`Effect`], whatever the list shows by then.
 
 use std::time::Duration;
 
@@ -13,21 +14,20 @@ use crate::live::{News, SILENCE, Sort, add_seen};
 use crate::locks::names::{escaped, lock_name};
 use crate::who;
 
-/// A key, or news.
 #[derive(Debug)]
 pub(super) enum Input {
     Key(KeyEvent),
     Paste(String),
-    /// The terminal has another size, or has to be drawn again.
+    /// The terminal was resized or must be redrawn.
     Redraw,
-    /// News of the locks and of the connection.
+    /// An update of the locks or the connection.
     News(News),
-    /// The queue of the lock that is open, or the reason for which it could not be read.
+    /// The queue of the open lock, or why it could not be read.
     Queue {
         lock: ZnodePath,
         queue: Result<LockQueue, String>,
     },
-    /// An action is over.
+    /// An action is complete.
     Done(String),
     /// The keyboard is gone.
     NoKeys(String),
@@ -39,15 +39,15 @@ impl From<News> for Input {
     }
 }
 
-/// Action for the shell.
+/// An action for the shell.
 #[derive(Debug)]
 pub(super) enum Effect {
     Quit,
-    /// The end of the terminal: a failure.
+    /// The terminal is gone, which is a failure.
     Fail(String),
-    /// Gives the terminal back to the shell, until the command is continued.
+    /// Gives the terminal back to the shell until the command is continued.
     Suspend,
-    /// Draws the whole screen again.
+    /// Redraws the whole screen.
     Clear,
     /// Reads the queue of a lock from now on.
     Open(ZnodePath),
@@ -56,49 +56,47 @@ pub(super) enum Effect {
     Revoke(Box<Revocation>),
 }
 
-/// A holder, and what is to be done to it.
+/// A holder, and whether to ask or remove it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Revocation {
-    /// Takes the lock away instead of asking for it.
+    /// Removes the holder instead of asking it to release.
     pub(super) force: bool,
     pub(super) lock: ZnodePath,
     pub(super) holder: QueueEntry,
 }
 
-/// Knowledge about the connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Link {
     /// The locks are being read.
     Reading,
     /// The screen is up to date.
     Live,
-    /// Not connected, since this time.
+    /// Not connected since this time.
     Lost { at: Duration, why: Option<String> },
 }
 
-/// The queue of a lock that is shown in full.
+/// The queue of a lock, shown in full.
 #[derive(Debug)]
 pub(super) struct QueueView {
     pub(super) lock: ZnodePath,
-    /// The holder in whose row it was opened.
+    /// The row from which it was opened.
     of: Row,
     queue: Option<Result<LockQueue, String>>,
     pub(super) lines: Vec<String>,
-    /// Number of lines above the screen, and of columns left of it.
+    /// Number of lines scrolled, and of columns.
     pub(super) scroll: (usize, usize),
 }
 
-/// Everything that is shown.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) rows: Rows,
     pub(super) link: Link,
-    /// Monotonic time since the start, and the store's client's date.
+    /// Monotonic time since the start, and the time of the store's client.
     pub(super) at: Duration,
     pub(super) now_ms: i64,
-    /// Time of the last answer of the store.
+    /// Time of the store's last answer.
     pub(super) heard: Duration,
-    /// Number of znodes that could not be read, and one of the reasons.
+    /// Number of unreadable znodes, and one of the reasons.
     pub(super) unreadable: Option<(usize, String)>,
     pub(super) queue: Option<QueueView>,
     pub(super) dialog: Option<Revocation>,
@@ -107,7 +105,7 @@ pub(super) struct State {
     pub(super) is_typing: bool,
     pub(super) has_help: bool,
     pub(super) message: Option<String>,
-    /// Number of lines of the list, or of the open queue, as last drawn.
+    /// Height of the list or the open queue, as last drawn.
     pub(super) height: usize,
 }
 
@@ -130,24 +128,23 @@ impl State {
         }
     }
 
-    /// Sets the time.
     pub(super) fn tick(&mut self, at: Duration, now_ms: i64) {
         let seconds = |ms: i64| ms.div_euclid(1_000);
         let is_new = seconds(now_ms) != seconds(self.now_ms);
         (self.at, self.now_ms) = (at, now_ms);
-        // A long queue costs something.
+        // Only once per second, because a long queue is expensive.
         if is_new && let Some(view) = &mut self.queue {
             view.write(now_ms);
         }
     }
 
-    /// Takes a key or news in.
+    /// Applies a key or an update.
     pub(super) fn apply(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Key(key) if key.kind != KeyEventKind::Release => return self.key(key),
             Input::Key(_) => {}
             Input::Paste(text) if self.is_typing => self.type_in(&text),
-            // A text that was pasted by mistake is not a series of keys.
+            // Do not interpret text pasted by mistake as keys.
             Input::Paste(_) => {}
             Input::Redraw => return Some(Effect::Clear),
             Input::News(news) => self.hear(news),
@@ -192,24 +189,24 @@ impl State {
     fn lose(&mut self, why: Option<String>) {
         let at = match &self.link {
             Link::Lost { at, .. } => *at,
-            // The last time at which it is known to have been there.
+            // The last time at which the store is known to have been reachable.
             _ => self.heard,
         };
         self.link = Link::Lost { at, why };
     }
 
-    /// Returns the time for which the store has been silent on a connection that counts as alive.
+    /// Returns how long the store has been silent on a connection that is still open.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         let silent = self.at.saturating_sub(self.heard);
         (self.link == Link::Live && silent > SILENCE).then_some(silent)
     }
 
-    /// Returns true if what is shown is up to date.
+    /// Returns `true` if the display is up to date.
     pub(super) fn is_current(&self) -> bool {
         self.link == Link::Live && self.silent_for().is_none()
     }
 
-    /// Returns true if the holder that the dialog names does not hold the lock any more.
+    /// Returns `true` if the holder that the dialog names no longer holds the lock.
     pub(super) fn is_gone(&self, dialog: &Revocation) -> bool {
         let token = dialog.holder.fencing_token;
         let in_queue = self.queue.as_ref().filter(|it| it.lock == dialog.lock);
@@ -228,7 +225,7 @@ impl State {
             KeyCode::F(10) => return Some(Effect::Quit),
             _ => {}
         }
-        // A message stands until the next key.
+        // A message is shown until the next key.
         self.message = None;
         if self.dialog.is_some() {
             return self.key_of_dialog(key.code);
@@ -288,7 +285,6 @@ impl State {
         self.rows.sort_by(sort.next(step));
     }
 
-    /// Opens the queue of the selected lock.
     fn open(&mut self) -> Option<Effect> {
         let of = self.rows.selected()?.clone();
         let lock = of.lock.clone();
@@ -370,7 +366,7 @@ impl State {
         self.filter = filter;
     }
 
-    /// Opens the dialog for the holder that is shown.
+    /// Opens the dialog for the selected holder.
     fn ask(&mut self, force: bool) {
         if !self.is_current() {
             self.message = Some("not connected: another client may hold it by now".into());
@@ -388,7 +384,7 @@ impl State {
         }
     }
 
-    /// Returns the holder in the selected row, or in the open queue.
+    /// Returns the holder in the selected row or the open queue.
     fn shown_holder(&self) -> Result<(ZnodePath, QueueEntry), String> {
         let row = match &self.queue {
             Some(view) => &view.of,
@@ -427,7 +423,7 @@ impl State {
                     return Some(Effect::Revoke(Box::new(dialog)));
                 }
             }
-            // As at the question of `revoke`: the answer is no if it is not given.
+            // As in `revoke`, the default answer is no.
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('n' | 'N' | 'q' | 'Q') => {
                 self.dialog = None;
             }
@@ -442,7 +438,6 @@ impl QueueView {
         self.queue.as_ref()?.as_ref().ok()
     }
 
-    /// Writes the lines.
     fn write(&mut self, now_ms: i64) {
         let text = match &self.queue {
             None => "reading …".into(),
@@ -452,7 +447,7 @@ impl QueueView {
         self.lines = text.lines().map(str::to_owned).collect();
     }
 
-    /// Keeps the last line at the lower end of the screen, at most.
+    /// Limits the scrolling so that the last line stays at the bottom of the screen.
     pub(super) fn bound(&mut self, height: usize) {
         let last = self.lines.len().saturating_sub(height);
         self.scroll.0 = self.scroll.0.min(last);

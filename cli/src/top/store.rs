@@ -1,4 +1,4 @@
-//! [`Store`]: the locks that `top` shows, the queue that is open, and what is done to a holder.
+//! [`Store`]: reads the locks and the open queue, and revokes holders.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,12 @@ use crate::locks::described;
 use crate::locks::names::{escaped, lock_name};
 use crate::revoke;
 
-/// Pause between two readings of an open queue.
+/// Minimum delay between two readings of an open queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An open queue is left in peace for this many times as long as it took to be read.
+/// The delay is at least this many times the duration of the last reading.
 const PAUSE_FACTOR: u32 = 10;
 
-/// The store that is watched.
 #[derive(Clone)]
 pub(super) struct Store {
     feed: Feed,
@@ -33,22 +32,22 @@ impl Store {
         self.feed.client()
     }
 
-    /// Nobody listens any more when the command ends.
+    /// Sends an input. The receiver may be gone because the command is ending.
     async fn tell(&self, input: Input) {
         let _ = self.tell.send(input).await;
     }
 
-    /// Tells of the locks, for as long as it is polled.
+    /// Sends changes of the locks for as long as it is polled.
     pub(super) async fn watch(self) {
         self.feed.watch(self.tell).await;
     }
 
-    /// Tells of the queue of a lock, for as long as it is polled.
+    /// Sends the queue of a lock for as long as it is polled.
     pub(super) async fn watch_queue(self, lock: ZnodePath) {
         loop {
             let began = Instant::now();
             let queue = match lock_queue(&self.feed.client(), &lock).await {
-                // The line of the connection tells of these.
+                // The status line already reports these.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => None,
                 queue => Some(queue.map_err(|error| error.to_string())),
             };
@@ -61,7 +60,7 @@ impl Store {
         }
     }
 
-    /// Asks the holder that was confirmed, or takes the lock from it; from nobody else.
+    /// Asks or removes the confirmed holder, and no other.
     pub(super) async fn revoke(self, revocation: Revocation) {
         let holder = &revocation.holder;
         let revoker = Revoker::new(&self.feed.client()).by(revoke::user("top"));

@@ -1,4 +1,4 @@
-//! Tests of the state, by keys and news, and of the drawing.
+//! Tests of the state, by keys and updates, and of the drawing.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::live::samples::{NOW_MS, change, lock, path, sample, token};
 use crate::live::{News, Sort};
 use crate::locks::names::lock_name;
 
-/// a (held for longest), b (the most waiters), c and d.
+/// a is held longest, b has the most waiters, then c and d.
 fn four() -> State {
     let mut state = State::new();
     state.tick(Duration::from_secs(1), NOW_MS);
@@ -85,7 +85,7 @@ fn drawn(state: &mut State, width: u16, height: u16) -> Terminal<TestBackend> {
 fn lines(state: &mut State, width: u16, height: u16) -> Vec<String> {
     let terminal = drawn(state, width, height);
     let buffer = terminal.backend().buffer();
-    // A wide character hides the cell behind it.
+    // A wide character covers the next cell.
     let line = |y| {
         let mut hidden = 0;
         (0..width).fold(String::new(), |line, x| match hidden {
@@ -206,7 +206,7 @@ fn the_selection_stays_on_its_lock() {
     let mut state = four();
     types(&mut state, "tj");
     assert_eq!(selected(&state), "c");
-    // Its holder changes, and with it its place.
+    // Its holder changes, and so does its position.
     news(
         &mut state,
         change([lock("c", 9, 0, 1), lock("x", 10, 999, 0)], &["a"]),
@@ -215,7 +215,7 @@ fn the_selection_stays_on_its_lock() {
         (shown(&mut state), selected(&state)),
         ("xbdc".into(), "c".into())
     );
-    // It is gone: the row in its place, or the one before.
+    // It is gone. The next row is selected, or the one before.
     news(&mut state, change([], &["c"]));
     assert_eq!(selected(&state), "d");
     types(&mut state, "k");
@@ -267,7 +267,7 @@ fn a_lock_that_several_hold_has_a_row_for_each() {
 #[test]
 fn a_filter_is_typed() {
     let mut state = four();
-    // None of these is a command now.
+    // These letters are not commands while a filter is typed.
     assert!(types(&mut state, "/LABEL OF cq").is_none());
     assert_eq!(
         (shown(&mut state), selected(&state)),
@@ -328,7 +328,7 @@ fn a_dialog_acts_on_the_holder_that_it_names() {
         let mut state = four();
         assert!(types(&mut state, &format!("j{key}")).is_none());
         let holder = lock("b", 2, 10, 7).holders[0].path.clone();
-        // Rows move, and the selection with them; another waits.
+        // The rows and the selection move, and another client waits.
         news(
             &mut state,
             change([lock("b", 2, 10, 8), lock("0", 7, 1, 0)], &["a"]),
@@ -391,7 +391,7 @@ fn nothing_is_revoked_on_old_news() {
     for key in ["r", "R"] {
         assert!(types(&mut state, key).is_none() && state.dialog.is_none());
     }
-    // Connected again, but the locks may be others.
+    // Connected again, but the locks may have changed.
     state.apply(News::Reading.into());
     assert!(types(&mut state, "R").is_none() && state.dialog.is_none());
 }

@@ -10,18 +10,18 @@ use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::http::Health;
 
-/// State of the warden, for its metrics and probes. A clone is the same.
+/// State of the warden, for its metrics and probes. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Monitor(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     client: Option<Client>,
-    /// While it leads.
+    /// Set while it leads.
     warden: Option<Warden>,
 }
 
-/// Ends the reports of a term of office when it is dropped.
+/// Ends the metrics of a term of office when dropped.
 pub(super) struct Term(Monitor);
 
 impl Drop for Term {
@@ -35,7 +35,7 @@ impl Monitor {
         self.0.lock().client = Some(client.clone());
     }
 
-    /// Records that it leads, until the result is dropped.
+    /// Records that the warden leads until the result is dropped.
     pub(super) fn leads(&self, warden: Warden) -> Term {
         self.0.lock().warden = Some(warden);
         Term(self.clone())
@@ -58,7 +58,7 @@ impl Health for Monitor {
     }
 }
 
-/// Returns the metrics of the warden and of its process, and those of all locks in it.
+/// Returns the metrics of the warden, its process, and all locks in it.
 pub(super) fn registry(of: &Monitor) -> prometheus::Result<Registry> {
     let registry = Registry::new();
     lockkeeper::register_process_metrics(&registry)?;
@@ -141,7 +141,7 @@ impl Collector for WardenCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Cloned: a warden that ends meanwhile is dropped here, not under the lock.
+        // Clone it, so that a warden that ends concurrently is not dropped under the lock.
         let warden = self.of.0.lock().warden.clone();
         self.leads.set(warden.is_some().into());
         self.set(warden.map(|warden| warden.stats()).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! [`Output`]: where the lines of the audit log go.
+//! [`Output`]: the file or stdout to which the audit log is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,21 +8,19 @@ use std::path::{Path, PathBuf};
 
 use crate::values::AuditPlace;
 
-/// The file of an audit log, or stdout.
 pub(in crate::serve) struct Output {
     to: Box<dyn Write + Send>,
-    /// `None` for stdout, which cannot be opened anew.
+    /// `None` for stdout, which cannot be reopened.
     path: Option<PathBuf>,
-    /// True if the last line is incomplete: the disk was full in its middle.
+    /// True if the last line is incomplete because the disk became full.
     is_torn: bool,
 }
 
 impl Output {
-    /// # Errors
-    /// A sentence for the operator.
+    /// The error is a message for the operator.
     pub(super) fn open(place: &AuditPlace) -> Result<Self, String> {
         let (to, path): (Box<dyn Write + Send>, _) = match place {
-            // Not the standard library's stdout, which keeps a part of a line that it could not write.
+            // Not `std::io::Stdout`, which would buffer the part of a line that it could not write.
             AuditPlace::Stdout => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 let told = |error| format!("--audit-log -: {error}");
@@ -32,7 +30,7 @@ impl Output {
                 let file = open(path).map_err(|error| {
                     format!("--audit-log: {} cannot be opened: {error}", path.display())
                 })?;
-                // Absolute, so that it is found again wherever the process is then.
+                // Absolute, so that it does not depend on the working directory later.
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 (Box::new(file), Some(path))
             }
@@ -44,10 +42,8 @@ impl Output {
         })
     }
 
-    /// Opens the file of this path, which may be another one by now. Returns false for stdout.
-    ///
-    /// # Errors
-    /// The system's; the former file is used on.
+    /// Reopens the path, which may lead to a new file by now. Returns `false` for stdout. After an error, the old file
+    /// stays in use.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Some(path) = &self.path else {
             return Ok(false);
@@ -57,10 +53,7 @@ impl Output {
         Ok(true)
     }
 
-    /// Writes a line.
-    ///
-    /// # Errors
-    /// The system's. A part of the line may be there: the next one begins on a line of its own.
+    /// Writes a line. After an error, a part of it may be written. The next one then starts on a new line.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if self.is_torn {
             self.to.write_all(b"\n")?;
@@ -82,7 +75,7 @@ impl Output {
     }
 }
 
-/// Opens a file to be appended to. A new one is for this user alone; the mode of an old one is its owner's affair.
+/// Opens a file for appending. A new file is private. The mode of an existing file is left unchanged.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600).open(path)

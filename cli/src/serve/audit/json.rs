@@ -1,5 +1,5 @@
-//! An audit record as one line of JSON. docs/operating.md explains the records. Session ids and zxids are texts, as in
-//! `lockkeeper locks --json`.
+//! An audit record as one line of JSON. docs/operating.md documents each field. Session ids and zxids are strings, as
+//! in `lockkeeper locks --json`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use humantime::format_rfc3339_millis;
 use lockkeeper_store::AuditRecord;
 use serde::Serialize;
 
-/// A record in the order of its fields; those that say nothing are left out.
+/// A record in the order of its fields. Empty ones are omitted.
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -37,8 +37,8 @@ struct Line<'a> {
     detail: Option<&'a str>,
 }
 
-/// Returns the record with its line break. Line breaks and quotes in its texts are escaped, so that no name of a client
-/// makes a line of its own.
+/// Returns the record and a line break. Line breaks and quotes in its texts are escaped, so no client can forge a
+/// line.
 pub(super) fn line(record: &AuditRecord) -> String {
     let line = Line {
         time: rfc3339(record.time),
@@ -56,13 +56,12 @@ pub(super) fn line(record: &AuditRecord) -> String {
         count: Some(record.count).filter(|count| *count != 1),
         detail: record.detail.as_deref(),
     };
-    // Cannot fail: it has texts and numbers alone.
+    // Cannot fail, because there are only strings and numbers.
     let mut text = serde_json::to_string(&line).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// Formats a time as `2026-11-23T01:52:23.123Z`.
 fn rfc3339(time: SystemTime) -> String {
     format_rfc3339_millis(time.max(UNIX_EPOCH)).to_string()
 }

@@ -1,7 +1,7 @@
-//! [`BackupFolder`]: the backups of one store in a folder that others may use as well.
+//! [`BackupFolder`]: the backups of one store, in a folder that may be shared.
 //!
-//! Each is written below a folder of this store's own, and moved to its name when it is complete and on the disk: what
-//! has the name of a backup is one. Only what has the name of a backup of this store is ever removed.
+//! Each backup is written in a separate work folder and renamed once it is complete and synced, so every file with the
+//! name of a backup is complete. Only files named as backups of this store are ever removed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -14,40 +14,37 @@ use lockkeeper_store::disk::{self, Summary};
 
 use super::name::BackupName;
 
-/// The backups of a store.
 pub(super) struct BackupFolder {
     path: PathBuf,
-    /// The store's id.
     store: String,
     keep: usize,
-    /// Held once the folder could be used.
+    /// Held once the folder has been usable.
     lock: Option<File>,
 }
 
-/// A backup that was made.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) file: PathBuf,
     pub(super) summary: Summary,
     pub(super) at: SystemTime,
-    /// Number of this store's backups in the folder, or the reason why older ones could not be removed.
+    /// Number of this store's backups in the folder, or why older ones could not be removed.
     pub(super) kept: Result<usize, Failure>,
 }
 
-/// The reason why there is no backup.
+/// Why there is no backup.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) reason: Reason,
     pub(super) text: String,
 }
 
-/// Kind of a failure: the label of its metric.
+/// Kind of failure, which is the label of its metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The folder is missing or cannot be written.
+    /// The folder is missing or not writable.
     Folder,
     DiskFull,
-    /// Another server makes the backups of the same store there: one of them serves a copy.
+    /// Another server makes backups of the same store there, so one of them serves a copy.
     InUse,
     /// The store's own directory cannot be read.
     Store,
@@ -76,15 +73,15 @@ impl BackupFolder {
         }
     }
 
-    /// Returns the time of this store's newest backup. One of the future was made before the clock was set back, and
-    /// tells no time.
+    /// Returns the time of this store's newest backup. Ignores times in the future, because the clock has been set
+    /// back since.
     pub(super) fn newest(&mut self, now: SystemTime) -> Result<Option<SystemTime>, Failure> {
         self.claim()?;
         let times = self.names()?.into_iter().map(BackupName::made);
         Ok(times.filter(|made| *made <= now).max())
     }
 
-    /// Makes a backup of the store in `data`, and then removes the oldest of those beyond the number to keep.
+    /// Makes a backup of the store in `data`, then removes the oldest ones beyond the number to keep.
     pub(super) fn make(&mut self, data: &Path) -> Result<Made, Failure> {
         self.claim()?;
         let at = SystemTime::now();
@@ -92,11 +89,11 @@ impl BackupFolder {
         let summary = disk::backup(data, &unfinished).map_err(|error| self.failure(data, error))?;
         let name = BackupName::new(at, summary.zxid);
         let file = self.path.join(name.file(&self.store));
-        // It is on the disk already: only its name is not.
+        // The content is synced already. Only the name is missing.
         let named =
             fs::rename(&unfinished, &file).and_then(|()| File::open(&self.path)?.sync_all());
         named.map_err(|error| self.io_failure("cannot be written", &error))?;
-        // Not before: without the newest, the oldest are all that there is.
+        // Prune last, because without the new backup the old ones are all we have.
         let kept = self.prune(name);
         Ok(Made {
             file,
@@ -106,9 +103,9 @@ impl BackupFolder {
         })
     }
 
-    /// Removes the oldest backups of this store. The newest one stays, whatever the clock says of it. So does one that is
-    /// more than twice as large as all newer ones: the store may have lost its content since. These are few, because each
-    /// is more than twice as large as the next.
+    /// Removes the oldest backups of this store. The newest one is always kept, even if its clock was wrong. A backup
+    /// that is more than twice as large as all newer ones is also kept, because the store may have lost its content
+    /// since. There are only few of these because their sizes at least double.
     fn prune(&self, newest: BackupName) -> Result<usize, Failure> {
         let mut others = self.names()?;
         others.retain(|name| *name != newest);
@@ -139,13 +136,12 @@ impl BackupFolder {
         Ok(kept)
     }
 
-    /// Returns the names of this store's backups.
     fn names(&self) -> Result<Vec<BackupName>, Failure> {
         let list = || {
             let mut names = Vec::new();
             for entry in fs::read_dir(&self.path)? {
                 let entry = entry?;
-                // Not a folder or a link of that name.
+                // Skip folders and links with such names.
                 if entry.file_type()?.is_file()
                     && let Some(name) = entry.file_name().to_str()
                 {
@@ -161,8 +157,8 @@ impl BackupFolder {
         self.path.join(format!(".lockkeeper-{}", self.store))
     }
 
-    /// Makes sure that this process alone makes backups of this store here. The first time it removes what a killed
-    /// server has left behind.
+    /// Makes sure that only this process makes backups of this store here. The first call removes what a killed server
+    /// has left behind.
     fn claim(&mut self) -> Result<(), Failure> {
         let work_folder = self.work_folder();
         let path = work_folder.join(LOCK);
@@ -171,7 +167,7 @@ impl BackupFolder {
         {
             return Ok(());
         }
-        // Never the folder itself: while its disk is not mounted, the backups would fill another one.
+        // Do not create the folder itself. If its disk is not mounted, the backups would fill another one.
         match DirBuilder::new().mode(0o700).create(&work_folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(self.io_failure("cannot be written", &error));
@@ -181,7 +177,7 @@ impl BackupFolder {
         self.check_owner(&work_folder)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // In a shared folder another user could direct it elsewhere by a link.
+        // In a shared folder, another user could plant a symbolic link.
         let options = options
             .mode(0o600)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
@@ -211,7 +207,7 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// Checks that a folder is one, and this user's: files in it are removed.
+    /// Checks that the path is a folder of this user, because files in it are removed.
     fn check_owner(&self, folder: &Path) -> Result<(), Failure> {
         let metadata = fs::symlink_metadata(folder);
         let metadata = metadata.map_err(|error| self.io_failure("cannot be read", &error))?;
@@ -251,13 +247,13 @@ impl BackupFolder {
     }
 }
 
-/// The lock of the folder for unfinished backups, which ends with the process.
+/// Lock file of the work folder. The lock ends with the process.
 const LOCK: &str = "lock";
 
-/// A complete backup, until it has its name.
+/// A complete backup before its rename.
 const COMPLETE: &str = "complete";
 
-/// Returns true if this open file is the one at that path: after a disk was mounted or swapped it is another one.
+/// Returns `true` if this open file is the one at the path. It no longer is after a disk was mounted or swapped.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -265,7 +261,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes what a server that was killed has left unfinished. The lock proves that no other one writes there.
+/// Removes the unfinished work of a killed server. The lock proves that no other server writes there.
 fn remove_unfinished(work_folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(work_folder)? {
         let entry = entry?;
@@ -293,7 +289,7 @@ mod tests {
         let folder = BackupFolder::new(path.clone(), "id".into(), 2);
         let name = |zxid| BackupName::new(SystemTime::UNIX_EPOCH, Zxid(zxid));
         let mut left = Vec::new();
-        // Its sizes, and at the end it has content again.
+        // Sizes of the backups. With the last one, the store has content again.
         for (zxid, bytes) in (1..).zip([30, 40, 5, 5, 9, 5, 50]) {
             fs::write(path.join(name(zxid).file("id")), vec![0; bytes]).unwrap();
             let kept = folder.prune(name(zxid)).unwrap();

@@ -1,4 +1,4 @@
-//! [`BackupMetrics`]: the metrics of the scheduled backups. docs/server-reference.md has their table.
+//! [`BackupMetrics`]: the metrics of the scheduled backups, as listed in docs/server-reference.md.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ impl BackupMetrics {
             failures: IntCounterVec::new(failures, &["reason"])?,
         };
         metrics.interval.set(every.as_secs_f64());
-        // So that each is exported before it has happened.
+        // Export each label before its first failure.
         for reason in Reason::ALL {
             metrics.failures.with_label_values(&[reason.name()]);
         }
@@ -56,7 +56,7 @@ impl BackupMetrics {
         registry.register(Box::new(self.failures.clone()))
     }
 
-    /// Records the time of the newest backup that was there at the start.
+    /// Records the time of the newest backup found at the start.
     pub(super) fn found(&self, newest: Option<SystemTime>) {
         let since_1970 = newest.and_then(|newest| newest.duration_since(UNIX_EPOCH).ok());
         self.newest

@@ -1,15 +1,15 @@
-//! [`BackupName`]: the file name of a scheduled backup, which tells its store, its time and its content. PURE.
+//! [`BackupName`]: the file name of a scheduled backup, with its store, time and last transaction. Does no I/O.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use humantime::{format_rfc3339_seconds, parse_rfc3339};
 use lockkeeper_store::Zxid;
 
-/// `lockkeeper-20261123T014205Z-0000000500000012-STORE.backup`: the time in UTC, the last zxid in hex, and the id of the
-/// store.
+/// `lockkeeper-20261123T014205Z-0000000500000012-STORE.backup`: the time in UTC, the last zxid in hex, and the store's
+/// id.
 ///
-/// The order is that of the content. A clock may be set back, and zxids only grow: by time alone the newest backup could
-/// be taken for the oldest.
+/// Names are ordered by zxid first, because zxids only grow. A clock may be set back, and by time the newest backup
+/// could look like the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BackupName {
     zxid: i64,
@@ -26,7 +26,7 @@ impl BackupName {
         }
     }
 
-    /// Parses the name of a backup of this store; `None` for the name of anything else.
+    /// Parses the name of a backup of this store. Returns `None` for any other name.
     pub(super) fn parse(name: &str, store: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("lockkeeper-")?.split('-');
         let (date, zxid) = (parts.next()?, parts.next()?);
@@ -34,11 +34,10 @@ impl BackupName {
             zxid: i64::from_str_radix(zxid, 16).ok()?,
             made: parse_date(date)?,
         };
-        // In no other spelling: what a person has renamed is theirs.
+        // Only accept our exact spelling, because a file that a person has renamed is theirs.
         (parsed.file(store) == name).then_some(parsed)
     }
 
-    /// Returns the name of the file.
     pub(super) fn file(self, store: &str) -> String {
         let Self { zxid, made } = self;
         format!("lockkeeper-{}-{zxid:016x}-{store}.backup", date(made))
@@ -49,17 +48,16 @@ impl BackupName {
     }
 }
 
-/// The last second of the year 9999, the last with four digits.
+/// The last second with a four-digit year.
 const LATEST: u64 = 253_402_300_799;
 
-/// Formats a time as `20261123T014205Z`.
 fn date(seconds: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     let text = format_rfc3339_seconds(time).to_string();
     text.replace(['-', ':'], "")
 }
 
-/// Parses such a time. Other spellings pass, which the caller finds out by formatting it again.
+/// Parses such a time. Accepts other spellings, which the caller detects by formatting the result again.
 fn parse_date(text: &str) -> Option<u64> {
     if text.len() != "20261123T014205Z".len() || !text.is_ascii() {
         return None;
@@ -102,7 +100,7 @@ mod tests {
                 let file = name.file(STORE);
                 assert_eq!(BackupName::parse(&file, STORE), Some(name), "{file}");
             }
-            // A step that meets each day of a year.
+            // This step visits each day of a year.
             day += 61;
         }
         assert!(
