@@ -145,7 +145,6 @@ impl Command {
         }
     }
 
-    /// Returns the reply as text for a person.
     fn told(&self, reply: &Value) -> String {
         let text = |name: &str| reply[name].as_str().unwrap_or_default().to_owned();
         let sessions = &reply["sessions"];

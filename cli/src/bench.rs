@@ -81,7 +81,6 @@ enum Workload {
     Expiry,
 }
 
-/// Parses a number of seconds, possibly with a decimal point.
 fn seconds(text: &str) -> Result<Duration, String> {
     let time = text
         .parse()

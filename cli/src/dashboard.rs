@@ -93,7 +93,6 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Returns the access rules, with a token if one is required.
     fn access(&self) -> Result<Access, Failure> {
         let is_private = !self.listen.ip().is_loopback();
         let token = match &self.token_file {

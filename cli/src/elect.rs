@@ -17,7 +17,6 @@ use crate::run::Run;
 use crate::target::{Target, lock_path};
 use crate::values;
 
-/// Hidden subcommand of the guardian process.
 pub(crate) const GUARDIAN: &str = "elect-guardian";
 
 /// The arguments of `elect`.

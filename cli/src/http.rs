@@ -24,7 +24,6 @@ pub(crate) use self::body::{Body, read_all};
 pub(crate) use self::connections::{Connection, MAX_CONNECTIONS, allow};
 pub(crate) use self::metrics::{Health, MetricsPages};
 
-/// The pages of one port.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// Name for the log.
     const NAME: &'static str;

@@ -56,7 +56,6 @@ impl Locks {
     }
 }
 
-/// Lists the locks, and warns about unreadable ones.
 async fn listed(client: &Client, prefix: &LockPrefix) -> Result<LockList, Failure> {
     let list = list_locks(client, prefix.clone()).await?;
     warn_of(&list.unreadable);
@@ -132,7 +131,6 @@ fn held(entry: &QueueEntry, now_ms: i64) -> String {
     held.unwrap_or_else(|| format!("queued {}", duration(entry.age(now_ms))))
 }
 
-/// Describes a holder by its token and metadata.
 pub(crate) fn described(entry: &QueueEntry) -> String {
     let metadata = entry.metadata.as_ref();
     let host = metadata.and_then(|it| it.host.as_deref());

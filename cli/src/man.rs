@@ -30,7 +30,6 @@ impl Arguments {
         Ok(crate::output::print(&String::from_utf8_lossy(&page))?)
     }
 
-    /// Returns the subcommand whose page is wanted.
     fn chosen(&self, command: Command) -> Result<Command, String> {
         let Some(name) = &self.command else {
             return Ok(command);
@@ -74,7 +73,6 @@ fn page(mut command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Returns the usage of a command with all its options.
 fn synopsis(command: &mut Command) -> String {
     let usage = command.render_usage().to_string();
     let options = command.get_arguments().filter(|it| {

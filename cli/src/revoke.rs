@@ -16,7 +16,6 @@ use crate::locks::table::duration;
 use crate::target::{Target, lock_path};
 use crate::values;
 
-/// The risk of a removal, shown with the question.
 pub(crate) const RISK: &str =
     "It may work on until it notices. Only resources that check fencing tokens are safe from it.";
 
@@ -79,7 +78,6 @@ impl Revoke {
         }
     }
 
-    /// Removes the holders that were shown, after a confirmation.
     async fn take(&self, revoker: &Revoker, shown: &LockQueue) -> Result<Vec<ZnodePath>, Failure> {
         if shown.holders.is_empty() {
             return Ok(Vec::new());

@@ -51,7 +51,6 @@ pub(crate) use reaper::reaper;
 
 use acquire::{Goal, Lock};
 
-/// Hidden subcommands of the other processes.
 pub(crate) const GUARDIAN: &str = "run-guardian";
 pub(crate) const REAPER: &str = "run-reaper";
 pub(crate) const LAUNCHER: &str = "run-launcher";
@@ -136,7 +135,6 @@ impl Run {
         }
     }
 
-    /// Runs the command under the lock, as the process that the user has started.
     pub(crate) fn front(self) -> ExitCode {
         self.front_of(GUARDIAN)
     }
@@ -160,7 +158,6 @@ impl Run {
         front::run(guardian, self.grace, self.quiet)
     }
 
-    /// Runs the guardian, which owns the lock and the command.
     pub(crate) fn guardian(self) -> ExitCode {
         guardian::run(self)
     }

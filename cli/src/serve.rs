@@ -58,7 +58,6 @@ pub(crate) use self::flags::Flags;
 /// Exit code for wrong usage, as in clap.
 const USAGE: u8 = 2;
 
-/// Serves until a signal arrives or the store fails.
 pub(crate) fn run(given: &ArgMatches) -> ExitCode {
     let (config, plan, files) = match planned(given) {
         Ok(planned) => planned,
@@ -157,7 +156,6 @@ impl Metrics {
     }
 }
 
-/// A server, from the opening of its store to its end.
 struct Life<'a> {
     plan: &'a Plan,
     metrics: Option<&'a Metrics>,
@@ -235,7 +233,6 @@ impl Life<'_> {
         }
     }
 
-    /// Starts to serve the store and `lockkeeper admin`.
     async fn start(&self, store: &Store) -> Result<(Arc<Server>, Control), Box<dyn Error>> {
         let plan = self.plan;
         let socket = plan
@@ -426,7 +423,6 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     }
 }
 
-/// Delay between attempts to open a store that is in use.
 const OPEN_RETRY: Duration = Duration::from_millis(10);
 
 /// Closes the store by dropping its last handle. This writes the log and marks it as closed in order.

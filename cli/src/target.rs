@@ -102,18 +102,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Connects to the store with the options of the command line.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         self.explain()?;
         self.connect_with(ConnectOptions::new()).await
     }
 
-    /// Connects with further options.
     pub(crate) async fn connect_with(&self, options: ConnectOptions) -> Result<Client, Failure> {
         self.connect_within(self.session_timeout, options).await
     }
 
-    /// Connects with another session timeout.
     pub(crate) async fn connect_within(
         &self,
         session_timeout: Duration,
@@ -174,7 +171,6 @@ impl Target {
         }
     }
 
-    /// Returns `true` for the per-user store.
     pub(crate) fn is_local(&self) -> bool {
         self.settings()
             .is_ok_and(|settings| settings.url().is_none())
@@ -227,7 +223,6 @@ impl Target {
         Ok(settings.shown(local.as_deref()))
     }
 
-    /// Returns the files that were searched for a profile, one per line.
     pub(crate) fn shown_files(&self) -> Result<String, Failure> {
         Ok(self.settings()?.shown_files())
     }

@@ -31,10 +31,8 @@ use signals::{Action, Signals};
 use state::{Effect, Input, State};
 use store::Store;
 
-/// Interval at which the times are updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Limit of queued inputs.
 const QUEUE: usize = 64;
 
 /// How long to wait for SIGCONT after Ctrl-Z. If no shell can continue this job, the system does not stop it.
@@ -111,7 +109,6 @@ fn read_keys(tell: &Sender<Input>) {
     }
 }
 
-/// The state and everything that acts on it.
 struct Shell {
     state: State,
     look: Look,

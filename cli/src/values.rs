@@ -94,7 +94,6 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Parses a host name without a port.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
     match !text.is_empty() && text.len() <= 253 && text.bytes().all(is_name) {
@@ -106,7 +105,6 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
     Tcp(SocketAddr),
-    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -137,7 +135,6 @@ pub(crate) fn mode(text: &str) -> Result<u32, String> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// In memory, lost with the process.
     Memory,
     Folder(PathBuf),
 }

@@ -51,10 +51,8 @@ pub(crate) struct Warden {
 /// Log level: the command's own lines, without those that repeat what is on stdout.
 const LOG: &str = "warn,lockkeeper_warden=info,lockkeeper::warden=off";
 
-/// Delay before the next attempt to lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a term of office ended.
 enum End {
     /// SIGTERM, SIGINT or SIGHUP.
     Signal,
@@ -118,7 +116,6 @@ impl Warden {
         }
     }
 
-    /// Serves metrics and health, if requested.
     fn serve_metrics(&self, seen: &Monitor) -> Result<Option<HttpServer>, Failure> {
         let Some(address) = self.metrics_listen else {
             return Ok(None);
@@ -222,7 +219,6 @@ fn host() -> String {
         .into_owned()
 }
 
-/// Returns a report as a line for people.
 fn shown(report: &WardenReport) -> String {
     match report {
         WardenReport::Overdue(overdue) => {

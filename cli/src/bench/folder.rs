@@ -51,7 +51,6 @@ impl Folder {
         &self.0
     }
 
-    /// Removes the folder and everything below it.
     pub(super) async fn remove(&self, client: &Client) -> Result<(), Error> {
         let mut attempt = 1;
         loop {

@@ -8,7 +8,6 @@ use lockkeeper::Mutex;
 use crate::exit::Failure;
 use crate::target::{Target, lock_path};
 
-/// Hidden subcommand of this process.
 pub(crate) const HOLDER: &str = "bench-holder";
 
 /// Its arguments.

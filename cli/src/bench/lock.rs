@@ -8,7 +8,6 @@ use lockkeeper::{Error, LockError, LockGuard, LostReason, Session, ZnodePath};
 
 use super::recipes::{self, Side, Subject, WHOLE};
 
-/// One client's handle to a lock.
 pub trait Lock: Clone + Send + Sync + 'static {
     type Guard: Send + 'static;
 
@@ -29,7 +28,6 @@ pub trait Lock: Clone + Send + Sync + 'static {
     fn settled(&self, queued: usize) -> impl Future<Output = Result<(), LockError>> + Send;
 }
 
-/// A handle to one of Lockkeeper's recipes.
 #[derive(Clone)]
 pub struct Ours<S> {
     pub subject: S,
@@ -92,7 +90,6 @@ impl Place {
         }
     }
 
-    /// See [`Lock::settled`].
     pub async fn settled(&self, queue: &ZnodePath, queued: usize) -> Result<(), Error> {
         self.queued(queue, queued).await?;
         self.pause_if_remote(100 * REMOTE_PAUSE).await;

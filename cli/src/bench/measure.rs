@@ -83,7 +83,6 @@ impl<'a> Run<'a> {
         while closing.join_next().await.is_some() {}
     }
 
-    /// Measures the round trip briefly, for the heading.
     pub(super) async fn quick_round_trip(&self, folder: &LockPath) -> Result<Times, Failure> {
         let session = self.keeper.session().await?;
         let round_trip = || session.exists(folder.as_znode());
@@ -183,7 +182,6 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Returns the row of an operation by one client.
     fn row(&self, workload: Workload, operation: &'static str, times: Times) -> Row {
         Row {
             workload,
@@ -205,7 +203,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns every client's handle to one lock.
     fn locks<S: Subject>(&self, path: &LockPath, side: impl Fn(usize) -> Side) -> Vec<Ours<S>> {
         (0..self.clients.len())
             .map(|client| self.lock(client, path.clone(), side(client)))
@@ -278,7 +275,6 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Starts another process that holds the lock.
     async fn holder(&self, path: &LockPath) -> Result<Child, Failure> {
         let mut command = Command::from(crate::executable::command()?);
         command.args([HOLDER, path.as_znode().as_str()]);
@@ -306,7 +302,6 @@ impl<'a> Run<'a> {
 
 const DATA: &str = "0123456789012345678901234567890123456789012345678901234567890123";
 
-/// Sends requests one by one.
 async fn requests<F, T>(time: Duration, request: impl Fn() -> F) -> Result<Times, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -334,7 +329,6 @@ fn check(row: &Row) -> Result<(), Failure> {
     }
 }
 
-/// Adds the workload's name to a failure.
 fn named(workload: Workload, failure: Failure) -> Failure {
     let name = |why: String| format!("{}: {why}", workload.name());
     match failure {

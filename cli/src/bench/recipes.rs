@@ -13,7 +13,6 @@ pub enum Side {
     Write,
 }
 
-/// A recipe as one client uses it.
 pub trait Subject: Clone + Send + Sync + 'static {
     type Held: LockGuard;
 

@@ -11,7 +11,6 @@ use lockkeeper_cli::bench::times::{PERCENTILES, Times, rounded};
 
 pub(super) struct Row {
     pub(super) workload: Workload,
-    /// The measured operation.
     pub(super) operation: &'static str,
     pub(super) clients: usize,
     pub(super) keys: usize,
@@ -53,7 +52,6 @@ impl Report {
         }
     }
 
-    /// Reports why a workload cannot be measured here.
     pub(super) fn skipped(&mut self, workload: Workload, why: &str) -> Result<(), Failure> {
         let workload = workload.name();
         match self.is_json {

@@ -79,12 +79,10 @@ impl Arena {
     }
 }
 
-/// Results of clients that contended for one lock.
 pub struct Contended {
     pub elapsed: Duration,
     /// Number of grants to a different client than the grant before.
     pub handovers: usize,
-    /// Grants by client.
     pub grants: Vec<usize>,
     /// Time from each call to its grant, without the first calls, which precede the start of the clock.
     pub waits: Times,

@@ -16,7 +16,6 @@ use crate::http::token::Token;
 /// The site that a request is from, as stated by the browser.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The access rules of a dashboard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) token: Option<Token>,
@@ -35,7 +34,6 @@ pub(super) enum Aim {
     Revoke,
 }
 
-/// A status and a message for the client.
 pub(super) type Refusal = (StatusCode, &'static str);
 
 impl Access {

@@ -47,7 +47,6 @@ pub(super) struct Row {
     holder_count: usize,
     /// In lower case.
     searched: String,
-    /// One for each order.
     ranks: [i64; Sort::ALL.len()],
     bytes: usize,
 }
@@ -373,7 +372,6 @@ pub(super) fn shorten(metadata: &mut LockMetadata, backtrace: usize) {
     metadata.backtrace = trace.map(|text| cut(&text, backtrace));
 }
 
-/// Returns the size of an entry's texts in bytes.
 fn size(metadata: &LockMetadata) -> usize {
     let by = metadata.revocation.as_ref().and_then(|it| it.by.as_ref());
     let texts = [&metadata.label, &metadata.host, &metadata.reason];
@@ -381,7 +379,6 @@ fn size(metadata: &LockMetadata) -> usize {
     texts.map(String::len).sum::<usize>() + leader_data(metadata).map_or(0, str::len)
 }
 
-/// Truncates a text to about this many bytes.
 pub(super) fn cut(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();

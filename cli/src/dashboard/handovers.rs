@@ -26,7 +26,6 @@ impl Handovers {
         }
     }
 
-    /// Counts hand-overs observed now.
     pub(super) fn add(&mut self, now_ms: i64, count: usize) {
         self.advance(now_ms);
         self.total = self.total.saturating_add(count as u64);

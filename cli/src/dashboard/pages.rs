@@ -14,7 +14,6 @@ use super::shared::{MAX_VIEWERS, Shared};
 use super::{query, streams};
 use crate::http::{Body, Connection, Pages, allow, read_all};
 
-/// Limit of a request's body, in bytes.
 const MAX_BODY: usize = 16 << 10;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -52,7 +51,6 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 pub(crate) struct DashboardPages {
     pub(super) shared: Arc<Shared>,
     pub(super) access: Access,
-    /// The store and the prefix, as shown to the user.
     pub(super) store: String,
     pub(super) prefix: String,
 }
@@ -178,7 +176,6 @@ impl DashboardPages {
         })
     }
 
-    /// Answers with an event stream.
     fn stream<F>(
         &self,
         head: &Parts,

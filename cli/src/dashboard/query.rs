@@ -10,7 +10,6 @@ use percent_encoding::percent_decode_str;
 use super::board::{Cursor, MAX_ROWS};
 use crate::live::Sort;
 
-/// Default number of rows.
 const ROWS: usize = 50;
 
 #[derive(Clone, Debug, PartialEq)]

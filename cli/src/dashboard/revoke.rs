@@ -30,7 +30,6 @@ pub(super) struct Revocation {
     reason: String,
 }
 
-/// Result of looking for the holder that was shown.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found<'a> {
     Holder(&'a QueueEntry),

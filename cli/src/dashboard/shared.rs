@@ -44,7 +44,6 @@ impl Shared {
         }
     }
 
-    /// Updates the board for as long as it is polled.
     pub(super) async fn run(&self) {
         let (to, mut news) = mpsc::channel(QUEUE);
         let apply = async {
@@ -61,7 +60,6 @@ impl Shared {
         tokio::join!(self.feed.clone().watch(to), apply);
     }
 
-    /// Returns the current time of the store's client.
     pub(super) fn now_ms(&self) -> i64 {
         self.feed.client().clock().unix_ms()
     }

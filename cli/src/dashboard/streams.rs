@@ -30,7 +30,6 @@ const PAUSE_FACTOR: u32 = 4;
 /// change the list of locks.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
-/// Limit of a backtrace in a queue, in bytes.
 const MAX_BACKTRACE: usize = 16 << 10;
 
 /// A queue is cut once its event exceeds this many bytes.
@@ -73,7 +72,6 @@ async fn send(to: &Sender<Bytes>, text: String, sent: &mut Instant) -> Result<()
     to.send(text.into()).await.map_err(|_| Gone)
 }
 
-/// The viewer has disconnected.
 struct Gone;
 
 /// Waits until the next event may be created and something may have changed.
@@ -121,7 +119,6 @@ impl Told {
     }
 }
 
-/// Streams the list to a viewer.
 pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>) {
     let mut changed = shared.changed.subscribe();
     let mut told = Told::default();
@@ -151,7 +148,6 @@ pub(super) async fn locks(shared: Arc<Shared>, cursor: Cursor, to: Sender<Bytes>
 /// The queue as last sent, or why it could not be read.
 type Reading = Result<LockQueuePart, String>;
 
-/// Streams one queue to a viewer.
 pub(super) async fn queue(shared: Arc<Shared>, cursor: QueueCursor, to: Sender<Bytes>) {
     let mut changed = shared.changed.subscribe();
     let (mut store, mut told): (Option<StoreState>, Option<Reading>) = (None, None);

@@ -108,7 +108,6 @@ async fn serve(stream: TcpStream, connection: Connection, pages: Arc<impl Pages>
     }
 }
 
-/// Adds the allowed methods to a refusal.
 pub(crate) fn allow(mut refusal: Response<Body>, methods: &'static str) -> Response<Body> {
     let headers = refusal.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static(methods));

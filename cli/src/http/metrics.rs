@@ -97,7 +97,6 @@ impl Pages for MetricsPages {
     }
 }
 
-/// Adds the authentication schemes to a refusal.
 fn challenge(mut refusal: Response<Body>) -> Response<Body> {
     for scheme in ["Bearer", "Basic realm=\"metrics\""] {
         let scheme = HeaderValue::from_static(scheme);

@@ -11,7 +11,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A socket with a time limit on each write.
 pub(super) struct Unstalled {
     stream: TcpStream,
     limit: Duration,

@@ -13,12 +13,10 @@ use subtle::ConstantTimeEq;
 
 const TOKEN_BYTES: RangeInclusive<usize> = 16..=1_024;
 
-/// A secret that the user must present.
 #[derive(Clone)]
 pub(crate) struct Token(String);
 
 impl Token {
-    /// Generates a token from 32 random bytes.
     pub(crate) fn random() -> io::Result<Self> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;

@@ -21,7 +21,6 @@ const BEAT: Duration = Duration::from_secs(2);
 /// The store counts as silent after this time without an answer.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
-/// Delay before the next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

@@ -20,7 +20,6 @@ pub(crate) enum Sort {
 impl Sort {
     pub(crate) const ALL: [Self; 4] = [Self::Name, Self::Held, Self::Overdue, Self::Waiters];
 
-    /// Returns the index in [`ALL`](Self::ALL).
     pub(crate) fn index(self) -> usize {
         Self::ALL.iter().position(|it| *it == self).unwrap_or(0)
     }
@@ -39,7 +38,6 @@ pub(crate) fn granted_at(rank: i64) -> Option<i64> {
     (rank < QUEUED).then_some(rank)
 }
 
-/// Returns the number by which a row is sorted.
 pub(crate) fn rank(sort: Sort, lock: &LockInfo, holder: Option<&QueueEntry>) -> i64 {
     match (sort, holder) {
         (Sort::Name, _) => 0,

@@ -80,7 +80,6 @@ impl LocalStore {
         lead().map_err(|error| format!("{} cannot be written: {error}", link.display()))
     }
 
-    /// Starts a server in the background, and waits until it listens or is killed.
     fn run_server(&self, lock: File) -> Result<(), String> {
         let [socket, ..] = &self.folder.sockets()[..] else {
             unreachable!("the data folder has a place for the socket");

@@ -17,7 +17,6 @@ pub(crate) fn lock(of: &LockInfo, now_ms: i64) -> Value {
     object.into()
 }
 
-/// Returns the fields that are common to all objects about a lock.
 pub(crate) fn head(path: &ZnodePath, kind: LockKind) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("lock".into(), lock_name(path).into());

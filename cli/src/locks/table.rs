@@ -12,7 +12,6 @@ pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
-/// Shown for unknown values.
 pub(crate) const NONE: &str = "-";
 
 /// Limit of a client's text in a table or sentence, in columns, so that it cannot hide the rest.

@@ -40,7 +40,6 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
     /// Number of all lines so far.
     pub(super) noted: u64,
-    /// Set in the last report.
     pub(super) end: Option<End>,
 }
 
@@ -147,7 +146,6 @@ pub(super) fn asynchronous(socket: UnixStream) -> io::Result<tokio::net::UnixStr
     tokio::net::UnixStream::from_std(socket)
 }
 
-/// Returns the socket that this process was started with.
 pub(super) fn inherited() -> io::Result<UnixStream> {
     let stdin = rustix::stdio::stdin().try_clone_to_owned()?;
     Ok(stdin.into())
@@ -156,7 +154,6 @@ pub(super) fn inherited() -> io::Result<UnixStream> {
 /// Maximum number of files sent together: the standard files and a socket.
 const MOST_FILES: usize = 4;
 
-/// Sends open files together with one byte.
 pub(super) fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -252,7 +249,6 @@ impl Orders {
         self.write();
     }
 
-    /// Writes as much as the socket accepts now.
     fn write(&mut self) {
         loop {
             if self.partial.is_empty() {

@@ -107,7 +107,6 @@ impl Front {
         })
     }
 
-    /// Returns this process's exit status.
     async fn work(mut self) -> u8 {
         let ended = self.until_ended().await;
         self.take_back_terminal();
@@ -188,7 +187,6 @@ impl Front {
         Some(end.status)
     }
 
-    /// Allows a granted command to execute.
     fn granted(&mut self) {
         if self.cancelled.is_some() {
             return;
@@ -277,7 +275,6 @@ impl Front {
         })
     }
 
-    /// Returns when the reaper has reported that no process of the command is left.
     fn over_since(&self) -> Option<BootInstant> {
         let (command, since) = self.command.as_ref()?;
         let is_over = command.granted == self.seen.granted && command.over.is_some();

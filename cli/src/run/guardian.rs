@@ -30,7 +30,6 @@ const SHORT_GOODBYE: Duration = Duration::from_secs(1);
 /// status until then. Without a confirmation, the session expires.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Delay before a candidate campaigns again after a loss.
 const BEFORE_NEXT_TERM: Duration = Duration::from_secs(1);
 
 const TIME_TO_START: Duration = Duration::from_secs(10);
@@ -115,7 +114,6 @@ struct Guardian {
     told_to_end: Option<Signal>,
 }
 
-/// Why the command ends.
 #[derive(Clone, Debug)]
 enum Cause {
     /// Its first process has ended with this status.
@@ -350,7 +348,6 @@ impl Guardian {
         self.close_soon(client).await;
     }
 
-    /// Has the front print an informational line.
     fn note(&self, text: String) {
         if !self.run.quiet {
             self.reports.send_modify(|report| report.note(text));
@@ -425,7 +422,6 @@ fn deadlines(held: &dyn AnyGuard) -> Option<Deadlines> {
     Some(Deadlines::new(until.moment(), timeout))
 }
 
-/// A command while it runs and ends.
 struct Watch<'a> {
     number: u64,
     guardian: &'a mut Guardian,
@@ -445,7 +441,6 @@ struct Watch<'a> {
     look_at: BootInstant,
 }
 
-/// The end of a command that the reaper was asked for.
 struct Ending {
     cause: Cause,
     kill_at: BootInstant,
@@ -620,7 +615,6 @@ impl Watch<'_> {
         self.ending.is_some() && now >= self.kill_at()
     }
 
-    /// Returns why the command has ended.
     fn cause(&mut self, over: Over) -> Cause {
         let reason = match (self.ending.take(), over) {
             (Some(ending), _) => return ending.cause,

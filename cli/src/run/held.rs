@@ -5,7 +5,6 @@ use std::pin::Pin;
 
 use lockkeeper::{Deadline, FencingToken, LockError, LockGuard, LostReason, Session};
 
-/// A guard of any kind.
 pub(super) trait AnyGuard {
     fn token(&self) -> FencingToken;
     fn is_held(&self) -> bool;

@@ -66,7 +66,6 @@ impl Messages {
     }
 }
 
-/// Returns the current width of the terminal.
 fn columns() -> usize {
     let size = tcgetwinsize(io::stderr()).ok();
     let columns = size.map_or(0, |size| usize::from(size.ws_col));

@@ -124,7 +124,6 @@ struct Ending {
 }
 
 impl Reaper {
-    /// Waits until no process of the command is left.
     async fn until_over(&mut self, mut orders: Incoming, mut signals: Signals) -> Over {
         let clock = self.clock.clone();
         let mut has_guardian = true;
@@ -232,7 +231,6 @@ impl Reaper {
         self.lease.map_or(asked, |lease| asked.min(lease.kill()))
     }
 
-    /// Terminates or kills the command if it is time.
     fn look(&mut self) {
         let now = self.clock.now();
         if let (Some(lease), None) = (self.lease, &self.ending) {

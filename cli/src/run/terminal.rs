@@ -109,7 +109,6 @@ fn give(terminal: &File, group: Pid) {
     });
 }
 
-/// Runs `action` while a signal is blocked.
 fn without<T>(signal: Signal, action: impl FnOnce() -> T) -> T {
     let set = SigSet::from(signal);
     let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK);

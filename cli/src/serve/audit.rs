@@ -32,7 +32,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct AuditLog(Arc<Queue>);
 
-/// Lines on their way to the file.
 struct Queue {
     state: Mutex<State>,
     /// Notified when the thread has work.
@@ -49,7 +48,6 @@ struct State {
     bytes: usize,
     /// Records dropped since the last one that reported a loss.
     dropped: u64,
-    /// True if the file must be reopened.
     reopens: bool,
     is_over: bool,
     has_ended: bool,
@@ -145,7 +143,6 @@ impl AuditLog {
         self.0.wake.notify_one();
     }
 
-    /// Records an operator's action.
     pub(super) fn note(
         &self,
         event: AuditEvent,
@@ -159,7 +156,6 @@ impl AuditLog {
 }
 
 impl Queue {
-    /// Writes until the process ends.
     fn write(&self, mut output: Output) {
         let mut failing = Failing::default();
         loop {
@@ -222,7 +218,6 @@ impl Queue {
     }
 }
 
-/// Losses of a log that cannot be written at times.
 #[derive(Default)]
 struct Failing {
     /// Lost records that no record has reported yet.

@@ -53,7 +53,6 @@ const LOG_VARIABLE: &str = "LOCKKEEPER_LOG";
 /// Options that are valid only on the command line.
 const FLAGS_ALONE: [&str; 2] = ["config", "check-config"];
 
-/// Values of options, as on a command line.
 type Values = BTreeMap<String, Vec<OsString>>;
 
 impl Config {

@@ -25,6 +25,7 @@ use super::audit::AuditLog;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Request {
+    /// Lists the sessions.
     Sessions,
     /// Ends a session.
     Kick { session: String },
@@ -32,13 +33,14 @@ pub(crate) enum Request {
     Disconnect { session: String },
     /// Opens no more sessions. Stops when all have ended, or after this many milliseconds.
     Drain { timeout_ms: Option<u64>, wait: bool },
+    /// Opens sessions again.
     Undrain,
+    /// Reloads the configuration.
     Reload,
     /// Answers a four-letter word.
     Word { word: String },
 }
 
-/// Work for the main task.
 pub(super) enum Task {
     Reload {
         by: String,
@@ -73,14 +75,12 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the last replies when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
-/// Delay after a failed accept.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which a drain is checked for a waiting client.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Control {
-    /// Serves the socket, if there is one.
     pub(super) fn start(
         socket: Option<SocketListener>,
         server: &Arc<Server>,
@@ -153,7 +153,6 @@ async fn accept(socket: SocketListener, shared: Arc<Shared>, mut stopped: onesho
     clients.shutdown().await;
 }
 
-/// Serves one request of one client.
 async fn serve(mut stream: UnixStream, shared: Arc<Shared>) {
     let Ok(_permit) = shared.clients.clone().try_acquire_owned() else {
         return;

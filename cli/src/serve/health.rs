@@ -21,13 +21,11 @@ struct State {
 }
 
 impl ServerHealth {
-    /// Records that the server listens.
     pub(super) fn started(&self, monitor: ServerMonitor) {
         // Cannot be set already, because a process has only one server.
         let _ = self.0.monitor.set(monitor);
     }
 
-    /// Requires this token from now on.
     pub(super) fn set_token(&self, token: Option<Token>) {
         *self.0.token.write() = token;
     }

@@ -20,9 +20,7 @@ pub(crate) struct Memory {
     pub(crate) client: usize,
     /// Incomplete requests.
     pub(crate) unfinished: usize,
-    /// The largest segment of the log.
     pub(crate) segment: usize,
-    /// Maximum number of connections.
     pub(crate) connections: usize,
     /// The list of locks of the dashboard and the metrics, or `None` if the server follows no locks.
     pub(crate) locks: Option<usize>,

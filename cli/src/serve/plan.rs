@@ -209,7 +209,6 @@ impl Flags {
         })
     }
 
-    /// Returns the minimum and maximum session timeout.
     fn session_timeouts(&self) -> (Duration, Duration) {
         (
             self.min_session_timeout.unwrap_or(2 * self.tick),
@@ -266,7 +265,6 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
     }
 }
 
-/// Checks the limits that are independent of each other.
 fn check_limits(flags: &Flags) -> Result<(), String> {
     if !ServerOptions::FRAME_BYTES.contains(&flags.max_frame) {
         return Err(
@@ -553,7 +551,6 @@ fn line(setting: &Setting) -> String {
     }
 }
 
-/// Quotes a text as in TOML and JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -33,7 +33,6 @@ const CLIENT_AUTHORITIES: &str = "tls-client-ca";
 pub(super) struct Reloader<'a> {
     /// The command line, which overrides the file each time.
     given: &'a ArgMatches,
-    /// The options in force.
     current: Mutex<Current>,
     health: ServerHealth,
     audit: Option<AuditLog>,
@@ -43,7 +42,6 @@ pub(super) struct Reloader<'a> {
 struct Current {
     settings: Vec<Setting>,
     users: Vec<Digest>,
-    /// Files that `--watch-files` watches.
     watched: Vec<PathBuf>,
 }
 
@@ -78,7 +76,6 @@ impl<'a> Reloader<'a> {
         registry.register(Box::new(self.figures.is_successful.clone()))
     }
 
-    /// Returns the files to watch.
     pub(super) fn watched(&self) -> Vec<PathBuf> {
         self.current.lock().watched.clone()
     }
@@ -187,7 +184,6 @@ impl<'a> Reloader<'a> {
     }
 }
 
-/// Returns the names of the options whose values differ.
 fn differing(before: &[Setting], now: &[Setting]) -> Vec<String> {
     let values = |of: &[Setting]| -> BTreeMap<String, Vec<String>> {
         let pairs = of.iter().map(|it| (it.name.clone(), it.values.clone()));

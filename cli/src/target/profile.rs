@@ -23,7 +23,6 @@ use crate::local::home;
 /// The values of a profile, named like the options.
 pub(super) const NAMES: [&str; 6] = ["url", "auth", "ca", "cert", "key", "server-name"];
 
-/// Values that are file paths.
 const PATHS: [&str; 3] = ["ca", "cert", "key"];
 
 /// Name of the profile used if neither a profile nor a URL is given.
@@ -93,7 +92,6 @@ pub(super) fn find(name: Option<&str>, files: &[PathBuf]) -> Result<Option<Profi
     ))
 }
 
-/// Returns the profiles of a file, or none if it does not exist.
 fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let shown = path.display();
     // Do not skip it, because it may name the store that all others use.

@@ -21,7 +21,6 @@ struct Value {
 #[derive(Clone, Debug)]
 struct Source {
     rank: Rank,
-    /// As shown to a person.
     name: String,
 }
 
@@ -49,7 +48,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// Name of the option that selects a profile.
 const PROFILE: &str = "profile";
 
 /// The sources of the values given on the command line and in the environment. It has no arguments.
@@ -98,7 +96,6 @@ pub(super) fn variable(name: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     values: BTreeMap<&'static str, Value>,
-    /// The files that were searched for a profile.
     files: Vec<PathBuf>,
 }
 
@@ -139,7 +136,6 @@ impl Settings {
         self.text("url")
     }
 
-    /// Returns user and password.
     pub(super) fn auth(&self) -> Option<&str> {
         self.text("auth")
     }

@@ -47,7 +47,6 @@ pub(super) fn parse(url: &str) -> Result<Target, Failure> {
     })
 }
 
-/// Returns `true` for a store in the memory of one process.
 pub(super) fn is_memory(url: &str) -> bool {
     url.split(':').next() == Some("memory")
 }

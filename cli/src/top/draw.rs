@@ -17,7 +17,6 @@ use crate::locks::table::{NONE, duration, fitted};
 use crate::locks::{TITLES, described, row};
 use crate::revoke::RISK;
 
-/// Fixed texts and styles.
 #[derive(Debug)]
 pub(super) struct Look {
     /// The store, and the prefix of the locks.
@@ -38,10 +37,8 @@ const OVERDUE: usize = 5;
 const HOST: usize = 8;
 const LABEL: usize = 10;
 
-/// Blanks between two columns.
 const GAP: usize = 2;
 
-/// The keys, for the help.
 const KEYS: [(&str, &str); 15] = [
     ("Up Down j k", "select a lock, or scroll"),
     (
@@ -112,7 +109,6 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// Writes a text into a line, truncated if necessary.
 fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     if !line.is_empty() {
         let width = usize::from(line.width);

@@ -60,7 +60,6 @@ impl Rows {
         self.waiters
     }
 
-    /// Returns the number of rows that match the filter.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
@@ -73,7 +72,6 @@ impl Rows {
         self.locks.get(path)
     }
 
-    /// Returns the holder of a lock with this token.
     pub(super) fn holder(&self, lock: &ZnodePath, token: FencingToken) -> Option<&QueueEntry> {
         let holders = &self.locks.get(lock)?.holders;
         holders.iter().find(|it| it.fencing_token == token)
@@ -103,7 +101,6 @@ impl Rows {
         }
     }
 
-    /// Replaces a lock.
     fn replace(&mut self, path: ZnodePath, lock: Option<LockInfo>) {
         if let Some(old) = self.locks.remove(&path) {
             self.waiters -= old.waiters;
@@ -135,7 +132,6 @@ impl Rows {
         })
     }
 
-    /// Sorts all rows again.
     fn rebuild(&mut self) {
         let rows: BTreeSet<_> = self
             .locks
@@ -188,7 +184,6 @@ impl Rows {
         }
     }
 
-    /// Returns the first or last row on the screen.
     fn end(&self, is_first: bool) -> Option<Row> {
         let ends = match is_first != self.reversed {
             true => self.order.first(),
@@ -208,7 +203,6 @@ impl Rows {
         self.first();
     }
 
-    /// Shows only rows that contain this text, or all if it is empty.
     pub(super) fn filter_by(&mut self, text: &str) {
         self.filter = text.to_lowercase();
         self.rebuild();

@@ -73,7 +73,6 @@ impl Screen {
         Ok(())
     }
 
-    /// Forces a full redraw.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         // Not `Terminal::clear`, which queries the cursor position. Not every terminal answers.
         let size = self.terminal.size()?;

@@ -32,7 +32,6 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Starts to handle the signals.
     pub(super) fn listen() -> io::Result<Self> {
         end_when_blocked()?;
         Ok(Self {
@@ -41,7 +40,6 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal that ends the command.
     pub(super) async fn ended(&mut self) {
         self.end.first().await;
     }

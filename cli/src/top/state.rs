@@ -39,7 +39,6 @@ impl From<News> for Input {
     }
 }
 
-/// An action for the shell.
 #[derive(Debug)]
 pub(super) enum Effect {
     Quit,
@@ -47,7 +46,6 @@ pub(super) enum Effect {
     Fail(String),
     /// Gives the terminal back to the shell until the command is continued.
     Suspend,
-    /// Redraws the whole screen.
     Clear,
     /// Reads the queue of a lock from now on.
     Open(ZnodePath),
@@ -138,7 +136,6 @@ impl State {
         }
     }
 
-    /// Applies a key or an update.
     pub(super) fn apply(&mut self, input: Input) -> Option<Effect> {
         match input {
             Input::Key(key) if key.kind != KeyEventKind::Release => return self.key(key),
@@ -201,7 +198,6 @@ impl State {
         (self.link == Link::Live && silent > SILENCE).then_some(silent)
     }
 
-    /// Returns `true` if the display is up to date.
     pub(super) fn is_current(&self) -> bool {
         self.link == Link::Live && self.silent_for().is_none()
     }
@@ -366,7 +362,6 @@ impl State {
         self.filter = filter;
     }
 
-    /// Opens the dialog for the selected holder.
     fn ask(&mut self, force: bool) {
         if !self.is_current() {
             self.message = Some("not connected: another client may hold it by now".into());

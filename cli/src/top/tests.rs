@@ -314,7 +314,6 @@ fn a_paste_is_no_series_of_keys() {
     assert!(state.dialog.is_none());
 }
 
-/// Returns the entry that is revoked.
 fn revoked(effect: Option<Effect>) -> (bool, ZnodePath, ZnodePath) {
     match effect {
         Some(Effect::Revoke(it)) => (it.force, it.lock, it.holder.path),

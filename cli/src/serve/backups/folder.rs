@@ -31,7 +31,6 @@ pub(super) struct Made {
     pub(super) kept: Result<usize, Failure>,
 }
 
-/// Why there is no backup.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) reason: Reason,
