@@ -1,5 +1,5 @@
-//! An attack: a server, a well-behaved client, and the attacker, in separate processes. The attacker is this test
-//! binary, started again for one test.
+//! An attack with a server, a well-behaved client and an attacker in separate processes. The attacker is this test
+//! binary, started again for a single test.
 
 use std::any::type_name_of_val;
 use std::env;
@@ -17,43 +17,42 @@ use testkit::{ChildProcess, again_at};
 use super::good::{Good, Latency};
 use super::served::{Memory, OTHER, Served};
 
-/// Makes the test a child that attacks the server at that address.
+/// If set, the test is the attacker of the server at this address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
 
-/// Prefix of the attacker's own lines, among those of the test harness.
+/// Prefixes that tell the attacker's lines from those of the test harness.
 const UNDER_WAY: &str = "attack: under way";
 const RESULT: &str = "attack: result ";
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Timeout of an attacker's sessions. Many of them are silent until the well-behaved client has been measured: no
-/// session may expire meanwhile, however slow the machine is.
+/// Timeout of an attacker's sessions. Many are silent until the well-behaved client has been measured, and none may
+/// expire before that, even on a slow machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Equipment of an attacker.
+/// The attacker's view of the fight.
 pub(crate) struct Field {
     pub(crate) address: SocketAddr,
     is_over: Arc<AtomicBool>,
 }
 
 impl Field {
-    /// Connects with a new session, which the server must grant.
     pub(crate) fn client(&self) -> Conn {
         let opened = Conn::open(self.address, &Session::none(TIMEOUT));
         opened.expect("the server takes a client").0
     }
 
-    /// Reports that the attack is at its full strength. Called once.
+    /// Reports that the attack has reached its full strength. Called once.
     pub(crate) fn under_way(&self) {
         println!("\n{UNDER_WAY}");
     }
 
-    /// True once the well-behaved clients have been measured for long enough.
+    /// Returns `true` once the well-behaved client has been measured for long enough.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(SeqCst)
     }
 
-    /// Waits until the others have seen enough.
+    /// Waits until the measurement is over.
     pub(crate) fn wait(&self) {
         while !self.is_over() {
             std::thread::sleep(Duration::from_millis(1));
@@ -61,24 +60,22 @@ impl Field {
     }
 }
 
-/// Outcome of an attack.
 pub(crate) struct Outcome {
-    /// The server's log.
     pub(crate) log: Vec<String>,
-    /// The attacker's own finding.
+    /// The attacker's result.
     pub(crate) result: String,
 }
 
 impl Outcome {
-    /// Returns the lines of the log that contain all these words.
+    /// Counts the lines of the log that contain all these words.
     pub(crate) fn logged(&self, words: &[&str]) -> usize {
         let has = |line: &&String| words.iter().all(|word| line.contains(word));
         self.log.iter().filter(has).count()
     }
 }
 
-/// Starts a server with these options, measures, runs `attack`, and measures again. `attack` tests the server's
-/// reactions, and returns its finding. At no time may the server take `most` bytes more memory than before.
+/// Starts a server with these options, measures, runs `attack`, and measures again. `attack` checks the server's
+/// reactions and returns its result. The server's memory may never grow by more than `most` bytes.
 ///
 /// Returns `None` in the attacker's process, where the test ends then.
 pub(crate) fn fight(
@@ -93,7 +90,7 @@ pub(crate) fn fight(
         be_the_attacker(address.parse().unwrap(), attack);
         return None;
     }
-    // One at a time: concurrent attacks would disturb each other's measurements.
+    // One at a time, because concurrent attacks would disturb each other's measurements.
     static ARENA: Mutex<()> = Mutex::new(());
     let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
     raise_open_files();
@@ -131,8 +128,8 @@ fn show(name: &str, result: &str, latency: [&Latency; 3], memory: [Memory; 3]) {
     let mib = |bytes: u64| bytes / MIB;
     let [before, during, after] = latency.map(of);
     let [at_rest, attacked, left] = memory.map(|memory| mib(memory.now));
-    // Written to the descriptor itself: the harness shows a test's captured output only when it fails. An error means
-    // that the reader is gone.
+    // Write to stderr directly, because the harness shows captured output only if the test fails. An error means that
+    // the reader is gone.
     let _ = writeln!(
         std::io::stderr(),
         "{name}: p50/p99 in µs {before} quiet, {during} attacked ({} requests), {after} after; memory in MiB \
@@ -176,7 +173,7 @@ impl Attacker {
         }
     }
 
-    /// Returns the rest of the next line with this prefix; `None` if the attacker has ended.
+    /// Returns the rest of the next line with this prefix, or `None` if the attacker has ended.
     fn line(&mut self, beginning: &str) -> Option<String> {
         let mut lines = (&mut self.stdout).lines().map(|line| line.unwrap());
         lines.find_map(|line| line.strip_prefix(beginning).map(ToOwned::to_owned))
@@ -188,7 +185,7 @@ impl Attacker {
         }
     }
 
-    /// Ends the attacker, and returns its finding.
+    /// Ends the attacker, and returns its result.
     fn finish(mut self, must_succeed: bool) -> String {
         drop(writeln!(self.stdin.take().unwrap()));
         let result = self.line(RESULT);
@@ -201,7 +198,7 @@ impl Attacker {
     }
 }
 
-/// Raises the limit of open files as far as the system allows, for this process and its children, and returns it.
+/// Raises the limit of open files as high as possible for this process and its children, and returns it.
 pub(crate) fn raise_open_files() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let limits = Rlimit {

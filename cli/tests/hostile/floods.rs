@@ -1,4 +1,4 @@
-//! Many requests, many watches.
+//! Many requests and many watches.
 
 use testkit::wire::*;
 
@@ -48,8 +48,7 @@ fn a_flood_of_pipelined_requests_is_served_in_turn() {
     fight(&[], 64 * MIB, attack);
 }
 
-/// Returns the setWatches that Java's client sends after a reconnection: watches that are armed unless they must
-/// fire.
+/// Returns the setWatches that Java's client sends after a reconnection. It arms watches unless they must fire.
 fn watches_of_missing(paths: std::ops::Range<usize>) -> Out {
     let mut record = Out::new().long(i64::MAX).int(0).int(paths.len() as i32);
     for number in paths {
@@ -58,7 +57,6 @@ fn watches_of_missing(paths: std::ops::Range<usize>) -> Out {
     record.int(0)
 }
 
-/// Default of `--max-watches-per-session`.
 const MOST_WATCHES: usize = 1 << 20;
 
 #[test]
@@ -90,7 +88,7 @@ fn a_million_watches_are_armed_and_no_more() {
                 refused += 1;
             }
         }
-        // Existing watches stay, and fire.
+        // Existing watches remain and fire.
         conn.must(op::GET_DATA, &read("/", false));
         conn.must(op::CREATE, &create("/missing", b"", 0));
         let xid = conn
@@ -102,7 +100,7 @@ fn a_million_watches_are_armed_and_no_more() {
         assert_eq!(conn.rest(), b"");
         format!("{MOST_WATCHES} watches of one session, then {refused} refusals")
     };
-    // What docs/operating.md states for a watch, twice: tables double as they grow.
+    // Twice the memory per watch that docs/operating.md states, because tables double as they grow.
     fight(&[], 2 * 256 * MOST_WATCHES as u64, attack);
 }
 

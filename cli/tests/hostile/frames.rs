@@ -1,10 +1,10 @@
-//! Bytes that are not a frame, a handshake or a request.
+//! Malformed frames, handshakes and requests.
 
 use testkit::wire::*;
 
 use super::arena::{Field, MIB, fight};
 
-/// Least number of repetitions, beside the duration of the measurement: enough to make a leak visible.
+/// Minimum number of repetitions, enough to make a leak visible.
 const ROUNDS: usize = 300;
 
 /// Repeats an attack until the measurement is complete. Returns the number of repetitions.
@@ -20,7 +20,7 @@ fn again(field: &Field, mut attack: impl FnMut(usize)) -> usize {
     count
 }
 
-/// One session that many connections take over from one another.
+/// A session that many connections take over from each other.
 struct Handed(Session);
 
 impl Handed {

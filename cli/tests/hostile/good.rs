@@ -1,5 +1,5 @@
-//! The well-behaved client, which must not notice the attack: it works all the time, measures the wait for each reply, and
-//! checks the replies and their order.
+//! The well-behaved client. It works all the time, measures the latency of each reply, and checks the replies and
+//! their order.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 
 use testkit::wire::*;
 
-/// Cycles of one phase, of three requests each.
+/// Cycles of one phase, with three requests each.
 const CYCLES: usize = 500;
 
-/// Cycles of a phase whose share of time is used up before: enough for its percentiles.
+/// Minimum cycles of a phase that runs out of time, enough for percentiles.
 const MIN_CYCLES: usize = 50;
 
-/// Returns the share of time of one phase: a third of a test's, as `tests/run` gives it.
+/// Returns the time limit of one phase, a third of the test's share from `tests/run`.
 fn share() -> Duration {
     let seconds = std::env::var("LOCKKEEPER_SECONDS");
     let seconds = seconds.ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(u64::MAX)) / 3
 }
 
-/// Latencies of one phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latency(Vec<Duration>);
 
@@ -60,9 +59,8 @@ impl Good {
         Self { shared, worker }
     }
 
-    /// Lets it work for one phase from now on, and returns how long its answers took meanwhile. An attack that slows them
-    /// down cuts their number, where time is limited. Ends early if the client has failed, which [`stop`](Self::stop)
-    /// reports.
+    /// Measures the latencies of one phase from now on. If time is limited, an attack that slows the answers down
+    /// reduces their number. Ends early if the client has failed, which [`stop`](Self::stop) reports.
     pub(crate) fn measure(&self) -> Latency {
         std::mem::take(&mut *self.shared.latency.lock().unwrap());
         let (begun, share) = (Instant::now(), share());
@@ -78,7 +76,7 @@ impl Good {
         std::mem::take(&mut *self.shared.latency.lock().unwrap())
     }
 
-    /// Ends its session in order, and passes on what went wrong.
+    /// Closes its session, and propagates its panic.
     pub(crate) fn stop(self) {
         self.shared.is_over.store(true, SeqCst);
         if let Err(panic) = self.worker.join() {

@@ -1,7 +1,7 @@
-//! Hostile clients over TCP. In each test a real `lockkeeper serve`, a well-behaved client, and an attacker run in
-//! separate processes. The well-behaved client must be answered in order all the time, and keep its session; the server
-//! must react to the attack as documented, within a stated memory, and never panic. Each attack prints one line: the
-//! latencies of the well-behaved client, with and without the attack, and the server's memory.
+//! Hostile clients over TCP. In each test, a real `lockkeeper serve`, a well-behaved client and an attacker run in
+//! separate processes. The well-behaved client must always be answered in order and keep its session. The server must
+//! react to the attack as documented, stay within a stated memory limit, and never panic. Each attack prints one line
+//! with the client's latencies, with and without the attack, and the server's memory.
 
 mod arena;
 mod crowds;

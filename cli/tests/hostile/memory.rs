@@ -1,5 +1,5 @@
-//! Clients that make the server keep or build as much as they can. The process stays within `--max-memory` under each of
-//! these attacks, and the well-behaved client does not notice.
+//! Clients that make the server store or build as much as possible. The process stays within `--max-memory`, and the
+//! well-behaved client does not notice.
 
 use std::io::Write;
 
@@ -9,14 +9,14 @@ use super::arena::{Field, MIB, Outcome, fight};
 
 const PROMISED: u64 = 256 * MIB;
 
-/// Memory that a server takes before its first request, at least.
+/// Minimum memory of a server before its first request.
 const AT_REST: u64 = 8 * MIB;
 
 fn fight_for_memory(attack: impl FnOnce(&Field) -> String) -> Option<Outcome> {
     fight(&["--max-memory", "256M"], PROMISED - AT_REST, attack)
 }
 
-/// A name of so many bytes that no other number has.
+/// Returns a name of this many bytes that is unique to its number.
 fn name_of(bytes: usize, number: usize) -> String {
     let number = number.to_string();
     "0".repeat(bytes - number.len()) + &number
@@ -48,8 +48,8 @@ fn watched_paths_take_no_more_than_their_share() {
     fight_for_memory(attack);
 }
 
-/// Returns the record of a create whose access control list has this many entries of unknown users, and one that lets
-/// every client read.
+/// Returns the record of a create whose access control list has this many unknown users and an entry that lets
+/// everybody read.
 fn create_with_a_long_list(path: &str, entries: usize, user_bytes: usize) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries as i32 + 1);
     for number in 0..entries {
@@ -110,7 +110,7 @@ fn an_answer_that_is_too_large_is_not_built() {
     fight_for_memory(attack);
 }
 
-/// A transaction of so many changes of a znode.
+/// Returns a transaction with this many changes of a znode.
 fn multi_set(path: &str, times: usize) -> Out {
     let mut record = Out::new();
     for _ in 0..times {
@@ -151,7 +151,7 @@ fn slow_readers_count_together() {
         let large = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
             let mut conn = field.client();
-            // The server may close the connection before all is written.
+            // The server may close the connection before everything is written.
             let _ = conn.stream.write_all(&large.repeat(10));
             conn
         };
@@ -174,7 +174,7 @@ fn slow_readers_count_together() {
     }
 }
 
-/// Keeps a part of a request that never ends; the server may close the connection meanwhile.
+/// Leaves a request incomplete. The server may close the connection in the meantime.
 fn unfinished(field: &Field) -> Conn {
     let mut conn = field.client();
     let mut part = Out::new().int(0x000f_ffff);
@@ -183,7 +183,7 @@ fn unfinished(field: &Field) -> Conn {
     conn
 }
 
-/// Makes small znodes with these numbers, and watches as many absent paths. Returns false if one was refused.
+/// Creates small znodes with these numbers, and watches as many missing paths. Returns `false` if one was refused.
 fn fill(conn: &mut Conn, numbers: std::ops::Range<usize>) -> bool {
     for number in numbers.clone() {
         let small = create(&format!("/small{number}"), b"", EPHEMERAL);
@@ -206,7 +206,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
             let path = format!("/many/{}", name_of(1_000, number));
             owner.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         }
-        // First the store, with many small znodes and watches, whose memory is estimated least exactly.
+        // First the store, with many small znodes and watches, whose memory estimate is the least exact.
         let mut small = 0;
         while fill(&mut owner, small..small + 500) {
             small += 500;

@@ -1,4 +1,4 @@
-//! The real command `lockkeeper serve`, in a separate process.
+//! The real `lockkeeper serve` in a separate process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,18 +6,17 @@ use std::net::SocketAddr;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{ServerProcess, serve};
 
-/// Names another server, as `ADDRESS/PID`, to run the attacks against it: a ZooKeeper, for example.
+/// Names another server, as `ADDRESS/PID`, to attack instead, for example a ZooKeeper.
 pub(crate) const OTHER: &str = "LOCKKEEPER_HOSTILE_TO";
 
-/// A server.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pid: Pid,
-    /// `None` where the server is another.
+    /// `None` for another server.
     process: Option<ServerProcess>,
 }
 
-/// A process's memory, in bytes.
+/// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) now: u64,
@@ -44,7 +43,7 @@ impl Served {
         }
     }
 
-    /// True for this repository's server; some expectations do not apply to others.
+    /// Returns `true` for this repository's server, because some expectations do not apply to others.
     pub(crate) fn is_ours(&self) -> bool {
         self.process.is_some()
     }
@@ -62,7 +61,7 @@ impl Served {
         }
     }
 
-    /// Sends it a signal. Returns once a stop has taken effect.
+    /// Sends a signal. For SIGSTOP, returns once it has taken effect.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap();
         let is_stopped = || {
@@ -74,7 +73,7 @@ impl Served {
         }
     }
 
-    /// Ends the server in order, checks that its log has no panic, and returns the log.
+    /// Stops the server, checks that its log contains no panic, and returns the log.
     pub(crate) fn stop(self) -> Vec<String> {
         let Some(process) = self.process else {
             return Vec::new();

@@ -13,7 +13,7 @@ fn prove(conn: &mut Conn, secret: &str) {
     assert_eq!((answer.xid, answer.err), (-4, 0), "{answer:?}");
 }
 
-/// Returns the record of a create with a list of this many entries, none of which is the client's.
+/// Returns the record of a create with a list of this many entries, none of them for this client.
 fn create_listed(path: &str, entries: i32) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries);
     for number in 0..entries {
@@ -23,7 +23,7 @@ fn create_listed(path: &str, entries: i32) -> Out {
     record.int(0)
 }
 
-/// Returns the record of a multiRead of 960 KB with reads of one znode, and the number of reads.
+/// Returns a multiRead of 960 KB that reads a single znode, and its number of reads.
 fn reads(path: &str) -> (Out, usize) {
     let one = Out::new().int(op::GET_DATA).bool(false).int(-1).0;
     let one = [one, read(path, false).0].concat();
@@ -32,7 +32,6 @@ fn reads(path: &str) -> (Out, usize) {
     (Out([one.repeat(count), end].concat()), count)
 }
 
-/// Creates `count` znodes below a parent, with these flags.
 fn make(conn: &mut Conn, parent: &str, count: usize, flags: i32) {
     for first in (0..count).step_by(1_000) {
         for number in first..first + 1_000 {
@@ -45,7 +44,7 @@ fn make(conn: &mut Conn, parent: &str, count: usize, flags: i32) {
     }
 }
 
-/// Sends the same request 256 times at once until the attack ends. Returns the number of replies.
+/// Keeps 256 copies of a request in flight until the attack ends. Returns the number of replies.
 fn flood(field: &Field, conn: &mut Conn, op: i32, record: &Out) -> usize {
     const WINDOW: i32 = 256;
     let mut count = 0;

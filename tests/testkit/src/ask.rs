@@ -1,21 +1,21 @@
-//! [`ask`]: a call on a znode, sent to a store.
+//! [`ask`]: sends a call on a znode to a store.
 
 use lockkeeper::{Error, Session, ZnodePath};
 use lockkeeper_store::CreateMode;
 
 use crate::linearizable::{Answer, Call};
 
-/// Has the next read show at least what was committed before it, where a read alone may be old: a write on the same
-/// connection precedes it.
+/// Makes a read return everything committed before it. A plain read may be stale in an ensemble, so a write on the
+/// same connection precedes it.
 ///
 /// # Errors
-/// Those of the write. Without it the read proves nothing.
+/// If the write fails, because the read proves nothing without it.
 pub async fn up_to_date<T>(
     session: &Session,
     is_ensemble: bool,
     read: impl FnOnce(&Session) -> lockkeeper_store::Call<T>,
 ) -> Result<T, Error> {
-    // Both are sent before either is awaited, so that they go over the same connection.
+    // Send both before awaiting either, so that they use the same connection.
     let barrier = is_ensemble.then(|| session.check(&ZnodePath::root(), None));
     let read = read(session);
     if let Some(barrier) = barrier {
@@ -24,7 +24,7 @@ pub async fn up_to_date<T>(
     read.await
 }
 
-/// Sends a call; `None` if its outcome is unknown.
+/// Sends a call. Returns `None` if its outcome is unknown.
 pub async fn ask(
     session: &Session,
     path: &ZnodePath,

@@ -1,5 +1,5 @@
-//! The behaviour that the contenders of the fault runs, of the soak and of other versions share: they wait for the locks
-//! of some keys in a random way, hold them, convert them, and release them in one of three ways.
+//! Contenders, shared by the fault runs, the soak and the tests of other versions. They wait for locks in a random
+//! mode, hold them, convert them, and release them in one of three ways.
 
 use lockkeeper::{Client, Error, LockError};
 
@@ -8,7 +8,7 @@ use crate::gate::{Closed, Gate, Part, Stay};
 use crate::keys;
 use crate::recipe::{Held, Recipe, Way, wait_for_all};
 
-/// Keys of each contender of a client. The last one takes several at once.
+/// Keys of each contender of a client. The last one takes several together.
 pub const CONTENDERS: [&[&str]; 7] = [
     &["mutex-0"],
     &["mutex-1"],
@@ -19,10 +19,7 @@ pub const CONTENDERS: [&[&str]; 7] = [
     &["mutex-0", "mutex-1"],
 ];
 
-/// Waits for the locks of these keys, in one way; `None` if that gives up.
-///
-/// # Errors
-/// Those of the wait.
+/// Waits for the locks of these keys in one mode. Returns `None` if that gives up.
 pub async fn wait(
     client: &Client,
     keys: &[&str],
@@ -44,19 +41,19 @@ pub async fn wait(
     }
 }
 
-/// Work of a contender while it holds its locks.
+/// What a contender does while it holds its locks.
 pub trait Stays: Send {
-    /// Stays for a while. Returns the guard, unless it is lost.
+    /// Holds the guard for a while. Returns it unless it is lost.
     fn stay(
         &mut self,
         held: Held,
         random: &mut Random,
     ) -> impl Future<Output = Option<Held>> + Send;
 
-    /// Stays under a lock, converts it now and then and stays again, and lets it go. Returns false if it is lost.
+    /// Holds a lock, sometimes converts it and holds it again, then lets it go. Returns `false` if it is lost.
     ///
     /// # Errors
-    /// Those of a conversion.
+    /// If a conversion fails.
     fn hold(
         &mut self,
         held: Held,
@@ -83,7 +80,7 @@ pub trait Stays: Send {
     }
 }
 
-/// Enters the resources of all keys. `report` hears of each that is closed, or cannot be used.
+/// Enters the resources of all keys. Calls `report` for each refusal or I/O error.
 pub fn enter(
     gate: &Gate,
     keys: &[&str],
@@ -108,7 +105,7 @@ pub fn enter(
     stays
 }
 
-/// Returns true for an error that a server out of reach explains.
+/// Returns `true` for an error caused by an unreachable server.
 pub fn is_out_of_reach(error: &LockError) -> bool {
     matches!(
         error,

@@ -1,26 +1,25 @@
-//! The fuzzers' targets without libFuzzer: over the corpus in `fuzz/corpus` and mutations of it.
+//! Runs the fuzz targets without libFuzzer, over the corpus in `fuzz/corpus` and mutations of it.
 //!
-//! With `LOCKKEEPER_WRITE_CORPUS=1` the tests `fuzzing::` write the corpus again, after a change of the formats. Inputs
-//! named `found-…` are those that libFuzzer has found (`fuzz/run --keep`): they reach code that the others do not.
+//! With `LOCKKEEPER_WRITE_CORPUS=1`, the tests `fuzzing::` rewrite the corpus after a format change. Inputs named
+//! `found-…` were found by libFuzzer (`fuzz/run --keep`) and reach code that the others do not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Random, report, rounds};
 
-/// A target of `fuzz/`.
 pub struct Fuzzer {
     pub name: &'static str,
-    /// Returns true for an input that is accepted.
+    /// Returns `true` if the input is accepted.
     pub run: fn(&[u8]) -> bool,
-    /// The inputs that are made by the code.
+    /// The inputs that our encoders generate.
     pub made: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// Beginning of the names of inputs that no encoder makes.
+/// Name prefix of inputs that no encoder generates.
 const FOUND: &str = "found-";
 
-/// Names of inputs that are refused.
+/// Names of inputs that must be refused.
 const BAD: [&str; 4] = ["cut", "damaged", "truncated", "swapped"];
 
 impl Fuzzer {
@@ -44,7 +43,7 @@ impl Fuzzer {
         inputs
     }
 
-    /// Fails unless the corpus has the inputs that the code makes now, beside those that libFuzzer has found.
+    /// Fails unless the corpus contains exactly the generated inputs, apart from those that libFuzzer has found.
     pub fn assert_matches_encoder(&self) {
         let mut made: Vec<_> = self.made.clone();
         made.sort();
@@ -74,7 +73,8 @@ impl Fuzzer {
         );
     }
 
-    /// Fails unless the inputs are accepted or refused as their names say; those that libFuzzer has found may be either.
+    /// Fails unless the inputs are accepted or refused as their names say. Those that libFuzzer has found may be
+    /// either.
     pub fn assert_accepts_and_refuses(&self) {
         for (name, bytes) in self.checked_in() {
             let is_accepted = (self.run)(&bytes);
@@ -85,7 +85,7 @@ impl Fuzzer {
     }
 }
 
-/// Runs the targets with mutations of their corpora, in `most` rounds at most, and reports the number of mutations.
+/// Runs the targets on mutations of their corpora, for at most `most` rounds, and reports the number of mutations.
 pub fn run_mutations(fuzzers: &[Fuzzer], most: u64) {
     let (mut count, mut accepted) = (0, 0);
     for round in rounds(most) {
@@ -105,7 +105,7 @@ pub fn run_mutations(fuzzers: &[Fuzzer], most: u64) {
     assert!(accepted > 0 && accepted < count, "{accepted} of {count}");
 }
 
-/// As a fuzzer does: some bytes are changed, moved, left out or taken from another input.
+/// Changes, moves, drops or replaces some bytes, as a fuzzer does.
 pub fn mutated(bytes: &[u8], other: &[u8], seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = bytes.to_vec();

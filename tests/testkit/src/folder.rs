@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::process_number;
 
-/// A fresh folder, removed when it is dropped.
+/// A fresh folder, removed on drop.
 pub struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// Returns a folder among the build's.
+    /// Returns a folder in the build directory.
     pub fn new(prefix: &str) -> Self {
         static OWN: OnceLock<ProcessFolder> = OnceLock::new();
         let own = OWN.get_or_init(|| {
@@ -19,7 +19,8 @@ impl TempFolder {
         own.subfolder(prefix)
     }
 
-    /// Returns a folder for temporary files. Its path is short, because a Unix socket's path has at most 108 bytes.
+    /// Returns a folder for temporary files with a short path, because the path of a Unix socket is limited to 108
+    /// bytes.
     pub fn short() -> Self {
         static OWN: OnceLock<ProcessFolder> = OnceLock::new();
         let own = OWN.get_or_init(|| {
@@ -29,12 +30,12 @@ impl TempFolder {
         own.subfolder("t")
     }
 
-    /// Returns a folder in `parent`, which chooses the disk.
+    /// Returns a folder in `parent`, which selects the disk.
     pub fn within(parent: &Path) -> Self {
         let name = format!("lockkeeper-{:x}", process_number() as u32);
         let own = ProcessFolder::new(parent.join(name));
         let folder = own.subfolder("t");
-        // Dropping it would close its shell's stdin, and the shell would remove the folder now.
+        // Dropping it would close the shell's stdin, and the shell would remove the folder now.
         std::mem::forget(own);
         folder
     }
@@ -43,7 +44,6 @@ impl TempFolder {
         &self.0
     }
 
-    /// Returns a path in the folder.
     pub fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -57,8 +57,8 @@ impl Drop for TempFolder {
     }
 }
 
-/// Folder of this process's folders. A shell removes it after the end of this process, however that ends: statics are
-/// never dropped.
+/// The parent of this process's folders. A shell removes it when this process ends for whatever reason, because
+/// statics are never dropped.
 struct ProcessFolder {
     path: PathBuf,
     _shell: Child,
@@ -67,7 +67,7 @@ struct ProcessFolder {
 impl ProcessFolder {
     fn new(path: PathBuf) -> Self {
         std::fs::create_dir_all(&path).expect("the folder can be created");
-        // Other children may still write when the shell's stdin ends. They die with this process.
+        // Other children may still write when stdin closes. They die with this process.
         let script = r#"cat >/dev/null; sleep 1; rm -rf "$0""#;
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).arg(&path).stdin(Stdio::piped());

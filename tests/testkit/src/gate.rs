@@ -1,8 +1,8 @@
-//! [`Gate`]: a resource that processes share, as a file. It notices a second holder, and an old token.
+//! [`Gate`]: a shared resource in the form of a file, which detects a second holder and an old token.
 //!
-//! A holder has an advisory lock on the file, exclusive or shared, while it believes to hold; of a semaphore, a lock on as
-//! many of its files as it has permits. The system frees it when the process ends, which is before the session ends. The
-//! locks are tried and never waited for: to meet another holder is a conflict.
+//! A holder has an advisory lock on the file while it believes that it holds. The lock is exclusive or shared, or for
+//! a semaphore on as many files as it has permits. The system releases it when the process ends, which is before the
+//! session ends. The locks are only tried, because meeting another holder is a conflict.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 
 use lockkeeper::FencingToken;
 
-/// Share of a resource that a holder takes.
+/// How a holder uses a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Exclusive,
     Shared,
-    /// So many of so many.
+    /// This many permits, of this many.
     Permits(u32, u32),
 }
 
-/// A stay at a resource, which ends when it is dropped: locked files.
+/// A visit to a resource, as locked files. It ends when dropped.
 #[derive(Debug, Default)]
 pub struct Stay(Vec<File>);
 
 impl Drop for Stay {
-    /// Unlocks explicitly: the lock of a file that is just closed stays as long as anybody has a reference to the file,
-    /// which a listing of this process' descriptors (a sample of the soak makes one) has for a moment.
+    /// Unlocks explicitly. Closing alone is not enough, because a concurrent listing of this process's descriptors (a
+    /// sample of the soak) briefly holds a reference that keeps the lock.
     fn drop(&mut self) {
         for file in &self.0 {
             let _ = file.unlock();
@@ -33,30 +33,26 @@ impl Drop for Stay {
     }
 }
 
-/// The reason why a holder does not get in.
+/// Why a holder does not get in.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// Another one is in.
+    /// Another holder is in.
     Conflict,
-    /// A newer token has been there.
+    /// A newer token has been used.
     Refused,
 }
 
-/// Resources in a folder, by the names of their locks.
+/// Resources in a folder, named after their locks.
 #[derive(Clone, Debug)]
 pub struct Gate(PathBuf);
 
 impl Gate {
-    /// Opens the resources of a folder, which is created.
     pub fn open(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(Self(folder.to_owned()))
     }
 
-    /// Enters a resource.
-    ///
-    /// # Errors
-    /// Those of the files; the inner one is a violation, unless a lease has been lost.
+    /// Enters a resource. The outer error is an I/O error. The inner one is a violation unless a lease has been lost.
     pub fn enter(
         &self,
         key: &str,
@@ -116,7 +112,7 @@ impl Gate {
         }
         if is_exclusive {
             file.seek(SeekFrom::Start(0))?;
-            // Of one width: a shorter number would leave digits of the last one.
+            // Fixed width, because a shorter number would leave digits of the last one.
             file.write_all(format!("{token:020}").as_bytes())?;
         }
         Ok(Ok(stay))
@@ -161,7 +157,7 @@ mod tests {
         drop(readers);
         drop(enter(Part::Exclusive, 8).unwrap());
 
-        // As the system has for a moment where somebody lists the descriptors of this process.
+        // Simulates a concurrent listing of this process's descriptors.
         let last = enter(Part::Exclusive, 9).unwrap();
         let reference = last.0[0].try_clone().unwrap();
         drop(last);

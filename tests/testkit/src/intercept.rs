@@ -1,4 +1,4 @@
-//! Wrappers around any connector, whose sessions pass through an [`Intercept`]: for stores that misbehave.
+//! Connectors whose sessions pass through an [`Intercept`], to simulate stores that misbehave.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use lockkeeper_store::{
     SessionStatus,
 };
 
-/// Stands between a session and its store.
+/// Intercepts the calls between a session and its store.
 pub trait Intercept: Send + Sync + 'static {
     fn submit(&self, inner: &Arc<dyn Backend>, request: Request) -> Response {
         inner.submit(request)
@@ -19,11 +19,11 @@ pub trait Intercept: Send + Sync + 'static {
         inner.store_id()
     }
 
-    /// Hears of the outcome of each flush.
+    /// Receives the outcome of each flush.
     fn flushed(&self, _outcome: Flushed) {}
 }
 
-/// Wraps a connector: each of its sessions passes through what `new` returns.
+/// Wraps a connector. Each of its sessions passes through an interceptor from `new`.
 pub fn intercepted<I: Intercept>(
     inner: Arc<dyn Connector>,
     new: impl Fn() -> I + Send + Sync + 'static,

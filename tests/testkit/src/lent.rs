@@ -1,4 +1,4 @@
-//! Sessions of the crate zookeeper-client, lent to the store: another author's client under our locks.
+//! Sessions of the crate zookeeper-client lent to the store, to run our locks on a third-party client.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,13 +14,10 @@ use lockkeeper_zookeeper_client::{LentClient, zookeeper_client as zk};
 
 use crate::runtime;
 
-/// Pause between two attempts to connect.
+/// Delay between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connects to the store at a URL, or with a client of the crate zookeeper-client at `lent://host:port/chroot`.
-///
-/// # Errors
-/// Those of the client.
+/// Connects to the store at a URL, or at `lent://host:port/chroot` with a client of the crate zookeeper-client.
 pub async fn connect_to(url: &str, options: ConnectOptions) -> Result<Client> {
     match url.strip_prefix("lent://") {
         None => connect_with(url, options).await,
@@ -37,12 +34,11 @@ struct Lent {
     hosts: String,
     chroot: String,
     clock: Clock,
-    /// By which a test can end a session.
+    /// Lets a test end a session.
     opened: Arc<Mutex<HashMap<SessionId, zk::SessionInfo>>>,
 }
 
 impl Lent {
-    /// Returns the connector of a server, given as `host:port/chroot`.
     fn at(target: &str) -> Self {
         let (hosts, chroot) = target.split_at(target.find('/').expect("it has a chroot"));
         Self {
@@ -59,7 +55,7 @@ impl Connector for Lent {
         let connector = connector(options);
         let (hosts, chroot) = (self.hosts.clone(), self.chroot.clone());
         let (create_chroot, opened) = (options.get_create_chroot(), self.opened.clone());
-        // Those that are not for the ZooKeeper client itself.
+        // Drop the options that only concern the ZooKeeper client.
         let options = ConnectOptions::new()
             .acl(options.get_acl().clone())
             .connect_timeout(options.get_connect_timeout())
@@ -111,7 +107,7 @@ fn connector(options: &ConnectOptions) -> zk::Connector {
         })
 }
 
-/// Runs the crate's tasks on the runtime of servers and proxies: a test may block its own.
+/// Runs the crate's tasks on the runtime of servers and proxies, because a test may block its own.
 struct Spawner;
 
 impl spawns_core::Spawn for Spawner {
@@ -120,14 +116,11 @@ impl spawns_core::Spawn for Spawner {
     }
 }
 
-/// Connects, and tries again for as long as the server is not there.
-///
-/// # Errors
-/// [`Error::AuthFailed`].
+/// Connects, and retries while the server is not there. Fails only with [`Error::AuthFailed`].
 pub async fn lendable(connector: zk::Connector, hosts: &str) -> Result<zk::Client> {
     let hosts = hosts.to_owned();
     let connecting = runtime().spawn_blocking(move || {
-        // The crate takes the spawner of the thread that connects.
+        // The crate uses the spawner of the thread that connects.
         let _spawner = spawns_core::enter(&Spawner);
         loop {
             match pollster::block_on(connector.clone().connect(&hosts)) {
@@ -140,11 +133,8 @@ pub async fn lendable(connector: zk::Connector, hosts: &str) -> Result<zk::Clien
     connecting.await.expect("it does not panic")
 }
 
-/// Ends a session of the crate's: connects with its id and password, and closes it. Its client connects again, and hears
-/// of the end.
-///
-/// # Errors
-/// Those of the connections.
+/// Ends a session of the crate: connects with its id and password, and closes it. The session's client reconnects and
+/// learns of the end.
 pub async fn end_session(hosts: &str, session: zk::SessionInfo) -> io::Result<()> {
     let hosts = hosts.to_owned();
     let closing = move || close(&hosts, &handshake(session)?);
@@ -152,8 +142,8 @@ pub async fn end_session(hosts: &str, session: zk::SessionInfo) -> io::Result<()
     closed.expect("it does not panic")
 }
 
-/// Returns the frame that connects with a session's id and password. The crate does not give out the password, so it
-/// is made to send the frame to a listener of ours.
+/// Returns the frame that connects with a session's id and password. The crate does not expose the password, so we
+/// make it send the frame to a local listener.
 fn handshake(info: zk::SessionInfo) -> io::Result<Vec<u8>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?.to_string();
@@ -170,8 +160,8 @@ fn handshake(info: zk::SessionInfo) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Closes a session, and tries again until the server has answered that: the session's own client connects again, and may
-/// take the session back from this connection first.
+/// Closes a session, and retries until the server confirms it, because the session's client reconnects and may take
+/// the session back first.
 fn close(hosts: &str, handshake: &[u8]) -> io::Result<()> {
     const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5];
     loop {
@@ -182,7 +172,7 @@ fn close(hosts: &str, handshake: &[u8]) -> io::Result<()> {
             Err(error) if !crate::wire::is_closed(&error) => return Err(error),
             _ => {}
         }
-        // A frame of the handshake, with the timeout behind the version: 0 for a session that has ended. Then a frame.
+        // The handshake's answer, with the timeout after the version (0 if the session has ended), then another frame.
         let length = answers
             .first_chunk()
             .map(|length| u32::from_be_bytes(*length));

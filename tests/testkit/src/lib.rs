@@ -1,4 +1,4 @@
-//! Environment of all tests: a fresh store of each kind, a real ZooKeeper, a wire that can be cut.
+//! The test environment: fresh stores of each kind, a real ZooKeeper, and a network connection that can be cut.
 
 mod ask;
 pub mod contender;
@@ -48,38 +48,38 @@ pub use server_process::{Ended, ServerProcess, last_lines, serve};
 pub use unindexed::unindexed;
 pub use zookeeper::{JARS, ZooKeeper, ZooKeeperConfig, four_letter_word, open_log};
 
-/// Interval at which servers look for containers and TTL znodes to remove.
+/// Interval at which servers remove containers and expired TTL znodes.
 pub const SWEEP: Duration = Duration::from_millis(200);
 
-/// Returns the folder for what tests write, among the build's.
+/// Returns the folder in the build directory for what tests write.
 pub fn target_tmp() -> PathBuf {
     let program = std::env::current_exe().expect("the system knows the program");
     let mut folders = program.ancestors();
-    // Cargo writes the tag only into a folder that it makes itself.
+    // Cargo writes the tag only into a folder that it has created.
     let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
     let target = folders.find(|folder| marks.iter().any(|mark| folder.join(mark).exists()));
     target.expect("cargo has built it").join("tmp")
 }
 
-/// The server that the tests of this binary share. Containers and TTL nodes are swept often.
+/// The server that the tests of this binary share. It often removes containers and TTL nodes.
 pub fn zookeeper() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(SWEEP))
 }
 
-/// Returns a server that sweeps nothing by itself, so that its answers depend on its requests alone.
+/// Returns a ZooKeeper that removes nothing on its own, so that its answers depend only on its requests.
 pub fn differential_server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_secs(24 * 60 * 60)))
 }
 
-/// The same of ours.
+/// Like `differential_server`, for our server.
 pub fn differential_served() -> &'static Served {
     static SERVER: OnceLock<Served> = OnceLock::new();
     SERVER.get_or_init(|| Served::start(Duration::from_secs(24 * 60 * 60)))
 }
 
-/// Returns the runtime of servers and proxies: not that of a test, which may block its own.
+/// Returns the runtime of servers and proxies, because a test may block its own.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -89,23 +89,22 @@ pub(crate) fn runtime() -> &'static Runtime {
     })
 }
 
-/// A name that no other test of this process has.
+/// Returns a name that is unique in this process.
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a number of this process's own. Not its pid: in containers on one machine many processes have the same.
+/// Returns a number that identifies this process. The pid would not do, because containers on one machine share pids.
 pub fn process_number() -> u64 {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     *NUMBER.get_or_init(|| RandomState::new().hash_one(()))
 }
 
-/// Returns a free address for a server that is started later, or more than once. No test of this process is given it
-/// twice, and test processes that run at the same time draw from different blocks of ports: between this look and the
-/// server's own bind a second may pass. The ports lie below those that the system gives to clients by itself: a
-/// client that tries to reconnect to a server that is down could be given that very port, and then be connected with
-/// itself.
+/// Returns a free address for a server that is started later or repeatedly. This process never returns it twice, and
+/// concurrent test processes draw from different blocks of ports, because a second may pass before the server binds
+/// it. The ports are below the system's ephemeral range. Otherwise a client that reconnects to a stopped server could
+/// be given that same port, and connect to itself.
 pub fn free_address() -> SocketAddr {
     const BLOCK: u64 = 64;
     const BLOCKS: u64 = 190;
@@ -117,14 +116,13 @@ pub fn free_address() -> SocketAddr {
         .expect("loopback has a free port")
 }
 
-/// `count`, or ten times that with `tests/run --full`.
+/// Returns `count`, or ten times that with `tests/run --full`.
 pub fn scaled(count: u64) -> u64 {
     let full = std::env::var_os("LOCKKEEPER_FULL").is_some_and(|full| full == "1");
     if full { count * 10 } else { count }
 }
 
-/// Rounds of a test that repeats itself: `scaled(count)` times, but no longer than its
-/// share of time; at least once in any case.
+/// Rounds of a repeated test: `scaled(count)` or as many as fit into its share of time, but at least one.
 pub fn rounds(count: u64) -> impl Iterator<Item = u64> {
     let seconds = std::env::var("LOCKKEEPER_SECONDS")
         .ok()
@@ -134,10 +132,10 @@ pub fn rounds(count: u64) -> impl Iterator<Item = u64> {
     (0..scaled(count)).take_while(move |round| *round == 0 || start.elapsed() < share)
 }
 
-/// Says how much such a test has done. Straight to the descriptor: a test's own output is shown
-/// only when it fails.
+/// Prints how much such a test has done. Writes to stderr directly, because the harness shows captured output only if
+/// the test fails.
 pub fn report(done: std::fmt::Arguments<'_>) {
-    // The reader may have gone.
+    // Ignore an error, because the reader may be gone.
     let _ = writeln!(std::io::stderr(), "{done}");
 }
 
@@ -146,12 +144,12 @@ pub struct Env {
     first: Client,
     embedded: Option<Store>,
     served: Option<Served>,
-    /// Folder of the store, if it is in one; removed at the end.
+    /// Folder of the store, if any. Removed at the end.
     _folder: Option<TempFolder>,
 }
 
 impl Env {
-    /// A fresh store of this process.
+    /// A fresh embedded store in memory.
     pub async fn memory() -> Self {
         let store = Store::memory();
         let first = store.connect().await.expect("memory is always there");
@@ -163,7 +161,7 @@ impl Env {
         }
     }
 
-    /// A fresh store in a folder. Its first segment is just large enough for the largest request.
+    /// A fresh embedded store in a folder. Its first segment just fits the largest request.
     pub async fn file() -> Self {
         let folder = TempFolder::new("env");
         let options = StoreOptions::new().segment_bytes(5 << 20, 5 << 20);
@@ -190,7 +188,7 @@ impl Env {
         Self::lent_at(served.hosts()).await.serving(served)
     }
 
-    /// The same over a Unix socket.
+    /// Like `served`, over a Unix socket.
     pub async fn unix() -> Self {
         let served = Served::start(SWEEP);
         let (socket, chroot) = (served.socket().display(), unique("env"));
@@ -222,9 +220,8 @@ impl Env {
         }
     }
 
-    /// A fresh chroot at a server.
     async fn reached(url: &str) -> Self {
-        // A busy machine may keep a server from its work for longer than the default.
+        // A busy machine may delay a server for longer than the default.
         let options = ConnectOptions::new().create_chroot();
         let options = options.connect_timeout(Duration::from_secs(60));
         let first = connect_with(url, options).await;
@@ -242,7 +239,7 @@ impl Env {
         Self { served, ..self }
     }
 
-    /// Another fresh store, reached in the same way; in memory where this one is of this process.
+    /// Another fresh store of the same kind, or in memory if this one is embedded.
     pub async fn another(&self) -> Self {
         match self.target().split(':').next() {
             Some("lockkeeper") => Self::served().await,
@@ -253,48 +250,45 @@ impl Env {
         }
     }
 
-    /// Returns true if sessions are in the store's own process.
+    /// Returns `true` if the store is in this process.
     pub fn is_embedded(&self) -> bool {
         self.embedded.is_some()
     }
 
-    /// The address of the test's own server.
     pub fn served_address(&self) -> std::net::SocketAddr {
         self.served.as_ref().expect("it is served").address()
     }
 
-    /// Returns true if the store is a real ZooKeeper, or reached by a client of ZooKeeper's.
+    /// Returns `true` for a real ZooKeeper, and for our server behind a ZooKeeper client.
     pub fn is_zookeeper(&self) -> bool {
         let scheme = self.target().split(':').next();
         matches!(scheme, Some("zookeeper" | "lent"))
     }
 
-    /// Returns true if sessions are those of lent clients of the crate zookeeper-client.
+    /// Returns `true` if the sessions are lent by the crate zookeeper-client.
     pub fn is_lent(&self) -> bool {
         self.target().starts_with("lent:")
     }
 
-    /// Returns true if the store finds an entry's predecessor itself, and passes a lock on by an event.
+    /// Returns `true` if the store itself finds an entry's predecessor and passes a lock on by an event.
     pub fn has_index(&self) -> bool {
         !self.is_zookeeper()
     }
 
-    /// The store, where it is one of this process.
+    /// Returns the store if it is embedded.
     pub fn store(&self) -> Option<&Store> {
         self.embedded.as_ref()
     }
 
-    /// Returns the connector that opens sessions here; for wrappers.
+    /// Returns the connector, for wrappers.
     pub fn connector(&self) -> &std::sync::Arc<dyn Connector> {
         self.first.connector()
     }
 
-    /// The URL of the store.
     pub fn target(&self) -> &str {
         self.first.target()
     }
 
-    /// Opens another client, with a new session.
     pub async fn client(&self) -> Client {
         self.client_with(ConnectOptions::new()).await
     }
@@ -321,7 +315,7 @@ impl Env {
             .expect("the session was opened just now")
     }
 
-    /// Ends a client's session as its store would when the timeout has passed.
+    /// Ends a client's session as its store would after the timeout.
     pub async fn expire(&self, client: &Client) {
         let session = client.current_session();
         let expired = self.connector().expire(session.backend()).await;
@@ -329,7 +323,7 @@ impl Env {
     }
 }
 
-/// Runs a test, and fails one that hangs.
+/// Runs a test, and fails if it hangs.
 pub async fn within_reason<T>(test: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(300);
     tokio::time::timeout(limit, test)
@@ -337,7 +331,7 @@ pub async fn within_reason<T>(test: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
 }
 
-/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served`, `name::unix`,
+/// Turns each `async fn name(env: Env)` into the tests `name::memory`, `name::file`, `name::served`, `name::unix`,
 /// `name::zookeeper` and `name::lent`.
 #[macro_export]
 macro_rules! on_every_backend {
@@ -354,7 +348,7 @@ macro_rules! on_every_backend {
     )*};
 }
 
-/// The same without `unix`: there all clients of this process have one identity in common, their user's.
+/// Like `on_every_backend`, without `unix`, where all clients of this process share their user's identity.
 #[macro_export]
 macro_rules! on_every_backend_without_users {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
@@ -376,7 +370,7 @@ macro_rules! on_backends_without_users {
     };
 }
 
-/// Makes of the function `test` a test on these backends.
+/// Turns the function `test` into a test on each of these backends.
 #[macro_export]
 macro_rules! on_backends {
     ($($backend:ident)*) => {$(

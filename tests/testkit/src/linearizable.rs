@@ -1,5 +1,5 @@
-//! Linearizability of a znode's history, by the search of Wing and Gong with the memory of Lowe, as porcupine does it: is
-//! there one order of all calls, in which each lies between its call and its answer, that explains the answers? Pure.
+//! Checks that a znode's history is linearizable: some order of all calls, each between its start and its answer,
+//! explains the answers. Uses the algorithm of Wing and Gong with Lowe's memoization, as porcupine does. Does no I/O.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,6 @@ impl Call {
     }
 }
 
-/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Done,
@@ -36,22 +35,22 @@ pub enum Answer {
     OtherVersion,
 }
 
-/// A call and its answer, with their moments.
+/// A call and its answer, with their times.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub call: Call,
     pub called: u64,
-    /// `None` if the outcome is unknown: it may take effect at any time, or never.
+    /// `None` if the outcome is unknown. The call may take effect at any time, or never.
     pub answered: Option<(u64, Answer)>,
 }
 
-/// Version and value of the znode; `None` if it does not exist.
+/// Version and value of the znode, or `None` if it does not exist.
 type State = Option<(i32, u64)>;
 
-/// Number of different situations after which the search gives up.
+/// Number of different states after which the search gives up.
 const MOST: usize = 2_000_000;
 
-/// Returns true if there is an order that explains all answers; `None` if the search has taken too long.
+/// Returns `true` if an order explains all answers, or `None` if the search has given up.
 pub fn is_linearizable(operations: &[Operation]) -> Option<bool> {
     let mut search = Search {
         operations,
@@ -77,13 +76,13 @@ struct Search<'a> {
     operations: &'a [Operation],
     /// The versions at which values were read.
     found: HashMap<u64, i32>,
-    /// The calls that are in the order so far, a bit for each.
+    /// The calls in the order so far, one bit for each.
     done: Vec<u64>,
-    /// The situations that led nowhere, or are being explored.
+    /// States that are dead ends or are being explored.
     seen: HashSet<(Vec<u64>, State)>,
 }
 
-/// A situation on the way: which calls may come next, and the one that was tried last.
+/// A position in the search: the calls that may be next, and the one tried last.
 struct Step {
     state: State,
     next: std::vec::IntoIter<usize>,
@@ -91,7 +90,7 @@ struct Step {
 }
 
 impl Search<'_> {
-    /// Searches in depth, without recursion: histories are longer than stacks are deep.
+    /// Depth-first search without recursion, because histories are longer than stacks are deep.
     fn explore(&mut self) -> bool {
         let mut steps = vec![self.step(None)];
         while let Some(step) = steps.last_mut() {
@@ -122,17 +121,17 @@ impl Search<'_> {
         self.is_explained()
     }
 
-    /// Returns false for a value that was read at another version than now. Values are written once, so the one that is
-    /// written now can not be read there later.
+    /// Returns `false` if the current value was read at a different version. A value is written only once, so that
+    /// read could no longer be explained.
     fn is_as_found(&self, state: State) -> bool {
         state.is_none_or(|(version, value)| {
             self.found.get(&value).is_none_or(|found| *found == version)
         })
     }
 
-    /// Returns the calls that may come next: those that began before the first answer that is not explained yet. Calls
-    /// of unknown outcome come last: most of them explain nothing. Of those that differ only in a value that nobody has
-    /// read, the earliest will do.
+    /// Returns the calls that may be next, which are those that started before the first unexplained answer. Calls
+    /// with unknown outcome are last, because most of them explain nothing. Among calls that differ only in a value
+    /// that was never read, the earliest suffices.
     fn step(&self, state: State) -> Step {
         let open = || (0..self.operations.len()).filter(|at| !self.is_done(*at));
         let answered = open().filter_map(|at| Some(self.operations[at].answered?.0));
@@ -175,7 +174,8 @@ impl Search<'_> {
     }
 }
 
-/// Returns the state after a call; `None` if the answer does not fit, or if nothing is known of it and nothing happens.
+/// Returns the state after a call. Returns `None` if the answer does not fit, or if the outcome is unknown and the
+/// state would not change.
 fn after(state: State, operation: Operation) -> Option<State> {
     let (answer, next) = carried_out(state, operation.call);
     match operation.answered {
@@ -184,7 +184,7 @@ fn after(state: State, operation: Operation) -> Option<State> {
     }
 }
 
-/// Carries out a call as ZooKeeper does.
+/// Executes a call as ZooKeeper does.
 fn carried_out(state: State, call: Call) -> (Answer, State) {
     let differs = |asked: Option<i32>, version| asked.is_some_and(|asked| asked != version);
     match (call, state) {

@@ -1,4 +1,4 @@
-//! A recorder of `tracing`: the spans and events of the libraries, with their fields.
+//! Records the `tracing` spans and events of the libraries, with their fields.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,23 +13,22 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
-/// The longest that a line or the end of a span is awaited.
+/// Time limit of a wait for a line or the end of a span.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A log up to a level.
+/// A recorder of events up to a level.
 pub struct Log {
     written: Arc<Written>,
     _default: Option<DefaultGuard>,
 }
 
-/// An event, or a span.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub level: Level,
     /// The event's message, or the span's name.
     pub message: String,
     pub fields: HashMap<&'static str, String>,
-    /// The span that an event states as its parent.
+    /// The parent span that an event names.
     pub span: Option<u64>,
     is_open: bool,
 }
@@ -42,7 +41,7 @@ struct Written {
 }
 
 impl Log {
-    /// Records what this process logs, in all of its threads. For a test that runs [`alone`](super::alone).
+    /// Records what all threads of this process log. For a test that runs [`alone`](super::alone).
     pub fn of_process(level: Level) -> Self {
         let written = Arc::<Written>::default();
         let recorder = Recorder(written.clone(), level).dispatch();
@@ -51,10 +50,11 @@ impl Log {
         Self { written, _default }
     }
 
-    /// Records what this thread logs, until this is dropped.
+    /// Records what this thread logs, until dropped.
     pub fn of_thread(level: Level) -> Self {
-        // With one subscriber alive, tracing asks that of the thread which reaches a line first, for all threads and for
-        // good (tracing-core 0.1, `Rebuilder::JustOne`): another test's thread has none. With two it asks every one.
+        // With a single live subscriber, tracing caches the decision of the first thread that reaches a line for all
+        // threads, permanently (tracing-core 0.1, `Rebuilder::JustOne`). Another test's thread has no subscriber. A
+        // second live subscriber makes tracing ask each thread.
         static ANOTHER: LazyLock<Dispatch> =
             LazyLock::new(|| Recorder(Arc::default(), Level::TRACE).dispatch());
         LazyLock::force(&ANOTHER);
@@ -64,7 +64,7 @@ impl Log {
         Self { written, _default }
     }
 
-    /// Waits for the next event with this message, takes it and all before it.
+    /// Waits for the next event with this message, and removes it and all before it.
     pub async fn next(&self, message: &str) -> Line {
         loop {
             let is_written = self.written.is_written.notified();
@@ -82,17 +82,17 @@ impl Log {
         }
     }
 
-    /// Returns the events so far that were not taken.
+    /// Returns the remaining events.
     pub fn rest(&self) -> Vec<Line> {
         self.written.events().clone()
     }
 
-    /// Returns the span of an event, with what has been recorded in it by now.
+    /// Returns the span of an event, with everything recorded in it so far.
     pub fn span_of(&self, event: &Line) -> Line {
         self.written.spans()[&event.span.expect("it is in a span")].clone()
     }
 
-    /// Waits until so many spans are open: a task of the library's own may drop its clone after the last event.
+    /// Waits until this many spans are open. A task of the library may drop its clone after the last event.
     pub async fn until_open(&self, count: usize) {
         loop {
             let is_written = self.written.is_written.notified();
@@ -133,7 +133,6 @@ impl Written {
     }
 }
 
-/// Records spans and events of the libraries.
 struct Recorder(Arc<Written>, Level);
 
 impl Recorder {

@@ -1,8 +1,8 @@
-//! [`Mortal`]: a client that can be cut off from its store, as by the death of its program.
+//! [`Mortal`]: a client that can be cut off from its store, as if its program had died.
 //!
-//! The store sees the same in both cases: the client falls silent without a closeSession, and the
-//! session lives on until its timeout has passed. In this process the client's requests are
-//! swallowed after the cut; to a server they go through a [`Proxy`], which the cut closes.
+//! The store sees the same in both cases. The client falls silent without a closeSession, and the session lasts until
+//! its timeout. In the embedded store, requests after the cut are swallowed. A server is reached through a [`Proxy`],
+//! which the cut closes.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use lockkeeper_store::{Backend, Request, Response};
 
 use crate::{Intercept, Proxy, connect_to, intercepted};
 
-/// A client with its means of being cut off.
 pub struct Mortal {
     client: Client,
     cut: Cut,
@@ -25,10 +24,7 @@ enum Cut {
 }
 
 impl Mortal {
-    /// Opens another client of the store that `first` is a client of.
-    ///
-    /// # Errors
-    /// Those of the client.
+    /// Opens another client of `first`'s store.
     pub async fn open(first: &Client, options: ConnectOptions) -> Result<Self, Error> {
         let url = first.target();
         let Some((scheme, target)) = url.split_once("://") else {
@@ -57,18 +53,17 @@ impl Mortal {
         })
     }
 
-    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Cuts the client off. From now on nothing that it sends reaches the store.
+    /// Cuts the client off. Nothing that it sends reaches the store any more.
     pub fn cut(&self) {
         match &self.cut {
             Cut::Proxy(proxy) => proxy.cut(),
             Cut::Swallow(cut) => {
                 cut.store(true, Ordering::Release);
-                // Its drop would close the session, which a dead program cannot do.
+                // Dropping it would close the session, which a dead program cannot do.
                 std::mem::forget(self.client.current_session().backend().clone());
             }
         }

@@ -16,27 +16,27 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the command that runs one test of the caller's module in a new process. `module` is the caller's
-/// `module_path!()`; an environment variable tells the child that it is one.
+/// `module_path!()`. Set an environment variable so that the child knows its role.
 pub fn again(module: &str, test: &str) -> Command {
     let (_, module) = module.split_once("::").expect("tests stand in modules");
     again_at(&format!("{module}::{test}"))
 }
 
-/// The same for a test by its full name, as the harness prints it.
+/// Like `again`, for a test by its full name as the harness prints it.
 pub fn again_at(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("the system knows the binary"));
     command.args(["--exact", test, "--nocapture"]);
     command
 }
 
-/// Returns the command that runs a program in a process group of its own. Linux kills the program when this process
-/// ends, however that ends. For [`ChildProcess::spawn`].
+/// Returns the command that runs a program in its own process group. Linux kills the program when this process ends
+/// for whatever reason. Use it with [`ChildProcess::spawn`].
 pub fn with_death_signal(program: impl AsRef<OsStr>) -> Command {
     if !cfg!(target_os = "linux") {
         return Command::new(program);
     }
     let parent = std::process::id().to_string();
-    // This process may have ended before the signal was asked for.
+    // This process may have ended before the signal was requested.
     let script = r#"[ "$PPID" = "$0" ] && exec "$@""#;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-c", script, &parent]);
@@ -44,7 +44,7 @@ pub fn with_death_signal(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A child process that is killed (SIGKILL) when this is dropped.
+/// A child process that is killed (SIGKILL) on drop.
 pub struct ChildProcess(Child);
 
 impl ChildProcess {
@@ -57,12 +57,12 @@ impl ChildProcess {
         Pid::from_child(&self.0)
     }
 
-    /// Sends a signal. A child that has ended gets none.
+    /// Sends a signal. Does nothing if the child has ended.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process(self.pid(), signal);
     }
 
-    /// Kills it, and returns when it is dead. Fails if it had ended by itself.
+    /// Kills it, and returns when it is dead. Fails if it has already ended on its own.
     pub fn kill(&mut self) {
         let ended = self.try_wait().expect("the child is known");
         assert!(
@@ -78,7 +78,7 @@ impl ChildProcess {
         let _ = self.0.wait();
     }
 
-    /// Waits until it has ended. Returns false if it has not.
+    /// Waits until it has ended. Returns `false` at the time limit.
     pub fn has_ended_within(&mut self, limit: Duration) -> bool {
         let start = Instant::now();
         while self.try_wait().is_ok_and(|status| status.is_none()) {
@@ -90,8 +90,8 @@ impl ChildProcess {
         true
     }
 
-    /// Calls `hear` with each line of its stdout, and with `None` at the end, on a new thread. A kill may cut the
-    /// last line off: a line without an end is left out.
+    /// Calls `hear` on a new thread with each line of its stdout, and with `None` at the end. Leaves out an incomplete
+    /// last line, which a kill may have cut.
     pub fn hear_lines(&mut self, mut hear: impl FnMut(Option<String>) + Send + 'static) {
         let mut output = BufReader::new(self.stdout.take().expect("its stdout is a pipe"));
         std::thread::spawn(move || {
@@ -107,7 +107,6 @@ impl ChildProcess {
         });
     }
 
-    /// The lines of its stdout.
     pub fn lines(&mut self) -> Lines {
         let (sender, lines) = channel();
         self.hear_lines(move |line| {
@@ -140,8 +139,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Starts a command on a thread that lives as long as this process, because Linux sends the death signal when the thread
-/// that has started the child ends.
+/// Starts a command on a thread that lives as long as this process, because Linux sends the death signal when the
+/// thread that started the child ends.
 fn spawn_for_life(command: &mut Command) -> io::Result<Child> {
     type Reply = (Command, io::Result<Child>);
     static ORDERS: OnceLock<Sender<(Command, Sender<Reply>)>> = OnceLock::new();
@@ -163,7 +162,7 @@ fn spawn_for_life(command: &mut Command) -> io::Result<Child> {
     spawned
 }
 
-/// Lines of a child, in order; they end when its stdout does.
+/// Lines of a child's stdout, until it ends.
 pub struct Lines(Receiver<String>);
 
 impl Lines {
@@ -185,10 +184,10 @@ impl Iterator for Lines {
     }
 }
 
-/// Marks a process that runs one test alone.
+/// Marks a process that runs a single test.
 const ALONE: &str = "LOCKKEEPER_TEST_ALONE";
 
-/// Runs the test of this thread in a separate process, and returns true there: for state that all threads of a
+/// Runs the current test in a separate process, and returns `true` there. Use it for state that all threads of a
 /// process share.
 pub fn alone() -> bool {
     if env::var_os(ALONE).is_some() {

@@ -1,7 +1,8 @@
-//! [`Proxy`]: the way between clients and a server, which a test can read, cut, hold back, and hurt at chosen bytes.
+//! [`Proxy`]: a connection between clients and a server that a test can observe, cut, hold back, and damage at chosen
+//! bytes.
 //!
-//! Bytes are never reordered. They are changed only where a test asks for it: to make another server of it, or to have a
-//! ZooKeeper that takes part in an election reached by way of a proxy.
+//! Bytes are never reordered. They are changed only on request, to simulate another kind of server or to let a
+//! ZooKeeper in an election be reached through a proxy.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,15 +19,15 @@ use tokio::task::{AbortHandle, JoinSet};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// One frame that went over the wire, pings left out.
+/// A frame on the wire. Pings are omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub to_server: bool,
-    /// The request's number: −1 in an event; 0 in the handshake.
+    /// The request's number. -1 in an event, 0 in the handshake.
     pub xid: i32,
-    /// ZooKeeper's number of the operation, in a request. 0 in the handshake.
+    /// ZooKeeper's number of the operation in a request. 0 in the handshake.
     pub operation: i32,
-    /// Length of the frame, its length field included.
+    /// Length of the frame, including its length field.
     pub bytes: usize,
 }
 
@@ -35,13 +36,12 @@ const PING: i32 = -2;
 /// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
-/// The longest that a test waits for something on the wire.
+/// Time limit of a wait for something on the wire.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Traffic of clients towards the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections, including those that were closed immediately because the wire was cut.
+    /// Connections, including those closed immediately because the wire was cut.
     pub connections: usize,
     /// Handshakes that asked for a new session.
     pub new_sessions: usize,
@@ -61,40 +61,37 @@ impl std::iter::Sum for Counts {
     }
 }
 
-/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
     ToClient,
 }
 
-/// Hurt of a connection, after so many bytes of one direction have been passed on.
+/// Damage to a connection after a number of bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hurt {
     /// Both ends are closed (FIN).
     Close,
-    /// Both ends are reset (RST): bytes that they have not read are lost.
+    /// Both ends are reset (RST). Bytes that they have not read are lost.
     Reset,
-    /// The receiver sees the end of this direction; the other one goes on, and what still comes in this one is lost.
+    /// The receiver sees the end of this direction, and further bytes in it are lost. The other direction continues.
     HalfClose,
-    /// Nothing more is passed on in this direction, without a notice.
+    /// This direction silently stops forwarding.
     Stall,
-    /// As [`Stall`](Self::Stall), in both directions.
+    /// Like [`Stall`](Self::Stall), in both directions.
     Silence,
-    /// The rest is passed on after a pause.
+    /// The rest is forwarded after a delay.
     Delay(Duration),
 }
 
-/// A hurt and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub direction: Direction,
-    /// Number of bytes that are passed on before.
+    /// Number of bytes that are forwarded first.
     pub after: usize,
     pub hurt: Hurt,
 }
 
-/// Address of a proxy or of its server.
 enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
@@ -109,7 +106,7 @@ impl Address {
     }
 }
 
-/// Wraps a Unix socket: reads, writes and shutdowns are the same calls.
+/// Wraps a Unix socket, because reads, writes and shutdowns are the same system calls.
 fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
     TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
 }
@@ -128,7 +125,7 @@ impl Listener {
     }
 }
 
-/// A proxy in front of a server. Dropping it closes its connections, and refuses new ones.
+/// A proxy in front of a server. Dropping it closes its connections and refuses new ones.
 pub struct Proxy {
     address: Address,
     shared: Arc<Shared>,
@@ -141,14 +138,14 @@ struct Shared {
     kind: Kind,
 }
 
-/// Protocol of the bytes that a proxy forwards.
+/// What a proxy forwards.
 enum Kind {
-    /// They are frames of ZooKeeper's protocol.
+    /// Frames of ZooKeeper's protocol.
     Frames,
     Bytes,
-    /// Each connection is hurt as this says; the first is number 0.
+    /// Bytes of connections that are damaged as planned. The first connection has number 0.
     Planned(Mutex<Box<dyn FnMut(usize) -> Option<Fault> + Send>>),
-    /// They are of elections among ZooKeepers, which are to reach the sender at this address.
+    /// Elections among ZooKeepers, which must reach the sender at this address.
     Election(SocketAddr),
 }
 
@@ -156,30 +153,30 @@ enum Kind {
 struct Wire {
     /// New connections are refused.
     cut: bool,
-    /// Number of times that all connections were broken.
+    /// How often all connections were broken.
     breaks: u64,
     hold_requests: bool,
     hold_replies: bool,
     longest_timeout: Option<Duration>,
-    /// No client is to learn that the server speaks Lockkeeper's extension.
+    /// Hides from clients that the server speaks Lockkeeper's extension.
     is_plain: bool,
-    /// An operation that the server is not to know.
+    /// An operation that the server must not recognize.
     unknown: Option<i32>,
     frames: Vec<Frame>,
     counts: Counts,
-    /// Of each connection that is carried, the number of breaks before it.
+    /// For each open connection, the number of breaks before it.
     open: Vec<u64>,
-    /// Bytes passed on over each connection, to the server and to the client.
+    /// Bytes forwarded over each connection, to the server and to the client.
     carried: Vec<[usize; 2]>,
 }
 
 impl Proxy {
-    /// A new wire to a server of ZooKeeper's protocol.
+    /// A proxy to a server of ZooKeeper's protocol.
     pub fn to(server: SocketAddr) -> Self {
         Self::listen(ANY_PORT, server, Kind::Frames).expect("loopback has a free port")
     }
 
-    /// A new wire whose connections are hurt as `plan` says of each: the first is number 0.
+    /// A proxy that damages each connection according to `plan`. The first connection has number 0.
     pub fn hurting(
         server: SocketAddr,
         plan: impl FnMut(usize) -> Option<Fault> + Send + 'static,
@@ -188,18 +185,12 @@ impl Proxy {
         Self::listen(ANY_PORT, server, kind).expect("loopback has a free port")
     }
 
-    /// A new wire for bytes of any kind, from this address.
-    ///
-    /// # Errors
-    /// The address cannot be used.
+    /// A proxy for any bytes, listening on this address.
     pub fn of_bytes(address: SocketAddr, server: SocketAddr) -> io::Result<Self> {
         Self::listen(address, server, Kind::Bytes)
     }
 
-    /// A new wire for elections among ZooKeepers, which reach the one that connects by the address `advertised`.
-    ///
-    /// # Errors
-    /// The address cannot be used.
+    /// A proxy for elections among ZooKeepers. They reach the connecting one at the address `advertised`.
     pub fn of_elections(
         address: SocketAddr,
         server: SocketAddr,
@@ -208,7 +199,7 @@ impl Proxy {
         Self::listen(address, server, Kind::Election(advertised))
     }
 
-    /// A new wire from a Unix socket at this path to a server's.
+    /// A proxy from a Unix socket at this path to a server's.
     pub fn between_sockets(path: PathBuf, server: PathBuf) -> Self {
         let _context = crate::runtime().enter();
         let listener = Listener::Unix(UnixListener::bind(&path).expect("the path is free"));
@@ -243,7 +234,7 @@ impl Proxy {
         }
     }
 
-    /// The address of this end, as `host:port` or the path of a socket.
+    /// Returns the address of this end, as `host:port` or the path of a socket.
     pub fn hosts(&self) -> String {
         match &self.address {
             Address::Tcp(address) => address.to_string(),
@@ -251,7 +242,7 @@ impl Proxy {
         }
     }
 
-    /// The address of this end, over TCP.
+    /// Returns the TCP address of this end.
     pub fn address(&self) -> SocketAddr {
         match &self.address {
             Address::Tcp(address) => *address,
@@ -263,7 +254,7 @@ impl Proxy {
         self.shared.wire.send_modify(change);
     }
 
-    /// Breaks the connections; new ones are let through.
+    /// Breaks the connections. New ones are let through.
     pub fn break_off(&self) {
         self.change(|wire| wire.breaks += 1);
         self.wait_until(|wire| wire.open.iter().all(|breaks| *breaks == wire.breaks));
@@ -278,7 +269,7 @@ impl Proxy {
         self.wait_until_closed();
     }
 
-    /// Lets connections through again, and everything on them.
+    /// Lets connections and everything on them through again.
     pub fn mend(&self) {
         self.change(|wire| {
             wire.cut = false;
@@ -297,23 +288,23 @@ impl Proxy {
         self.change(|wire| wire.hold_replies = true);
     }
 
-    /// Makes a server of it that does not know an operation, by ZooKeeper's number, as an older one does not.
+    /// Simulates an older server that does not know an operation, given by ZooKeeper's number.
     pub fn forget(&self, operation: i32) {
         self.change(|wire| wire.unknown = Some(operation));
     }
 
-    /// From now on no session is given more than this: as if the server had been restarted so.
+    /// Limits session timeouts from now on, as if the server had been restarted with this limit.
     pub fn limit_timeouts(&self, longest: Duration) {
         self.change(|wire| wire.longest_timeout = Some(longest));
     }
 
-    /// From now on no handshake asks for Lockkeeper's extension: as if the server had been replaced by one that does not
-    /// know it; with false, by one that does.
+    /// If `true`, no handshake asks for Lockkeeper's extension from now on, as if the server had been replaced by one
+    /// that does not know it.
     pub fn speak_plainly(&self, is_plain: bool) {
         self.change(|wire| wire.is_plain = is_plain);
     }
 
-    /// Returns the frames that went over the wire since the last call.
+    /// Returns the frames since the last call.
     pub fn take_frames(&self) -> Vec<Frame> {
         let mut frames = Vec::new();
         self.change(|wire| frames = std::mem::take(&mut wire.frames));
@@ -327,32 +318,32 @@ impl Proxy {
         counts
     }
 
-    /// Returns the bytes passed on over each connection so far, to the server and to the client.
+    /// Returns the bytes forwarded over each connection so far, to the server and to the client.
     pub fn carried(&self) -> Vec<[usize; 2]> {
         self.shared.wire.borrow().carried.clone()
     }
 
-    /// Returns true while a client is connected.
+    /// Returns `true` while a client is connected.
     pub fn is_in_use(&self) -> bool {
         !self.shared.wire.borrow().open.is_empty()
     }
 
-    /// Waits until no connection is left, and all that came over them has been passed on.
+    /// Waits until no connection is left and everything sent over them has been forwarded.
     pub fn wait_until_closed(&self) {
         self.wait_until(|wire| wire.open.is_empty());
     }
 
-    /// Waits until so many new sessions have been asked for, since the last [`take_counts`](Self::take_counts).
+    /// Waits until this many new sessions were requested since the last [`take_counts`](Self::take_counts).
     pub fn wait_for_new_sessions(&self, count: usize) {
         self.wait_until(|wire| wire.counts.new_sessions >= count);
     }
 
-    /// Waits until such a frame has gone over the wire and was not taken yet.
+    /// Waits for such a frame that has not been taken yet.
     pub fn wait_for(&self, wanted: impl Fn(&Frame) -> bool) {
         self.wait_until(|wire| wire.frames.iter().any(&wanted));
     }
 
-    /// Blocks this thread, also one that runs tasks: the proxy's are elsewhere.
+    /// Blocks this thread. That is fine even on a thread that runs tasks, because the proxy's run elsewhere.
     fn wait_until(&self, is_so: impl FnMut(&Wire) -> bool) {
         let _context = crate::runtime().enter();
         let mut wire = self.shared.wire.subscribe();
@@ -375,7 +366,7 @@ impl Drop for Proxy {
 }
 
 impl Wire {
-    /// Changes what a request asks for, behind the frame's length and its own number.
+    /// Changes the requested operation, which follows the frame's length and xid.
     fn make_unknown(&self, request: &mut [u8]) {
         let (Some(unknown), Some(operation)) = (self.unknown, request.get_mut(8..12)) else {
             return;
@@ -385,7 +376,7 @@ impl Wire {
         }
     }
 
-    /// Changes what a handshake asks for: behind the frame's length stand the version, a zxid and the timeout.
+    /// Changes the handshake: after the frame's length are the version, a zxid and the timeout.
     fn change_handshake(&self, handshake: &mut [u8]) {
         if let (true, Some(version)) = (self.is_plain, handshake.get_mut(4..8)) {
             version.fill(0);
@@ -454,7 +445,7 @@ struct Connection {
     fault: Option<Fault>,
 }
 
-/// End of one direction.
+/// Why one direction has ended.
 enum End {
     /// Its sender has closed it.
     Closed,
@@ -463,11 +454,11 @@ enum End {
 
 impl Connection {
     async fn carry(&self, client: TcpStream) -> io::Result<()> {
-        // A connection is a message, too.
+        // A new connection is held back like a message.
         self.flow(Direction::ToServer).await;
         let server = self.shared.server.connect().await?;
         for end in [&client, &server] {
-            // A Unix socket has no such option.
+            // Unix sockets have no such option.
             let _ = end.set_nodelay(true);
         }
         let (mut from_client, mut to_client) = client.into_split();
@@ -488,12 +479,12 @@ impl Connection {
                 let client = from_client.reunite(to_client).expect("its halves");
                 let server = from_server.reunite(to_server).expect("its halves");
                 for stream in [client, server] {
-                    // A socket that is closed with no time to linger resets its connection.
+                    // Closing a socket with zero linger time resets the connection.
                     stream.set_zero_linger()?;
                 }
             }
             End::Hurt(Hurt::Silence) => std::future::pending().await,
-            // Both ends are closed as they are dropped.
+            // Both ends are closed when dropped.
             _ => {}
         }
         Ok(())
@@ -506,7 +497,7 @@ impl Connection {
         let _ = wire.wait_for(|wire| !wire.holds(direction)).await;
     }
 
-    /// Passes bytes on until the sender closes. Nothing passes while the direction is held, not even the end.
+    /// Forwards bytes until the sender closes. Nothing passes while the direction is held, not even the end.
     async fn one_way(
         &self,
         direction: Direction,
@@ -523,7 +514,7 @@ impl Connection {
                         if hurt == Hurt::HalfClose {
                             let _ = to.shutdown().await;
                         }
-                        // Whatever still comes is lost, until the other direction ends.
+                        // Discard the rest until the other direction ends.
                         while from.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
                         return End::Closed;
                     }
@@ -544,7 +535,7 @@ impl Connection {
             let Ok(mut bytes) = read else {
                 return End::Closed;
             };
-            // Behind the timeout: the session that the client comes back to.
+            // After the timeout: the session to resume, or 0.
             let is_new = is_request && is_handshake && bytes.get(20..28) == Some(&[0; 8]);
             if is_request {
                 let wire = self.shared.wire.borrow();
@@ -556,8 +547,8 @@ impl Connection {
             if to.write_all(&bytes).await.is_err() {
                 match direction {
                     Direction::ToServer => return End::Closed,
-                    // A client that no longer takes replies has ended, and its last requests may still be unread here.
-                    // The other direction carries them to the server before it ends the connection.
+                    // A client that no longer accepts replies has ended, but its last requests may still be unread
+                    // here. The other direction carries them to the server before it ends the connection.
                     Direction::ToClient => std::future::pending().await,
                 }
             }
@@ -571,7 +562,7 @@ impl Connection {
         }
     }
 
-    /// Takes note of bytes after they were written: a test that has waited for a frame may rely on its delivery when it
+    /// Records bytes after they were written. A test that has waited for a frame may thus rely on its delivery when it
     /// cuts the wire.
     fn note(&self, direction: Direction, bytes: &[u8], framed: Option<(bool, bool)>) {
         let to_server = direction == Direction::ToServer;
@@ -606,7 +597,7 @@ impl Connection {
     }
 }
 
-/// Reads a frame, with its length.
+/// Reads a frame including its length.
 async fn read_frame(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     from.read_exact(&mut frame).await?;
@@ -616,7 +607,7 @@ async fn read_frame(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Reads what is there: some bytes, `longest` at most.
+/// Reads the available bytes, at most `longest`.
 async fn read_piece(from: &mut OwnedReadHalf, longest: usize) -> io::Result<Vec<u8>> {
     let mut piece = vec![0; longest.min(16 << 10)];
     match from.read(&mut piece).await? {
@@ -628,10 +619,10 @@ async fn read_piece(from: &mut OwnedReadHalf, longest: usize) -> io::Result<Vec<
     }
 }
 
-/// Passes the first message of an election's connection on, with another address of its sender.
+/// Forwards the first message of an election connection with another address of its sender.
 ///
-/// It has a version, the server's number, and the address, with its length. A server that a server of a smaller number
-/// connects to closes the connection, and connects to that address itself.
+/// The message contains a version, the server's number, and the address with its length. If the connecting server has
+/// the smaller number, the other one closes the connection and connects to that address itself.
 async fn introduce(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -666,7 +657,8 @@ mod tests {
         server.write_all(&FRAME).unwrap();
         proxy.wait_for(|frame| !frame.to_server);
 
-        // The client closes with that reply unread, which resets the connection: the next one cannot be delivered.
+        // The client closes with that reply unread, which resets the connection, so the next reply cannot be
+        // delivered.
         proxy.hold_requests();
         client.write_all(&FRAME).unwrap();
         drop(client);

@@ -1,4 +1,4 @@
-//! [`Recipe`]: the recipe that a path is used by, and [`Held`], a guard of any of them.
+//! [`Recipe`]: the recipe of a path. [`Held`]: a guard of any recipe.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use lockkeeper::{
 
 use crate::Random;
 
-/// The recipe of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
     Mutex,
@@ -22,17 +21,16 @@ pub enum Recipe {
         permits: u32,
     },
     Election,
-    /// Of a store in memory only.
+    /// Only on a store in memory.
     Reentrant,
 }
 
-/// A guard of some recipe.
 pub enum Held {
     Mutex(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
     Permit(Permit),
-    /// With the election whose state knows of it.
+    /// With the election whose state includes it.
     Leadership(Arc<Leadership>, Election),
     /// Several mutexes.
     Batch(MultiGuard),
@@ -40,7 +38,7 @@ pub enum Held {
     Entry(ReentrantGuard, u64),
 }
 
-/// Returns what a function of all guards returns of the one that is held.
+/// Evaluates an expression on the guard of any variant.
 macro_rules! of_guard {
     ($held:expr, $guard:ident => $what:expr) => {
         match $held {
@@ -58,16 +56,16 @@ macro_rules! of_guard {
     };
 }
 
-/// The way of a wait.
+/// How to wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Way {
     /// Only if it is free.
     Try,
-    /// The same, and what it reads is not old.
+    /// Like `Try`, with a read that is not stale.
     Synced,
-    /// With a limit.
+    /// With a time limit.
     Limited(Duration),
-    /// Dropped at some point.
+    /// Dropped after this time.
     Dropped(Duration),
     Patient,
 }
@@ -84,7 +82,7 @@ impl Recipe {
         }
     }
 
-    /// Returns the queues under a path, which are empty once nobody waits or holds.
+    /// Returns the queues under a path, which are empty once no client waits or holds.
     pub fn queues(self, path: &str) -> Vec<String> {
         match self {
             Self::Semaphore { .. } => vec![format!("{path}/locks"), format!("{path}/leases")],
@@ -92,8 +90,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the most that may be held at once, as [`Held::weight`] counts; of a semaphore the number of permits that
-    /// is stored first.
+    /// Returns how much may be held simultaneously, in units of [`Held::weight`]. For a semaphore, this is the initial
+    /// number of permits.
     pub fn capacity(self) -> u32 {
         match self {
             Self::Mutex | Self::Election | Self::Reentrant => 1,
@@ -102,7 +100,7 @@ impl Recipe {
         }
     }
 
-    /// Waits for it in one way; `None` if that gives up. A semaphore's `handle` is the one of the last wait.
+    /// Waits in one way. Returns `None` if that gives up. `handle` is the semaphore of the last wait.
     pub async fn wait(
         self,
         (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
@@ -114,7 +112,7 @@ impl Recipe {
             Self::Semaphore { permits } => 1 + random.within(0..u64::from(permits)) as u32,
             _ => 1,
         };
-        // A handle that has seen the number follows its changes; another one has to ask.
+        // A handle that has seen the number of permits follows its changes. A new one has to ask.
         if random.once_in(3) {
             *handle = None;
         }
@@ -193,8 +191,8 @@ impl Recipe {
     }
 }
 
-/// Waits for so many permits; without options it tries. The first use of a semaphore stores the number that is drawn for
-/// it; later ones take the number that they find, which may have been changed, or been brought back by a backup.
+/// Waits for this many permits, or tries without options. The first use of a semaphore stores a random number of
+/// permits. Later ones use the stored number, which may have been changed or restored from a backup.
 async fn wait_for_permits(
     (client, path, handle): (&Client, &str, &mut Option<Semaphore>),
     (permits, count): (u32, u32),
@@ -211,7 +209,7 @@ async fn wait_for_permits(
         };
         *handle = match acquired {
             Err(LockError::NoPermits { .. }) => Some(Semaphore::new(client, path, permits)?),
-            // Another number was stored since it was found missing.
+            // Another number was stored after it was found missing.
             Err(LockError::PermitsMismatch { .. }) => None,
             acquired => {
                 *handle = Some(semaphore);
@@ -221,7 +219,7 @@ async fn wait_for_permits(
     }
 }
 
-/// Returns options, which may state for how long the lock is held at most.
+/// Returns options, some with an expected hold time.
 fn stated(random: &mut Random) -> LockOptions {
     match random.once_in(3) {
         true => {
@@ -234,7 +232,7 @@ fn stated(random: &mut Random) -> LockOptions {
     }
 }
 
-/// Waits for several mutexes at once; `None` if that gives up.
+/// Waits for several mutexes together. Returns `None` if that gives up.
 pub async fn wait_for_all(
     client: &Client,
     paths: &[&str],
@@ -255,7 +253,7 @@ pub async fn wait_for_all(
     way.dropped(waiting, clock).await
 }
 
-/// Enters a re-entrant mutex for an owner in one way; `None` if that gives up.
+/// Enters a re-entrant mutex for an owner in one way. Returns `None` if that gives up.
 pub async fn enter(
     (number, owner): &(u64, Owner),
     way: Way,
@@ -282,7 +280,7 @@ impl Way {
         }
     }
 
-    /// Drops a wait at its point, if this is the way.
+    /// Drops a wait at its time, if this is such a wait.
     pub async fn dropped<T>(
         self,
         waiting: impl Future<Output = Result<Option<T>, LockError>>,
@@ -300,7 +298,7 @@ impl Way {
     }
 }
 
-/// Returns what a future has come to, if it is done.
+/// Returns the output of a future if it is ready.
 pub fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
     let context = &mut Context::from_waker(Waker::noop());
     match pin!(future).poll(context) {
@@ -310,12 +308,12 @@ pub fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 impl Held {
-    /// Returns true for a guard that can be [converted](Self::converted).
+    /// Returns `true` for a guard that can be [converted](Self::converted).
     pub fn is_convertible(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Write(_))
     }
 
-    /// Downgrades a writer, or upgrades a reader if it is alone. Returns what happened, too.
+    /// Downgrades a writer, or upgrades a reader if it is the only one. Also returns what happened.
     pub async fn converted(self) -> Result<(Self, &'static str), LockError> {
         Ok(match self {
             Self::Write(guard) => {
@@ -339,12 +337,12 @@ impl Held {
         }
     }
 
-    /// Returns true if several may have the right at once, so that their tokens are in no order.
+    /// Returns `true` if several may hold simultaneously, so that their tokens have no order.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Permit(_))
     }
 
-    /// Returns the number of the owner whose entries exclude each other not.
+    /// Returns the owner whose entries do not exclude each other.
     pub fn owner(&self) -> Option<u64> {
         match self {
             Self::Entry(_, owner) => Some(*owner),
@@ -356,7 +354,7 @@ impl Held {
         of_guard!(self, guard => LockGuard::is_held(guard))
     }
 
-    /// Returns false if a leader's election says something else than its leadership.
+    /// Returns `false` if a leader's election contradicts its leadership.
     pub fn agrees_with_its_state(&self) -> bool {
         let Self::Leadership(leadership, election) = self else {
             return true;
@@ -365,12 +363,12 @@ impl Held {
         self.is_held() == (election.state().current() == Role::Leader { epoch })
     }
 
-    /// Returns true if it was lost since no sign of life from the store has come in time.
+    /// Returns `true` if it was lost because the store has not proved the session alive in time.
     pub fn has_outlived_its_lease(&self) -> bool {
         self.lost_reason() == Some(LostReason::LeaseExpired)
     }
 
-    /// Returns the reason of a loss, if it is known by now.
+    /// Returns why it was lost, if that is known.
     pub fn lost_reason(&self) -> Option<LostReason> {
         of_guard!(self, guard => now_or_never(LockGuard::lost(guard)))
     }
@@ -379,7 +377,6 @@ impl Held {
         of_guard!(self, guard => LockGuard::fencing_token(guard))
     }
 
-    /// Returns its znodes.
     pub fn paths(&self) -> Vec<ZnodePath> {
         of_guard!(self, guard => LockGuard::paths(guard).cloned().collect())
     }
@@ -388,12 +385,12 @@ impl Held {
         of_guard!(self, guard => LockGuard::keep_alive(guard).await)
     }
 
-    /// Waits for as long as it is held.
+    /// Runs `work` for as long as it is held.
     pub async fn protect(&self, work: impl Future<Output = ()> + Send) {
         let _ = of_guard!(self, guard => LockGuard::protect(guard, work).await);
     }
 
-    /// Releases it. The release goes on if the future is dropped.
+    /// Releases it. The release continues if the future is dropped.
     pub async fn release(self) -> Result<(), LockError> {
         match self {
             Self::Mutex(guard) => guard.release().await,

@@ -1,4 +1,4 @@
-//! A store of this process that tests reach over TCP or a Unix socket, as other processes would.
+//! A store in this process that tests reach over TCP or a Unix socket, as other processes would.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,9 +16,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts a server with the tick and the longest timeout of the tests' ZooKeeper (`ZooKeeperConfig`). It removes
-    /// containers and expired znodes once per `sweep`.
-    /// The first segment is just large enough for the largest request.
+    /// Starts a server with the tick and the maximum session timeout of the tests' ZooKeeper (`ZooKeeperConfig`). It
+    /// removes containers and expired znodes once per `sweep`. Its first segment just fits the largest request.
     pub fn start(sweep: Duration) -> Self {
         let tick = Duration::from_millis(200);
         let folder = TempFolder::new("served");
@@ -51,17 +50,15 @@ impl Served {
         self.server.local_addr().expect("it listens")
     }
 
-    /// The path of its Unix socket.
     pub fn socket(&self) -> &Path {
         self.server.unix_path().expect("it was asked for one")
     }
 
-    /// Its address, as `host:port`.
+    /// Returns its address as `host:port`.
     pub fn hosts(&self) -> String {
         self.address().to_string()
     }
 
-    /// The store that it serves.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -1,4 +1,4 @@
-//! [`ServerProcess`]: `lockkeeper serve`, or another server, in a process of its own.
+//! [`ServerProcess`]: `lockkeeper serve` or another server in a separate process.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::process::{ChildProcess, Lines, with_death_signal};
 
-/// Returns `lockkeeper serve`, where `program` is the command `lockkeeper`.
+/// Returns the command `lockkeeper serve`. `program` is the path of `lockkeeper`.
 pub fn serve(program: impl AsRef<OsStr>) -> Command {
     let mut command = with_death_signal(program);
     command.arg("serve").env_remove("LOCKKEEPER_LOG");
@@ -19,28 +19,27 @@ pub fn serve(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A server that has printed a line when it was ready. Dropping it kills it, and prints the end of its log if the test
-/// has failed.
+/// A server that has printed its ready line. Dropping it kills it, and prints the end of its log if the test has
+/// failed.
 pub struct ServerProcess {
     child: ChildProcess,
-    /// The line that says that it is ready.
+    /// The ready line.
     pub ready: String,
     stdout: Lines,
     lines: Receiver<String>,
     log: Option<JoinHandle<String>>,
 }
 
-/// End of a server.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// The lines of stdout after the one that says that it is ready.
+    /// The lines of stdout after the ready line.
     pub more: String,
     pub log: String,
 }
 
 impl ServerProcess {
-    /// Runs the command, and returns when it says that it is ready.
+    /// Runs the command, and waits for its ready line.
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -86,7 +85,7 @@ impl ServerProcess {
         self.child.signal(signal);
     }
 
-    /// Waits until it logs a line with this text.
+    /// Waits for a log line that contains this text.
     pub fn logs(&self, text: &str) -> String {
         let mut seen = String::new();
         for line in &self.lines {
@@ -99,7 +98,6 @@ impl ServerProcess {
         panic!("it ended, and never logged {text:?}: {seen}");
     }
 
-    /// Waits for its end.
     pub fn ended(mut self) -> Ended {
         Ended {
             more: self.stdout.by_ref().map(|line| line + "\n").collect(),
@@ -114,7 +112,6 @@ impl ServerProcess {
         self.ended()
     }
 
-    /// Opens a client of `lockkeeper serve`.
     pub async fn connect(&self) -> Client {
         let url = format!("lockkeeper://{}", self.address());
         let client = lockkeeper_store::connect(&url).await;
@@ -132,7 +129,6 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Returns the last lines of a log.
 pub fn last_lines(log: &str) -> String {
     const LINES: usize = 20;
     let lines: Vec<_> = log.lines().collect();

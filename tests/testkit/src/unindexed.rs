@@ -1,5 +1,5 @@
-//! A store in memory that answers as a ZooKeeper server does: it has no index, so predecessors must be found in
-//! lists of names, and other clients may write between two reads that were sent together.
+//! A store in memory that behaves like a ZooKeeper server. It has no index, so predecessors must be found in lists of
+//! names, and other clients may write between two reads that were sent together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,13 @@ use lockkeeper_store::{
 
 use crate::{Intercept, intercepted};
 
-/// Wraps the connector of a store in memory.
 pub fn unindexed(connector: Arc<dyn Connector>) -> Arc<dyn Connector> {
     intercepted(connector, || Unindexed)
 }
 
 struct Unindexed;
 
-/// Between two reads of one request.
+/// Delay between two reads of one request.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Intercept for Unindexed {

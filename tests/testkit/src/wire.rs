@@ -1,5 +1,5 @@
-//! An independent client of ZooKeeper's protocol, by hand: it shares no code with the store's codec, which
-//! it checks, and nothing stops it from breaking the protocol's rules.
+//! An independent client of ZooKeeper's protocol. It shares no code with the codec that it checks, and it can break
+//! the protocol's rules.
 
 #![allow(dead_code, reason = "each test binary takes what it needs")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// Limit of a wait for the other side: a server that hangs is a failure.
+/// Time limit of a wait for the other side, because a server that hangs is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Operations.
@@ -39,7 +39,7 @@ pub mod code {
     pub const NO_NODE: i32 = -101;
 }
 
-/// A record, or a whole frame, that is being put together.
+/// A record or frame under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Out(pub Vec<u8>);
 
@@ -78,25 +78,25 @@ impl Out {
         self.bytes(text.as_bytes())
     }
 
-    /// The same behind its length.
+    /// Returns the record with its length in front.
     pub fn framed(self) -> Vec<u8> {
         Self::new().bytes(&self.0).0
     }
 }
 
-/// The frame of a request.
+/// Returns the frame of a request.
 pub fn request(xid: i32, op: i32, record: &Out) -> Vec<u8> {
     let mut frame = Out::new().int(xid).int(op);
     frame.0.extend_from_slice(&record.0);
     frame.framed()
 }
 
-/// The record of a read: getData, getChildren or exists.
+/// Returns the record of a getData, getChildren or exists.
 pub fn read(path: &str, watch: bool) -> Out {
     Out::new().text(path).bool(watch)
 }
 
-/// The record of a create with the open ACL.
+/// Returns the record of a create with the open ACL.
 pub fn create(path: &str, data: &[u8], flags: i32) -> Out {
     let record = Out::new().text(path).bytes(data);
     record
@@ -107,7 +107,7 @@ pub fn create(path: &str, data: &[u8], flags: i32) -> Out {
         .int(flags)
 }
 
-/// Flags of a create: the lifetime of a znode, and a numbered name.
+/// Flags of a create: the lifetime of a znode, and a sequential name.
 pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
@@ -120,7 +120,7 @@ pub fn set_data(path: &str, data: &[u8]) -> Out {
     Out::new().text(path).bytes(data).int(-1)
 }
 
-/// A session, as its server names it.
+/// A session as its server describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pub id: i64,
@@ -129,7 +129,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Handshake of a client without a session.
+    /// The handshake of a client without a session.
     pub fn none(timeout: Duration) -> Self {
         let password = vec![0; 16];
         Self {
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Returns the session that the answer to a handshake names; id 0 if it is refused.
+    /// Returns the session in the answer to a handshake, with id 0 if it is refused.
     pub fn of_answer(frame: &[u8]) -> Self {
         Self {
             timeout: Duration::from_millis(u64::from(int(&frame[4..]).cast_unsigned())),
@@ -157,13 +157,12 @@ impl Session {
         record.long(self.id).bytes(&self.password).bool(false)
     }
 
-    /// The first frame of a client.
     pub fn handshake(&self) -> Vec<u8> {
         self.connect_request().framed()
     }
 }
 
-/// Reads a frame. Returns what stands behind its length.
+/// Reads a frame. Returns its content after the length.
 pub fn read_frame(mut stream: impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -172,7 +171,7 @@ pub fn read_frame(mut stream: impl Read) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Sends a frame over any stream. Returns the next frame that comes, which must be its answer.
+/// Sends a frame over any stream. Returns the next frame, which must be its answer.
 pub fn ask(mut stream: impl Read + Write, frame: &[u8]) -> Vec<u8> {
     stream.write_all(frame).expect("the server listens");
     read_frame(stream).expect("the server answers")
@@ -187,10 +186,8 @@ pub struct Answer {
     pub record: Vec<u8>,
 }
 
-/// The xid of an event.
 pub const EVENT: i32 = -1;
 
-/// A connection.
 #[derive(Debug)]
 pub struct Conn {
     pub stream: TcpStream,
@@ -198,12 +195,12 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// A connection that has said nothing yet.
+    /// A connection that has sent nothing yet.
     pub fn bare(to: SocketAddr) -> io::Result<Self> {
         Self::from_address(Ipv4Addr::LOCALHOST, to)
     }
 
-    /// The same from another address of this machine: all that begin with 127 are.
+    /// Connects from another loopback address of this machine, which is any address that starts with 127.
     pub fn from_address(from: Ipv4Addr, to: SocketAddr) -> io::Result<Self> {
         let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         if from != Ipv4Addr::LOCALHOST {
@@ -218,20 +215,19 @@ impl Conn {
         Ok(Self { stream, next_xid })
     }
 
-    /// A connection with a session: a new one, or one that goes on.
+    /// A connection with a new or resumed session.
     pub fn open(to: SocketAddr, session: &Session) -> io::Result<(Self, Session)> {
         let mut conn = Self::bare(to)?;
         let session = conn.enter(session)?;
         Ok((conn, session))
     }
 
-    /// A connection with a new session, which the server must give.
+    /// A connection with a new session, which the server must accept.
     pub fn new(to: SocketAddr) -> (Self, Session) {
         let session = Session::none(Duration::from_secs(10));
         Self::open(to, &session).expect("the server takes a client")
     }
 
-    /// Makes the handshake.
     pub fn enter(&mut self, session: &Session) -> io::Result<Session> {
         self.stream.write_all(&session.handshake())?;
         let session = Session::of_answer(&read_frame(&mut self.stream)?);
@@ -241,7 +237,7 @@ impl Conn {
         }
     }
 
-    /// Sends a request; its xid.
+    /// Sends a request. Returns its xid.
     pub fn send(&mut self, op: i32, record: &Out) -> io::Result<i32> {
         let xid = self.next_xid;
         self.next_xid += 1;
@@ -249,7 +245,7 @@ impl Conn {
         Ok(xid)
     }
 
-    /// Sends a request so many times, in as large pieces as go; the first xid.
+    /// Sends a request this many times, in large writes. Returns the first xid.
     pub fn send_many(&mut self, count: i32, op: i32, record: &Out) -> io::Result<i32> {
         let first = self.next_xid;
         self.next_xid += count;
@@ -264,7 +260,7 @@ impl Conn {
         Ok(first)
     }
 
-    /// The next answer or event.
+    /// Returns the next answer or event.
     pub fn answer(&mut self) -> io::Result<Answer> {
         let mut frame = read_frame(&mut self.stream)?;
         let record = frame.split_off(16);
@@ -276,7 +272,7 @@ impl Conn {
         })
     }
 
-    /// The answer to a request of which nothing else is under way and no event is due.
+    /// Sends a request and returns its answer. No other request may be pending and no event due.
     pub fn call(&mut self, op: i32, record: &Out) -> io::Result<Answer> {
         let xid = self.send(op, record)?;
         let answer = self.answer()?;
@@ -284,14 +280,14 @@ impl Conn {
         Ok(answer)
     }
 
-    /// The same, that must succeed.
+    /// Like `call`, and the request must succeed.
     pub fn must(&mut self, op: i32, record: &Out) -> Answer {
         let answer = self.call(op, record).expect("the server answers");
         assert_eq!(answer.err, 0, "{answer:?}");
         answer
     }
 
-    /// Waits until the server has closed the connection, and says what came before that.
+    /// Waits until the server has closed the connection, and returns the bytes before that.
     pub fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         if let Err(error) = self.stream.read_to_end(&mut rest) {
@@ -300,7 +296,7 @@ impl Conn {
         rest
     }
 
-    /// Returns true if the server has closed the connection without a response. Does not wait.
+    /// Returns `true` if the server has closed the connection without a response. Does not wait.
     pub fn is_closed(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -312,7 +308,7 @@ impl Conn {
     }
 }
 
-/// Returns true for an error that means that the other side has closed the connection.
+/// Returns `true` for an error that means that the other side has closed the connection.
 pub fn is_closed(error: &io::Error) -> bool {
     use ErrorKind::*;
     matches!(
@@ -329,7 +325,7 @@ fn long(bytes: &[u8]) -> i64 {
     i64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// A multiRead of one operation on one path, again and again.
+/// Returns a multiRead that repeats one operation on one path.
 pub fn multi_read(operation: i32, path: &str, times: usize) -> Out {
     let mut record = Out::new();
     for _ in 0..times {

@@ -12,16 +12,16 @@ use rustix::process::Signal;
 use crate::process::{ChildProcess, with_death_signal};
 use crate::{TempFolder, free_address};
 
-/// Debian's, with the parts of Netty that `zookeeper.jar` does not list.
+/// Debian's jars, with the parts of Netty that `zookeeper.jar` does not list.
 pub const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
     /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
     /usr/share/java/netty-transport-native-unix-common.jar";
 
-/// Starting takes a second or two; a machine that is busy may need much longer.
+/// A start takes one or two seconds, but much longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Options of java for a small server, which does not sync: no power is lost in a test, and a kill loses nothing that the
-/// system has.
+/// Java options for a small server that does not sync. Tests lose no power, and a kill loses nothing that has reached
+/// the system.
 const SMALL: &[&str] = &[
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -32,7 +32,7 @@ const SMALL: &[&str] = &[
     "-Dzookeeper.preAllocSize=64",
 ];
 
-/// Configuration of a server, which can be started again and again over the same folder.
+/// Configuration of a server, which can be started repeatedly over the same folder.
 pub struct ZooKeeperConfig {
     pub address: SocketAddr,
     folder: PathBuf,
@@ -45,7 +45,7 @@ pub struct ZooKeeperConfig {
 }
 
 impl ZooKeeperConfig {
-    /// Returns the configuration of a server on a free port. Its log is `log` in the folder.
+    /// Returns the configuration of a server on a free port, with its log in the folder.
     pub fn new(folder: &Path) -> Self {
         let settings = [
             "tickTime=200",
@@ -64,26 +64,25 @@ impl ZooKeeperConfig {
         }
     }
 
-    /// Adds a setting of `zoo.cfg`. The last one of a name counts.
+    /// Adds a setting of `zoo.cfg`. The last one with a name counts.
     pub fn set(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push(format!("{name}={}", value.to_string()));
         self
     }
 
-    /// Replaces the options of java that make the server small.
+    /// Replaces the java options of a small server.
     pub fn java(mut self, options: &'static [&'static str]) -> Self {
         self.java = options;
         self
     }
 
-    /// Adds a property of java, whose name starts with `zookeeper` or `znode`. The last one of a name counts.
+    /// Adds a java property, whose name starts with `zookeeper` or `znode`. The last one with a name counts.
     pub fn property(mut self, name: &str, value: impl ToString) -> Self {
         self.properties
             .push(format!("-D{name}={}", value.to_string()));
         self
     }
 
-    /// Sets the folder of the data.
     pub fn data(mut self, folder: PathBuf) -> Self {
         self.data = folder;
         self
@@ -95,7 +94,7 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Makes it a member of an ensemble, with the number that its place among the members gives it. A member is
+    /// Makes it a member of an ensemble, numbered by its place among the members. A member is
     /// `HOST:PORT:ELECTION_PORT`.
     pub fn member(mut self, place: usize, members: &[String]) -> Self {
         self.number = Some(place + 1);
@@ -106,8 +105,8 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Serves TLS, too, to clients with a certificate. `server` is a file with the server's key and certificate,
-    /// `authority` one with the authority of its clients.
+    /// Also serves TLS, to clients with a certificate. `server` is a file with the server's key and certificate, and
+    /// `authority` is a file with the certificate authority of its clients.
     fn secure(self, address: SocketAddr, server: &Path, authority: &Path) -> Self {
         const FACTORY: &str = "org.apache.zookeeper.server.NettyServerCnxnFactory";
         const PROVIDER: &str = "org.apache.zookeeper.server.auth.X509AuthenticationProvider";
@@ -121,7 +120,7 @@ impl ZooKeeperConfig {
             .set("ssl.trustStore.type", "PEM")
     }
 
-    /// Starts the server. It is not ready yet.
+    /// Starts the server, without waiting until it is ready.
     pub fn start(&self) -> ChildProcess {
         for jar in self.class_path.split(':') {
             assert!(
@@ -156,10 +155,8 @@ impl ZooKeeperConfig {
         ChildProcess::spawn(&mut java)
     }
 
-    /// Waits until the server answers.
-    ///
-    /// # Errors
-    /// The log of a server that has ended, or is not ready for two minutes.
+    /// Waits until the server answers. The error is the log of a server that has ended or is not ready after two
+    /// minutes.
     pub fn await_ready(&self, server: &mut ChildProcess) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -171,19 +168,19 @@ impl ZooKeeperConfig {
             if ended.is_some() || start.elapsed() > PATIENCE {
                 return Err(self.log());
             }
-            // The server says nothing of itself when it is ready: it must be asked again.
+            // The server does not announce that it is ready, so keep asking.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Returns the log of all lives of the server.
+    /// Returns the log of all runs of the server.
     pub fn log(&self) -> String {
         let log = fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 }
 
-/// Opens a log at its end.
+/// Opens a log for appending.
 pub fn open_log(log: &Path) -> File {
     let log = File::options().create(true).append(true).open(log);
     log.expect("the folder can be written")
@@ -198,13 +195,13 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// A server of a test's own.
+    /// A server for a single test.
     pub fn start() -> Self {
         Self::start_with(Duration::from_secs(60))
     }
 
-    /// A server that also serves TLS, to clients with a certificate. `server` is a file with its key and its certificate,
-    /// `authority` one with the authority of its clients.
+    /// A server that also serves TLS, to clients with a certificate. `server` is a file with the server's key and
+    /// certificate, and `authority` is a file with the certificate authority of its clients.
     pub fn start_secure(server: &Path, authority: &Path) -> Self {
         retried(|| {
             let secure = free_address();
@@ -214,7 +211,7 @@ impl ZooKeeper {
         })
     }
 
-    /// A server that looks for containers and TTL nodes to remove once in `sweep`.
+    /// A server that removes empty containers and expired TTL nodes once per `sweep`.
     pub fn start_with(sweep: Duration) -> Self {
         retried(|| {
             let sweep = sweep.as_millis();
@@ -249,27 +246,25 @@ impl ZooKeeper {
         Ok(self)
     }
 
-    /// Returns true if it leads its ensemble.
     pub fn is_leader(&self) -> bool {
         self.admin("srvr").contains("Mode: leader")
     }
 
-    /// Stops the process, as a long pause of its machine would.
+    /// Stops the process, like a long pause of its machine.
     pub fn stop(&self) {
         self.process.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process go on.
     pub fn resume(&self) {
         self.process.signal(Signal::CONT);
     }
 
-    /// Its address, as `host:port`.
+    /// Returns its address as `host:port`.
     pub fn hosts(&self) -> String {
         self.address().to_string()
     }
 
-    /// Its address for TLS, as `host:port`.
+    /// Returns its address for TLS as `host:port`.
     pub fn secure_hosts(&self) -> String {
         self.secure_address().to_string()
     }
@@ -288,7 +283,7 @@ impl ZooKeeper {
     }
 }
 
-/// Starts servers, again if another process has taken a free port before java did.
+/// Starts servers, and retries if another process has taken a free port before java did.
 fn retried<T>(mut start: impl FnMut() -> Result<T, String>) -> T {
     let mut started = start();
     for _ in 1..5 {
@@ -299,9 +294,8 @@ fn retried<T>(mut start: impl FnMut() -> Result<T, String>) -> T {
     started.unwrap_or_else(|log| panic!("ZooKeeper does not start: {log}"))
 }
 
-/// Asks a server by a four-letter word.
 pub fn four_letter_word(address: SocketAddr, word: &str) -> std::io::Result<String> {
-    // A server that is just starting may forget to answer, and to hang up. One that is stopped does neither.
+    // A server that is starting may neither answer nor hang up, and neither does a stopped one.
     let limit = Duration::from_secs(1);
     let mut connection = TcpStream::connect_timeout(&address, limit)?;
     connection.set_read_timeout(Some(limit))?;
