@@ -1,4 +1,4 @@
-//! Tests of authentication and access control by the options of `lockkeeper serve`.
+//! Authentication and access control with the options of `lockkeeper serve`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -75,7 +75,7 @@ fn only_those_named_get_in_where_that_is_asked_for() {
             let refused = async { create(&connect(&server, wrong).await?, "/b").await }.await;
             assert!(refused.is_err());
         }
-        // Nothing of theirs has happened.
+        // None of their requests had an effect.
         create(&jane, "/b").await.unwrap();
     });
     let ended = server.end(Signal::TERM);
@@ -113,7 +113,6 @@ fn the_super_user_passes_all_lists() {
     });
 }
 
-/// Sends a four-letter word, and returns the answer.
 fn word(server: &Server, word: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(word.as_bytes()).unwrap();
@@ -146,7 +145,6 @@ fn the_admin_words_that_are_allowed_are_answered() {
     }
 }
 
-/// Every figure that the guide names is one that there is.
 #[test]
 fn the_figures_of_the_guide_are_those_of_mntr() {
     let folder = TempFolder::short();

@@ -13,10 +13,10 @@ use super::metrics::http::Samples;
 use super::server::*;
 use super::support::*;
 
-/// Sessions last for 2 s at most, and so does the pause of a restored store.
+/// Sessions last for at most 2 s, and so does the pause of a restored store.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A server of the store in `data`, with metrics, whose backups are in `backups`.
+/// A server of the store in `data`, with metrics and with backups in `backups`.
 fn serve_with_backups(folder: &TempFolder, every: &str, keep: &str) -> Command {
     serve_store(&folder.at("data"), &folder.at("backups"), every, keep)
 }
@@ -30,14 +30,13 @@ fn serve_store(data: &Path, backups: &Path, every: &str, keep: &str) -> Command 
     command
 }
 
-/// A folder with an empty one for the backups.
 fn folder() -> TempFolder {
     let folder = TempFolder::short();
     fs::create_dir(folder.at("backups")).unwrap();
     folder
 }
 
-/// The backups in a folder, by name.
+/// Returns the backups in a folder, sorted by name.
 fn backups(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -48,24 +47,24 @@ fn backups(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The file that a line `backup made` names.
+/// Returns the file that a line `backup made` names.
 fn file_of(line: &str) -> PathBuf {
     let (_, rest) = line.split_once("file=").unwrap();
     rest.split(' ').next().unwrap().into()
 }
 
-/// Waits for the next backup. Returns its file.
+/// Waits for the next backup, and returns its file.
 fn next(server: &Server) -> PathBuf {
     file_of(&server.logs("backup made"))
 }
 
-/// Waits for a backup that has a transaction, and keeps it from its removal. Returns the file that stays.
+/// Waits for a backup that contains a transaction, and protects it from removal. Returns the file that stays.
 fn keep_with(server: &Server, folder: &TempFolder, zxid: Zxid) -> PathBuf {
     loop {
         let name = next(server).file_name().unwrap().to_owned();
         let of_content = name.to_str().unwrap().split('-').nth(2).unwrap();
         let kept = folder.path().join(&name);
-        // It may have been removed by now, where this test is slow.
+        // If this test is slow, it may have been removed by now.
         if i64::from_str_radix(of_content, 16).unwrap() >= zxid.0
             && fs::hard_link(folder.at("backups").join(&name), &kept).is_ok()
         {
@@ -74,7 +73,7 @@ fn keep_with(server: &Server, folder: &TempFolder, zxid: Zxid) -> PathBuf {
     }
 }
 
-/// Creates a znode. Returns its czxid.
+/// Creates a znode, and returns its czxid.
 fn create(server: &Server, path: &str, data: &'static str) -> Zxid {
     block_on(async {
         let session = server.connect().await.session().await.unwrap();
@@ -88,7 +87,7 @@ fn metrics(server: &Server) -> Samples {
     Samples::read(address)
 }
 
-/// The data of the znodes of a backup, which is restored.
+/// Restores a backup, and returns the data of these znodes.
 fn content(backup: &Path, paths: &[&str]) -> Vec<Option<String>> {
     let folder = TempFolder::short();
     let dir = folder.at("restored");
@@ -110,7 +109,7 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Gives a backup a name with another time, as if it had been made then.
+/// Renames a backup as if it had been made at another time.
 fn date(backup: &Path, time: &str) -> PathBuf {
     let name = backup.file_name().unwrap().to_str().unwrap();
     let mut parts: Vec<_> = name.split('-').collect();
@@ -142,7 +141,7 @@ fn each_is_restorable_and_the_oldest_go() {
     ended_well(&server.end(Signal::TERM));
     let left = backups(&folder.at("backups"));
     assert_eq!(left.len(), 2, "{left:?}");
-    // For its owner alone, as its store is.
+    // They are private to the owner, like the store.
     use std::os::unix::fs::MetadataExt;
     for backup in &left {
         assert_eq!(fs::metadata(backup).unwrap().mode() & 0o777, 0o600);
@@ -156,7 +155,7 @@ fn a_start_makes_one_that_was_missed_and_no_more() {
     let server = start();
     let first = next(&server);
     ended_well(&server.end(Signal::TERM));
-    // It is new enough.
+    // The last backup is recent enough.
     let server = start();
     let line = server.logs("the next backup");
     let (_, seconds) = line.split_once("seconds=").unwrap();
@@ -166,7 +165,7 @@ fn a_start_makes_one_that_was_missed_and_no_more() {
     assert!(found > 1_700_000_000.0, "{found}");
     ended_well(&server.end(Signal::TERM));
     assert_eq!(backups(&folder.at("backups")), [&*first]);
-    // Days are missed.
+    // Several days were missed.
     let first = date(&first, "20250102T030405Z");
     let server = start();
     assert!(server.logs("the next backup").contains("seconds=0"));
@@ -188,7 +187,7 @@ fn a_clock_that_was_set_back_neither_stops_them_nor_removes_the_newest() {
     let second = next(&server);
     ended_well(&server.end(Signal::TERM));
     assert_eq!(backups(&folder.at("backups")), [&*second, &*of_the_future]);
-    // Of three, the two newest by their content stay, although the oldest has the latest time.
+    // The two newest by content stay, although the oldest of the three has the latest time.
     date(&second, "20250102T030405Z");
     let server = start("2");
     let third = next(&server);
@@ -222,7 +221,7 @@ fn nothing_else_is_removed() {
     for name in &foreign {
         fs::write(dir.join(name), "another's").unwrap();
     }
-    // A folder and a link, under names that backups have.
+    // A folder and a link with names of backups.
     let (inner, link) = (
         dir.join(&older),
         dir.join(older.replace("T", "T0").replacen('0', "", 1)),
@@ -278,12 +277,12 @@ fn one_that_a_kill_cuts_short_is_none_and_goes_at_the_next_start() {
     server.signal(Signal::STOP);
     let cut = unfinished();
     server.end(Signal::KILL);
-    // All with the name of a backup are whole, also if it was complete a moment before the stop.
+    // All files named as backups are complete, even one completed just before the kill.
     for backup in backups(&dir) {
         content(&backup, &[]);
     }
     assert!(cut.is_empty() || unfinished() == cut);
-    // For a kill between the last write and the name.
+    // As after a kill between the last write and the rename.
     fs::write(work.join("complete"), "").unwrap();
     let server = Server::start(&mut serve_with_backups(&folder, "1h", "2"));
     server.logs("the next backup");
@@ -305,7 +304,7 @@ fn without_its_folder_the_store_goes_on_and_the_backups_once_it_is_there() {
     fs::create_dir(folder.at("backups")).unwrap();
     let backup = keep_with(&server, &folder, zxid);
     assert_eq!(content(&backup, &["/a"]), [some("kept")]);
-    // Its disk goes, and comes back.
+    // Its disk is unmounted and mounted again.
     fs::rename(folder.at("backups"), folder.at("away")).unwrap();
     server.logs("no backup was made");
     fs::rename(folder.at("away"), folder.at("backups")).unwrap();
@@ -323,7 +322,7 @@ fn while_none_can_be_made_the_old_ones_stay() {
     let old = date(&first, "20250102T030405Z");
     let mut entries = fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
     let work = entries.find(|path| path.is_dir()).unwrap();
-    // What cannot be written in stands there.
+    // Replace it with something unwritable.
     fs::remove_dir_all(&work).unwrap();
     symlink("/proc", &work).unwrap();
     let server = Server::start(&mut serve_with_backups(&folder, "1s", "1"));
@@ -372,7 +371,7 @@ fn stores_share_a_folder_and_the_server_of_a_copy_is_refused() {
     assert_eq!((left.len(), others.count()), (2, 1), "{left:?}");
 }
 
-/// Returns true if these backups have the same store's id in their names.
+/// Returns `true` if the names contain the id of the same store.
 fn same_store(one: &Path, other: &Path) -> bool {
     let store = |path: &Path| {
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -381,7 +380,7 @@ fn same_store(one: &Path, other: &Path) -> bool {
     store(one) == store(other)
 }
 
-/// The store gives no session before the pause is over, here ten minutes.
+/// The store opens no session before the pause is over, which takes ten minutes here.
 #[test]
 fn a_server_that_pauses_after_a_crash_is_ready_before_its_first_backup() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! `lockkeeper bench`. Counts and states are asserted, no durations.
+//! `lockkeeper bench`. Checks counts and states, but no durations.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStdout, Stdio};
@@ -15,7 +15,6 @@ use super::server::{Server, serve};
 use super::stores::*;
 use super::support::*;
 
-/// All workloads, as the command names them.
 const WORKLOADS: [&str; 8] = [
     "round-trip",
     "write",
@@ -27,7 +26,6 @@ const WORKLOADS: [&str; 8] = [
     "expiry",
 ];
 
-/// A short run.
 const SHORT: [&str; 7] = [
     "bench",
     "--seconds",
@@ -42,7 +40,6 @@ fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&SHORT[..], more].concat()
 }
 
-/// Returns the children of a path.
 async fn children(client: &Client, path: &str) -> Vec<String> {
     let session = client.session().await.unwrap();
     let (mut names, _) = session.get_children(&path.parse().unwrap()).await.unwrap();
@@ -50,7 +47,7 @@ async fn children(client: &Client, path: &str) -> Vec<String> {
     names
 }
 
-/// A run that has said where it works. Dropping it kills it.
+/// A run that has printed its znode. Dropping it kills it.
 struct Running {
     child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
@@ -75,7 +72,7 @@ impl Running {
         }
     }
 
-    /// Waits until so many entries stand in the queue of a workload.
+    /// Waits until the queue of a workload has this many entries.
     async fn has_entries(&self, client: &Client, workload: &str, count: usize) {
         let queue = format!("{}/{workload}", self.znode);
         while entries(client, &queue).await < count {
@@ -96,7 +93,7 @@ impl Running {
     }
 }
 
-/// Returns the number of entries in a queue; of one that does not exist none.
+/// Returns the number of entries in a queue, or 0 if it does not exist.
 async fn entries(client: &Client, queue: &str) -> usize {
     let session = client.session().await.unwrap();
     let path: ZnodePath = queue.parse().unwrap();
@@ -165,7 +162,7 @@ on_each_store! {
         for (workload, signal) in signals {
             let running = Running::start(&store, &[workload.split('/').next().unwrap(), "--keys", "50", "--seconds", "600"]);
             running.has_entries(&client, workload, 3).await;
-            // As `timeout` does it: one to the process, one to its group.
+            // Like `timeout`, which signals the process and its group.
             running.signal(signal);
             running.signal(signal);
             let (status, said) = running.ended();
@@ -215,7 +212,7 @@ on_each_store! {
         let lines = objects(&success(&allowed));
         assert!(lines[0]["znode"].as_str().unwrap().starts_with("/closed/mine-"));
         assert_eq!(children(&owner, "/closed").await, [""; 0]);
-        // It creates no parents, which it would have to remove.
+        // It creates no parents, because it would have to remove them.
         let missing = store.run(&short(&["acquire", "--prefix", "/missing/mine"]));
         assert!(failure(&missing).contains("/missing"), "{missing:?}");
     }
@@ -284,7 +281,7 @@ fn a_signal_ends_it_at_a_store_whose_answers_never_wait() {
     let store = StoreAt::at("memory:".into());
     for workload in ["round-trip", "write", "acquire"] {
         for threads in ["1", "2"] {
-            // Long enough to be interrupted, and short enough for a test that fails.
+            // Long enough to be interrupted, but short enough for a failing test.
             let arguments = ["--seconds", "10", "--threads", threads, workload];
             let running = Running::start(&store, &arguments);
             running.signal(Signal::INT);

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use super::support::*;
 
-/// Returns the subcommands, as the help lists them under its headings.
+/// Returns the subcommands, in the order of the help.
 fn subcommands() -> Vec<String> {
     let help = success(&lockkeeper(&[&"--help"]));
     let headings = [
@@ -59,7 +59,7 @@ fn bash_loads_its_completions() {
     assert!(loaded.contains("-F _lockkeeper"), "{loaded}");
 }
 
-/// Returns the words that bash offers for the last of these.
+/// Returns what bash offers for the last of these words.
 fn offered(words: &str) -> Vec<String> {
     let script = format!(
         r#"eval "$("$1" completions bash)"
@@ -102,7 +102,7 @@ fn every_subcommand_has_a_page_and_is_in_the_overview() {
     assert!(said.contains("no subcommand \"burn\""), "{said}");
 }
 
-/// In the words that one would type.
+/// In the form in which a user would type it.
 #[test]
 fn a_page_has_the_whole_synopsis() {
     let folder = TempFolder::short();

@@ -67,7 +67,7 @@ fn a_terminal_does_not_show_the_password() {
         .stdin(side.try_clone().unwrap());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The terminal is silent before the question is complete only if it is asked for first.
+    // Once the prompt is complete, the echo is already off.
     let mut asked = [0; 10];
     child
         .stderr
@@ -80,7 +80,7 @@ fn a_terminal_does_not_show_the_password() {
     terminal.write_all(b"test\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(out(&output), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n");
-    // Nothing of the input is echoed: only the text that this side writes is read back.
+    // None of the input is echoed, so we read back only what this side writes.
     (&side).write_all(b"end").unwrap();
     let mut shown = [0; 3];
     terminal.read_exact(&mut shown).unwrap();

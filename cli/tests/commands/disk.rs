@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::support::*;
 
-/// Makes a znode of that name with that data; its czxid.
+/// Creates a znode, and returns its czxid.
 fn put(store: &Store, name: &str, data: &'static str) -> Zxid {
     let path: ZnodePath = format!("/{name}").parse().unwrap();
     block_on(async {
@@ -28,7 +28,7 @@ fn get(store: &Store, name: &str) -> String {
     })
 }
 
-/// A directory with two znodes, closed again.
+/// A closed data directory with two znodes.
 fn data(folder: &TempFolder) -> PathBuf {
     let dir = folder.at("data");
     let store = Store::file(&dir).unwrap();
@@ -44,7 +44,7 @@ fn a_store_comes_back_from_its_backup_and_tokens_go_on() {
     let store = Store::file(&dir).unwrap();
     put(&store, "a", "first");
     let (file, to) = (folder.at("backup"), folder.at("restored"));
-    // In use, and it stays so.
+    // While the store is in use.
     let said = success(&lockkeeper(&[&"backup", &dir, &file]));
     assert!(said.contains("5 znodes, 0 sessions"), "{said}");
     let after = put(&store, "b", "after the backup");
@@ -109,7 +109,6 @@ fn an_inspection_as_json_has_what_the_text_has() {
     assert_eq!(seen["segments"][0]["last_zxid"], seen["zxid"]);
 }
 
-/// Changes the last byte of the first frame.
 fn damage(dir: &Path) {
     let log = dir.join("log-0000000000000000");
     let mut bytes = fs::read(&log).unwrap();
@@ -256,7 +255,7 @@ fn a_backup_can_be_written_to_stdout() {
     assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
 }
 
-/// The shell's limit of a file's size, in blocks of 512 bytes, stands for a disk without room.
+/// Simulates a full disk with the shell's limit of the file size, in blocks of 512 bytes.
 fn limited(blocks: u32, command: &str, from: &Path, to: &Path) -> String {
     let script = format!(r#"trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$@""#);
     let mut shell = Command::new("sh");
@@ -274,7 +273,7 @@ fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     let said = limited(4, "backup", &dir, &file);
     assert!(said.contains("cannot be written"), "{said}");
     success(&lockkeeper(&[&"backup", &dir, &file]));
-    // Where no byte has room, not even the process's id in the file LOCK has.
+    // With 0 blocks, not even the process id fits into the file LOCK.
     for (blocks, to) in [(4, &to), (0, &to), (0, &to.join("deep"))] {
         let said = limited(blocks, "restore", &file, to);
         assert!(said.contains("cannot be written"), "{said}");

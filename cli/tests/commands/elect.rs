@@ -68,7 +68,7 @@ on_stores! {
         store.go_away();
         command.ended();
         store.come_back();
-        // Another term, of either of them; then one of the other.
+        // Another term of either of them, then one of the other.
         let one = next_leader(&mut observer);
         assert!(one.0 > before.0, "{one:?} after {before:?}");
         let (leader, other) = match &*one.1 {
@@ -88,7 +88,7 @@ on_stores! {
     fn a_candidate_whose_guardian_says_late_that_its_command_has_ended_campaigns_again(store: StoreAt) {
         let mut store = store;
         let folder = TempFolder::short();
-        // The first one that is asked to end stops its guardian, which cannot say then that it has ended.
+        // The first command that is asked to end stops its guardian, which can then not report the end.
         let script = r#"guardian=$(sed -n 's/PPid://p' /proc/$PPID/status)
             trap '[ -e "$0" ] || { : >"$0"; kill -STOP $guardian; }; exit 3' TERM
             echo $$; while :; do sleep 0.1; done"#;
@@ -99,7 +99,7 @@ on_stores! {
         let guardian = candidate.guardian();
         store.go_away();
         command.ended();
-        // Beyond the moment before the end of the lease at which the front kills what is left.
+        // Beyond the time before the lease's end at which the front kills what is left.
         std::thread::sleep(Duration::from_secs(2));
         guardian.signal(Signal::CONT);
         store.come_back();
@@ -132,7 +132,7 @@ on_stores! {
         assert_eq!(leader.line(), "held");
         let mut waiter = Running::spawn(&mut store.subcommand("elect", &["a", "--", "echo", "granted"]));
         store.queue_has(2);
-        // It watches the entry ahead alone, and misses its own at its turn.
+        // It only watches the entry ahead, and notices that its own is missing when its turn comes.
         store.remove(1);
         leader.signal(Signal::TERM);
         assert_eq!(waiter.line(), "granted");
@@ -150,7 +150,7 @@ on_stores! {
         assert_eq!(leader.line(), ".");
         leader.signal(Signal::TERM);
         assert_eq!(leader.line(), "..");
-        // The end of the output, and no next term.
+        // The end of the output, without another term.
         assert_eq!(leader.line(), "");
         assert_eq!(leader.end().0, Some(76));
     }
@@ -170,7 +170,6 @@ on_stores! {
     }
 }
 
-/// Waits for a leader, and returns its epoch and its label.
 fn next_leader(observer: &mut Running) -> (i64, String) {
     loop {
         let line = observer.line();

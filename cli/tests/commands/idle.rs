@@ -1,4 +1,4 @@
-//! `lockkeeper serve` started on demand: its end when nobody uses it, and its start beside one that ends.
+//! `lockkeeper serve` started on demand: it ends when unused, and starts while another one is ending.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The user's own store, without a URL: one server for all environments of a user, whoever starts it, and whatever is
-//! killed.
+//! The per-user store, without a URL. There is one server for all environments of a user, whoever starts it and
+//! whatever is killed.
 
 mod refusals;
 mod stress;
@@ -18,13 +18,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::running::daemons_end_before_the_release;
 use super::support::*;
 
-/// A user of the store: a home of a test's own, whose server ends with it.
+/// A user of the store, with a home for a single test. Its server ends with it.
 pub(crate) struct Home {
     folder: TempFolder,
     idle: &'static str,
 }
 
-/// The environment of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Shell {
     /// With `$XDG_RUNTIME_DIR`.
@@ -35,7 +34,8 @@ pub(crate) enum Shell {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        // Longer than a test is without a client; the drop kills the server, and this ends one whose test was killed.
+        // Longer than any test is without a client. Dropping this kills the server, and the timeout ends the server of
+        // a killed test.
         Self::idle_after("1m")
     }
 
@@ -75,19 +75,19 @@ impl Home {
         self.command(shell, arguments).output().unwrap()
     }
 
-    /// Takes the lock, for a command that has it until it is released. Returns before it is granted.
+    /// Starts a command that holds the lock until it is released. Returns before the grant.
     fn queue(&self, shell: Shell, lock: &str) -> Holder {
         Holder::spawn(self.command(shell, &holding(&["--connect-timeout=2m", lock])))
     }
 
-    /// Takes the lock, and returns when it is granted.
+    /// Takes the lock, and returns after the grant.
     fn hold(&self, shell: Shell, lock: &str) -> Holder {
         let mut holder = self.queue(shell, lock);
         holder.granted();
         holder
     }
 
-    /// The data folder, of this machine.
+    /// Returns the data folder of this machine.
     fn data(&self) -> Option<PathBuf> {
         let machines = self.folder.at("home/.local/state/lockkeeper");
         let mut machines = fs::read_dir(machines).ok()?;
@@ -96,7 +96,7 @@ impl Home {
         Some(machine)
     }
 
-    /// The process that listens; `None` if there is none.
+    /// Returns the listening process, if any.
     pub(crate) fn server(&self) -> Option<Pid> {
         let stream = UnixStream::connect(self.data()?.join("socket")).ok()?;
         Some(rustix::net::sockopt::socket_peercred(stream).unwrap().pid)
@@ -108,12 +108,12 @@ impl Home {
             .unwrap_or_default()
     }
 
-    /// The number of servers that have listened.
+    /// Returns the number of servers that have listened.
     fn servers(&self) -> usize {
         self.log().matches(" ready address=").count()
     }
 
-    /// Waits for a state that another process brings about.
+    /// Waits for a state that another process creates.
     fn until<T>(&self, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         loop {
             if let Some(found) = found(self) {
@@ -123,7 +123,7 @@ impl Home {
         }
     }
 
-    /// The tokens of the queue, as a process in this environment sees it.
+    /// Returns the tokens in the queue, as seen in this environment.
     fn queued(&self, shell: Shell, lock: &str) -> Vec<u64> {
         let text = success(&self.run(shell, &["who", lock, "--json"]));
         let entries = text
@@ -134,7 +134,7 @@ impl Home {
             .collect()
     }
 
-    /// The processes that serve this home or start a server of it.
+    /// Returns the processes that serve this home or start a server for it.
     fn processes(&self) -> Vec<Pid> {
         let home = self.folder.at("home");
         let of_home = home.to_str().unwrap();
@@ -159,7 +159,8 @@ impl Drop for Home {
                 last.join("\n")
             );
         }
-        // Commands of the test have ended. Those that they have started are in the list, until none can start another.
+        // The commands of the test have ended. Kill what they have started until nothing is left that could start
+        // another server.
         loop {
             let processes = self.processes();
             if processes.is_empty() {
@@ -172,14 +173,13 @@ impl Drop for Home {
     }
 }
 
-/// The arguments of `lockkeeper run` for a command that prints its token, and ends with its stdin.
+/// Returns arguments of `lockkeeper run` for a command that prints its token, and ends with its stdin.
 fn holding<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let script = "echo $LOCKKEEPER_TOKEN; exec cat >/dev/null";
     [&["run"], arguments, &["--", "sh", "-c", script]].concat()
 }
 
-/// A command under a lock. Dropping it kills the process that was started, and waits for the end of its guardian, which
-/// ends the command.
+/// A command under a lock. Dropping it kills the front, and waits for the end of its guardian, which ends the command.
 struct Holder {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -237,7 +237,7 @@ fn a_hundred_commands_at_once_start_one_server_and_take_turns() {
         _ => home.queue(Shell::Cron, "a"),
     };
     let mut holders: Vec<_> = (0..100).map(command).collect();
-    // None of them has to wait for another one's release: they end as they are granted.
+    // They end as soon as they are granted, so none waits for a release.
     for holder in &mut holders {
         drop(holder.child.stdin.take());
     }
@@ -289,7 +289,7 @@ fn the_end_of_the_runtime_folder_costs_no_lock() {
     let holder = home.hold(Shell::Login, "a");
     let first = home.server().unwrap();
     fs::remove_dir_all(home.folder.at("run")).unwrap();
-    // Nobody but the holder is there to start the next server.
+    // Only the holder is there to start the next server.
     home.until(|home| home.server().filter(|server| *server != first));
     assert_eq!(home.queued(Shell::Cron, "a"), [holder.token()]);
     let data = home.data().unwrap();
@@ -325,7 +325,7 @@ fn a_daemon_does_not_outlive_the_lock() {
     });
 }
 
-/// `/proc` hides this process from others of its user.
+/// `/proc` hides this process from other processes of its user.
 #[test]
 fn a_process_that_cannot_be_seen_is_ended_before_the_release() {
     let home = Home::new();
@@ -362,7 +362,7 @@ if not os.fork():
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The server that `run` has started is its child, and no part of the command.
+/// The server that `run` has started is its child, but not part of the command.
 #[test]
 fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
     let home = Home::new();
@@ -380,7 +380,7 @@ fn a_command_under_a_lock_leaves_the_server_alone_that_it_has_started() {
     assert_eq!(home.servers(), 2, "{}", home.log());
 }
 
-/// One that is killed while it starts would be started again by the guardian, which needs it for the release.
+/// If it were killed during its start, the guardian would start it again, because the release needs it.
 #[test]
 fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
     let home = Home::new();
@@ -390,7 +390,7 @@ fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
     let mut command = Holder::spawn(home.command(Shell::Login, &arguments));
     command.granted();
     let first = home.server().unwrap();
-    // The next server cannot open the store, and so does not listen, until this test lets it.
+    // The next server cannot open the store, so it does not listen until this test lets it.
     let lock = File::open(home.data().unwrap().join("store/LOCK")).unwrap();
     let waiter = format!(":{} 0 EOF", lock.metadata().unwrap().ino());
     let waiting = std::thread::spawn(move || lock.lock().map(|()| lock));
@@ -407,7 +407,7 @@ fn a_command_that_ends_while_the_next_server_starts_leaves_it_alone() {
         *pid != first && arguments.split(|byte| *byte == 0).nth(1) == Some(b"serve")
     };
     let next = home.until(|home| home.processes().into_iter().find(serves));
-    // The guardian ends what the command has left behind, and the server is its child, too.
+    // The guardian ends the command's leftovers. The server is its child as well.
     drop(command.child.stdin.take());
     let mut asked = String::new();
     command.stdout.read_line(&mut asked).unwrap();
@@ -445,7 +445,7 @@ fn an_idle_server_ends_and_the_next_one_has_higher_tokens() {
     assert_eq!(home.servers(), 3);
 }
 
-/// Clients come at all moments around the end of the server: none of them may fail.
+/// Clients arrive at all moments around the end of the server, and none may fail.
 #[test]
 fn a_client_that_comes_as_the_server_ends_starts_the_next() {
     let home = Home::idle_after("25ms");
@@ -456,7 +456,7 @@ fn a_client_that_comes_as_the_server_ends_starts_the_next() {
         assert!(holder.token() > former);
         former = holder.token();
         holder.release();
-        // The moment itself is what is tested: there is no event to wait for.
+        // The exact moment is what we test, and there is no event to wait for.
         std::thread::sleep(Duration::from_millis(10 + round as u64));
     }
     assert!(home.servers() > 1);
@@ -469,11 +469,11 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     command.env("LOCKKEEPER_AUTH", "ann:secret");
     success(&command.output().unwrap());
     let server = home.server().unwrap();
-    // Zero in a pid namespace of its own: the leader's pid is outside.
+    // Zero in a pid namespace, because the session leader is outside.
     let own = getsid(None).unwrap();
     let server = nix::unistd::Pid::from_raw(server.as_raw_nonzero().get());
     assert_ne!(getsid(Some(server)).unwrap(), own);
-    // Nor is it the leader of its session, who could get a terminal.
+    // It is not a session leader either, which could acquire a terminal.
     assert_ne!(getsid(Some(server)).unwrap(), server);
     let of_server = |file: &str| format!("/proc/{server}/{file}");
     let environment = fs::read_to_string(of_server("environ")).unwrap();
@@ -481,20 +481,20 @@ fn the_server_is_apart_from_the_command_that_starts_it() {
     assert_eq!(fs::read_link(of_server("cwd")).unwrap(), Path::new("/"));
 }
 
-/// A script that reads a command's output, or has a lock of its own, must not wait for the server's end.
+/// A script that reads a command's output or holds a lock must not wait for the server's end.
 #[test]
 fn the_server_holds_no_file_of_its_starters_open() {
     let home = Home::new();
     let script = "exec 9>&1; \"$0\" who a >/dev/null";
     let mut shell = home.command_of(Path::new("/bin/sh"), Shell::Login, &["-c", script]);
     shell.arg(env!("CARGO_BIN_EXE_lockkeeper"));
-    // Returns when nobody has the pipe open any more.
+    // Returns when the pipe is open in no process any more.
     success(&shell.output().unwrap());
     assert!(home.server().is_some());
 }
 
-/// Copies this command, in another process: a child that another test forks here meanwhile would have the copy open for
-/// writing until it is executed, and a file that is written cannot be executed ("Text file busy").
+/// Copies this command in another process. Otherwise a child forked concurrently by another test would have the copy
+/// open for writing until its exec, and executing the copy would fail ("Text file busy").
 fn copy_program(to: &Path) {
     let copying = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_lockkeeper"))
@@ -519,7 +519,7 @@ fn an_executable_that_was_replaced_starts_the_server_again() {
     holder.release();
 }
 
-/// Its guardian starts the command, and with it this program once more, when the lock is granted.
+/// After the grant, its guardian starts this program again for the command.
 #[test]
 fn a_waiter_whose_executable_was_replaced_runs_its_command() {
     let home = Home::new();
@@ -530,7 +530,7 @@ fn a_waiter_whose_executable_was_replaced_runs_its_command() {
         let waiter = home.command_of(&program, Shell::Cron, &holding(&["a"]));
         let mut waiter = Holder::spawn(waiter);
         home.until(|home| (home.queued(Shell::Cron, "a").len() == 2).then_some(()));
-        // An upgrade: the next one takes its place in one step, or after a moment without any.
+        // An upgrade replaces the file atomically, or removes it first.
         fs::write(home.folder.at("new"), "not a program").unwrap();
         match is_removed {
             true => fs::remove_file(&program).unwrap(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::stores::*;
 use super::support::*;
 
-/// A name that would break a table, or a terminal.
+/// A name that could break a table or a terminal.
 const ODD: &str = "a b\n\u{1b}[31mred\u{202e}/ä";
 
 pub(crate) fn named(name: &str) -> LockPath {
@@ -107,12 +107,12 @@ on_each_store! {
         drop(held);
         let _holders = waiting.await.unwrap().unwrap();
         let seen = objects(&success(&store.run(&["locks", "--json"])));
-        // The clocks of two processes may be a tick apart.
+        // The clocks of two processes may differ by a tick.
         let most = granted.elapsed().as_millis() as u64 + 10;
         assert_eq!(seen.len(), 4, "{seen:?}");
         for lock in &seen {
             let holder = &lock["holders"][0];
-            // A permit is an entry since its grant; what else joined early, ZooKeeper cannot say when it was granted.
+            // A permit is an entry since its grant. For other early entries, ZooKeeper cannot tell the grant time.
             if store.url.starts_with("zookeeper:") && lock["kind"] != "semaphore" {
                 let unknown = ["held_ms", "due_ms", "overdue_ms", "granted_ms"];
                 assert!(unknown.iter().all(|field| holder[field].is_null()), "{lock}");
@@ -141,7 +141,7 @@ on_each_store! {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains("--create-chroot") && !said.contains("ConnectOptions"), "{said}");
         success(&store.run(&["locks", "--url", &url, "--create-chroot"]));
-        // The guardian process connects with the options of the command line, too.
+        // The guardian process uses the options of the command line as well.
         let url = format!("{url}/b");
         success(&store.run(&["run", "--url", &url, "--create-chroot", "a", "--", "true"]));
         success(&store.run(&["locks", "--url", &url]));
@@ -353,7 +353,7 @@ mod watch {
             let mut command = store.command(&["locks", "--watch"]);
             let _watching = ChildProcess::spawn(command.stdout(side.try_clone().unwrap()));
             let mut shown = File::from(terminal);
-            // Each screen begins at the top, and this one with the end of the one before.
+            // Each screen starts by moving the cursor to the top, which ends the previous one here.
             let mut screen = || {
                 let mut text = Vec::new();
                 while !text.ends_with(b"\x1b[H\x1b[J") {

@@ -15,14 +15,13 @@ use http::*;
 use super::server::*;
 use super::support::*;
 
-/// `lockkeeper serve` with metrics, on free ports.
 fn serve_metrics(data: &str) -> Command {
     let mut command = serve();
     command.args(["--metrics-listen", "127.0.0.1:0", "--data", data]);
     command
 }
 
-/// Returns the address of a server's metrics, as its line on stdout has it.
+/// Returns the address of a server's metrics from its ready line.
 fn metrics_of(server: &Server) -> String {
     let (_, rest) = server.ready.rsplit_once(" metrics ").unwrap();
     rest.split(' ').next().unwrap().to_owned()
@@ -45,7 +44,7 @@ fn an_occupied_port_is_named_and_what_to_do() {
     let expected = "is in use by another program: choose another address with --metrics-listen";
     let said = String::from_utf8(stderr).unwrap();
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
-    // Before the store is opened.
+    // It fails before the store is opened.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

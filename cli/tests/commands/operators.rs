@@ -1,4 +1,4 @@
-//! The work of operators at a running server: the audit log, reloads, drains, sessions, and who may ask for the metrics.
+//! Operating a running server: audit log, reloads, drains, sessions, and access to the metrics.
 
 mod access;
 mod audit;
@@ -19,7 +19,7 @@ use super::access::digest;
 use super::server::*;
 use super::support::*;
 
-/// A server with a configuration file and a socket for `lockkeeper admin`, in a folder of its own.
+/// A folder with a configuration file and a socket for `lockkeeper admin`.
 struct Place {
     folder: TempFolder,
 }
@@ -37,7 +37,7 @@ impl Place {
         self.folder.at(name)
     }
 
-    /// Writes a file, in place, which only its owner may read.
+    /// Writes a private file in place.
     fn write(&self, name: &str, text: &str) {
         fs::write(self.at(name), text).unwrap();
         fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o600)).unwrap();
@@ -54,7 +54,6 @@ impl Place {
         Server::start(self.command().args(more))
     }
 
-    /// Runs `lockkeeper admin`.
     fn admin(&self, arguments: &[&str]) -> Output {
         self.admin_command(arguments).output().unwrap()
     }
@@ -66,7 +65,7 @@ impl Place {
         command
     }
 
-    /// The sessions, as `lockkeeper admin sessions --json` lists them.
+    /// Returns the output of `lockkeeper admin sessions --json`.
     fn sessions(&self) -> Vec<Value> {
         let text = success(&self.admin(&["sessions", "--json"]));
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -83,7 +82,7 @@ async fn connect_as(server: &Server, secret: &str) -> Result<Client, Error> {
     .await
 }
 
-/// Waits until a client has lost its connection for good.
+/// Waits until a client has finally lost its connection.
 async fn until_refused(client: &Client) -> Error {
     loop {
         let session = match client.session().await {
@@ -97,14 +96,14 @@ async fn until_refused(client: &Client) -> Error {
     }
 }
 
-/// The records of an audit log.
+/// Returns the records of an audit log.
 fn records(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
     text.lines().map(read).collect()
 }
 
-/// Those of one event.
+/// Returns the records of one event.
 fn of_event<'a>(records: &'a [Value], event: &str) -> Vec<&'a Value> {
     records.iter().filter(|it| it["event"] == event).collect()
 }

@@ -1,4 +1,4 @@
-//! Costs of the commands while nothing happens: their wake-ups, their processor time, and what they send.
+//! The costs of idle commands: wake-ups, processor time and network traffic.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use super::dashboard::client::{Dashboard, Events};
 use super::running::Running;
 use super::stores::*;
 
-/// Time over which costs are counted.
+/// Duration of a measurement.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// Limit of one process. zookeeper-client alone wakes up twenty times.
+/// Limit per process. zookeeper-client alone causes twenty wake-ups.
 const WAKE_UPS_A_SECOND: u64 = 100;
 
-/// Limit of one process: its part of a processor.
+/// Limit per process, as a percentage of a processor.
 const PERCENT: u64 = 15;
 
-/// Limits of what all commands send in a window.
+/// Limits of the traffic of all commands in a window.
 struct Limits {
     connections: usize,
     new_sessions: usize,
@@ -29,40 +29,40 @@ struct Limits {
 /// Number of commands, each with one session.
 const COMMANDS: usize = 8;
 
-/// While nothing happens: a heartbeat is due every five seconds, and the warden and the dashboard look now and then.
+/// When idle: a heartbeat is due every five seconds, and warden and dashboard poll occasionally.
 const QUIET: Limits = Limits {
     connections: 0,
     new_sessions: 0,
     requests: 3 * COMMANDS,
 };
 
-/// After the connections broke. Over `zookeeper:` each client also asks for its timeout, in a session of its own.
+/// After the connections broke. Over `zookeeper:`, each client also asks for its timeout in another session.
 const RECONNECTED: Limits = Limits {
     connections: 4 * COMMANDS,
     new_sessions: 2 * COMMANDS,
     requests: 10 * COMMANDS,
 };
 
-/// The pauses between attempts to connect grow up to a second.
+/// The delays between attempts to connect grow to a second.
 const WITHOUT_SERVER: Limits = Limits {
     connections: 20 * COMMANDS,
     new_sessions: 0,
     requests: 0,
 };
 
-/// A process as `/proc` shows it.
+/// A process as seen in `/proc`.
 #[derive(Clone, Copy)]
 struct Seen {
     pid: i32,
     parent: i32,
     /// Wake-ups of all its threads.
     wake_ups: u64,
-    /// Processor time, in hundredths of a second.
+    /// Processor time in hundredths of a second.
     ticks: u64,
 }
 
 impl Seen {
-    /// `None` if the process has ended.
+    /// Returns `None` if the process has ended.
     fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -83,7 +83,6 @@ impl Seen {
     }
 }
 
-/// Returns a process and its descendants.
 fn tree(root: Pid) -> Vec<Seen> {
     let names = fs::read_dir("/proc").unwrap().flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -101,14 +100,14 @@ fn tree(root: Pid) -> Vec<Seen> {
     found
 }
 
-/// Commands, by their first processes, and the wire that leads all of them to the server.
+/// Commands, by their first processes, and the proxy between all of them and the server.
 struct Commands<'a> {
     roots: &'a [(&'static str, Pid)],
     proxy: &'a Proxy,
 }
 
 impl Commands<'_> {
-    /// Fails if a command does more within a window than it should while nothing happens.
+    /// Fails if a command does more within a window than an idle one should.
     fn cost_little(&self, limits: &Limits, what: &str) {
         let before: Vec<_> = self.roots.iter().map(|(_, root)| tree(*root)).collect();
         let start = Instant::now();
@@ -118,7 +117,7 @@ impl Commands<'_> {
                 let after = Seen::read(before.pid);
                 let after = after.unwrap_or_else(|| panic!("{name} has ended, {what}"));
                 let millis = start.elapsed().as_millis() as u64;
-                // A thread that has ended takes its wake-ups along.
+                // The wake-ups of ended threads are no longer counted.
                 let wake_ups = after.wake_ups.saturating_sub(before.wake_ups) * 1000 / millis;
                 let percent = (after.ticks - before.ticks) * 1000 / millis;
                 let seen = format!("{what}, {name}: {wake_ups} wake-ups a second, {percent} %");

@@ -11,11 +11,11 @@ use super::locks::named;
 use super::stores::*;
 use super::support::*;
 
-/// A command at a terminal: its stdin and stderr.
+/// A command whose stdin and stderr are a terminal.
 struct AtTerminal {
     child: Child,
     terminal: File,
-    /// Kept open: without it the terminal would be gone when the command ends.
+    /// Kept open, because otherwise the terminal would be gone when the command ends.
     _side: File,
 }
 
@@ -37,7 +37,6 @@ impl AtTerminal {
         }
     }
 
-    /// Reads until a text is shown.
     fn shows(&mut self, text: &str) -> String {
         let mut shown = Vec::new();
         while !String::from_utf8_lossy(&shown).contains(text) {
@@ -59,7 +58,7 @@ impl AtTerminal {
     }
 }
 
-/// The last question.
+/// The final question.
 const QUESTION: &str = "Take the lock away? [y/N] ";
 
 on_each_store! {
@@ -123,7 +122,7 @@ on_each_store! {
         let first = mutex.lock().await.unwrap();
         let mut command = AtTerminal::start(&store, &["revoke", "a", "--force"]);
         command.shows(QUESTION);
-        // While the user thinks, the lock changes hands.
+        // The lock changes hands before the user answers.
         first.release().await.unwrap();
         let second = mutex.lock().await.unwrap();
         assert_eq!(command.answer("y\n"), (Some(1), String::new()));

@@ -1,4 +1,4 @@
-//! Commands under a lock, their processes, and those that they leave behind.
+//! Commands under a lock, and processes that they leave behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,16 +11,14 @@ use testkit::ChildProcess;
 use super::stores::StoreAt;
 use super::support::*;
 
-/// The shortest timeout that the server grants here.
+/// The minimum timeout that the server grants here.
 const TIMEOUT: &str = "4s";
 
 impl StoreAt {
-    /// `lockkeeper run` with these arguments.
     pub(crate) fn under_lock(&self, arguments: &[&str]) -> Command {
         self.subcommand("run", arguments)
     }
 
-    /// Runs `lockkeeper run` to its end.
     pub(crate) fn output(&self, arguments: &[&str]) -> Output {
         self.under_lock(arguments).output().unwrap()
     }
@@ -54,12 +52,10 @@ impl StoreAt {
         running
     }
 
-    /// Takes the lock `a` away from its holder.
     pub(crate) fn revoke(&self) {
         self.remove(0);
     }
 
-    /// Removes an entry from the queue of the lock `a`.
     pub(crate) fn remove(&self, at: usize) {
         block_on(async {
             let client = self.connect().await;
@@ -70,7 +66,7 @@ impl StoreAt {
         });
     }
 
-    /// Waits until the queue of the lock `a` has so many entries.
+    /// Waits until the queue of the lock `a` has this many entries.
     pub(crate) fn queue_has(&self, entries: usize) {
         block_on(async {
             let client = self.connect().await;
@@ -80,7 +76,7 @@ impl StoreAt {
     }
 }
 
-/// A `lockkeeper run` that is under way. Killed when it is dropped: its guardian then ends the rest.
+/// A running `lockkeeper run`. Killed on drop, whereupon its guardian ends the rest.
 pub(crate) struct Running {
     child: ChildProcess,
     stdout: BufReader<ChildStdout>,
@@ -114,7 +110,6 @@ impl Running {
         Process::child_of(self.front())
     }
 
-    /// The parent of the command.
     pub(crate) fn reaper(&self) -> Process {
         Process::child_of(self.guardian().pid)
     }
@@ -124,7 +119,6 @@ impl Running {
         Process::child_of(self.reaper().pid)
     }
 
-    /// Writes to the stdin of the command, which is a pipe.
     pub(crate) fn write(&mut self, text: &str) {
         let stdin = self.child.stdin.as_mut().unwrap();
         stdin.write_all(text.as_bytes()).unwrap();
@@ -134,7 +128,7 @@ impl Running {
         kill_process(self.front(), signal).unwrap();
     }
 
-    /// Waits for the end; returns status, the rest of stdout, and stderr.
+    /// Waits for the end. Returns status, the rest of stdout, and stderr.
     pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).unwrap();
@@ -144,8 +138,8 @@ impl Running {
     }
 }
 
-/// A daemon, and processes that make sessions of their own, of which each starts the next and ends. All have the file locked
-/// that is named by the argument.
+/// A daemon, and a chain of processes in separate sessions, each of which starts the next and ends. All have the file
+/// locked that the argument names.
 const DAEMONS: &str = r#"
 import fcntl, os, sys, time
 file = open(sys.argv[1], "w")
@@ -162,7 +156,7 @@ if not os.fork():
             os._exit(0)
         os.setsid()"#;
 
-/// Runs commands that start such processes, and fails if one of them lives when `lockkeeper run` has ended.
+/// Runs commands that start such processes, and fails if one of them outlives `lockkeeper run`.
 pub(crate) fn daemons_end_before_the_release(
     folder: &TempFolder,
     run: impl Fn(&[&str]) -> Command,
@@ -197,7 +191,6 @@ impl Process {
         Self { pid, exit }
     }
 
-    /// The only child of a process.
     pub(crate) fn child_of(parent: Pid) -> Self {
         let parent = parent.as_raw_pid().to_string();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -214,7 +207,6 @@ impl Process {
         kill_process(self.pid, signal).unwrap();
     }
 
-    /// Waits for its end.
     pub(crate) fn ended(&self) {
         let mut watched = [PollFd::new(&self.exit, PollFlags::IN)];
         let patience = rustix::event::Timespec {

@@ -38,7 +38,7 @@ fn log(dir: &Path) -> PathBuf {
     dir.join("log-0000000000000000")
 }
 
-/// Damages the log in the middle of what is written there.
+/// Damages the log in the middle of its content.
 fn damage(dir: &Path) {
     let mut bytes = fs::read(log(dir)).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
@@ -137,7 +137,7 @@ fn nothing_is_written_over_anything_nor_into_the_original() {
     assert_eq!(count(&dir), 3);
 }
 
-/// The shell's limit of a file's size stands for a disk without room.
+/// Simulates a full disk with the shell's limit of the file size.
 #[test]
 fn without_room_nothing_is_left() {
     let folder = TempFolder::short();

@@ -1,4 +1,4 @@
-//! The commands at servers that admit only clients with a certificate: by flags, by the environment and by a profile.
+//! The commands with servers that require a client certificate, configured by flags, environment and profile.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use super::support::*;
 use super::tls::{Files, tls_address};
 use super::top::screen::Top;
 
-/// Variables by which a command learns of its store, from the test's own environment, too.
+/// Variables that configure the store, which are removed from the test's own environment.
 const VARIABLES: [&str; 7] = [
     "LOCKKEEPER_URL",
     "LOCKKEEPER_AUTH",
@@ -48,7 +48,7 @@ impl User {
         self.0.at("config/lockkeeper/config.toml")
     }
 
-    /// Writes the configuration, for this user only.
+    /// Writes a private configuration.
     fn configure(&self, text: &str) {
         fs::write(self.file(), text).unwrap();
         self.mode(0o600);
@@ -58,7 +58,7 @@ impl User {
         fs::set_permissions(self.file(), Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Variables of the user's commands.
+    /// Returns the environment of the user's commands.
     fn variables(&self) -> [(&'static str, String); 3] {
         let at = |name: &str| self.0.at(name).display().to_string();
         [
@@ -224,8 +224,8 @@ impl Secured {
     }
 }
 
-/// Runs a command until it prints a line with this text, to stdout or stderr. Then it is ended with SIGTERM, so that the
-/// next one does not wait for its session.
+/// Runs a command until it prints a line with this text to stdout or stderr. Then ends it with SIGTERM, so that the
+/// next one need not wait for its session.
 fn until(mut command: Command, says: &str) {
     struct Running(Child);
     impl Drop for Running {
@@ -237,7 +237,7 @@ fn until(mut command: Command, says: &str) {
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdout(writer.try_clone().unwrap()).stderr(writer);
     let _running = Running(command.spawn().unwrap());
-    // Closes its ends of the pipe, so that the end of the command is seen.
+    // Closes our ends of the pipe, so that the end of the command is noticed.
     drop(command);
     let mut seen = Vec::new();
     for line in BufReader::new(reader).lines().map_while(Result::ok) {
@@ -300,7 +300,7 @@ fn options_of_tls_that_cannot_be_meant_are_refused() {
         .env("LOCKKEEPER_URL", "lockkeeper://127.0.0.1:1")
         .env("LOCKKEEPER_CA", "x");
     assert!(refused(&mut command).contains("ca (LOCKKEEPER_CA)"));
-    // The flag asks for another server, without TLS.
+    // The flag selects another server without TLS.
     let mut command = user.command(&["config", plain]);
     let output = success(&command.env("LOCKKEEPER_CA", "x").output().unwrap());
     assert!(!output.contains("ca "), "{output}");
@@ -325,7 +325,7 @@ fn a_server_may_have_another_name_than_the_host_of_the_url() {
     }
 }
 
-/// Returns the rows of `config` with their words.
+/// Returns the rows of `config`, split into words.
 fn rows(output: &Output) -> Vec<Vec<String>> {
     let text = success(output);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
@@ -351,7 +351,7 @@ fn each_value_comes_from_the_highest_source_that_has_it() {
     command
         .env("LOCKKEEPER_PROFILE", "other")
         .env("LOCKKEEPER_CERT", "bob");
-    // It is not set.
+    // Counts as unset.
     command.env("LOCKKEEPER_SERVER_NAME", "");
     let output = command.output().unwrap();
     let rows = rows(&output);
@@ -382,7 +382,7 @@ fn each_value_comes_from_the_highest_source_that_has_it() {
     }
     assert!(!out(&output).contains("secret"), "{output:?}");
 
-    // Commands say the same with -v.
+    // With -v, commands print the same.
     let mut command = user.command(&["locks", "-v", "--url=lockkeeper://127.0.0.1:1"]);
     command.args(["--connect-timeout", "1ms", "--profile", "prod"]);
     let output = command.output().unwrap();
@@ -426,7 +426,7 @@ fn the_default_profile_is_for_commands_without_a_url() {
             "{shown}"
         );
     }
-    // Its password is for no other server.
+    // Its password is not sent to other servers.
     for shown in [
         shown(&["--url=lockkeeper://other:1"], None),
         shown(&[], Some("lockkeeper://other:1")),
@@ -467,7 +467,7 @@ fn a_configuration_that_cannot_be_meant_or_trusted_is_refused() {
         user.configure(&text);
         let said = refused(&mut locks());
         assert!(said.contains(says), "{text}: {said}");
-        // Where the file is not needed, it does no harm.
+        // If the file is not needed, it does no harm.
         let mut other = locks();
         let other = other.args(["--url=lockkeeper://127.0.0.1:1", "--connect-timeout=1ms"]);
         assert_eq!(other.output().unwrap().status.code(), Some(69));
@@ -478,7 +478,7 @@ fn a_configuration_that_cannot_be_meant_or_trusted_is_refused() {
         said.contains("no profile \"test\"") && said.contains("there is prod"),
         "{said}"
     );
-    // Others may know the URL, and not the password.
+    // Others may know the URL but not the password.
     user.mode(0o644);
     success(
         &user

@@ -60,7 +60,7 @@ fn an_occupied_port_is_named_and_what_to_do() {
     let said = refused(command.current_dir(folder.path()), 1);
     let expected = "is in use by another program: choose another address with --listen";
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
-    // Nothing is left half open.
+    // The store was closed in order.
     let seen = inspected(&folder.at("lockkeeper-data"));
     assert_eq!(seen["closed_in_order"], true);
 }
@@ -103,7 +103,7 @@ fn a_directory_in_use_is_refused_and_the_process_named() {
         said.contains(&format!("is in use by process {pid}")),
         "{said}"
     );
-    // It may be backed up and looked at meanwhile.
+    // It can be backed up and inspected while it runs.
     assert_eq!(inspected(&dir)["pid"], pid.get());
     success(&lockkeeper(&[&"backup", &dir, &folder.at("backup")]));
     ended_well(&server.end(Signal::TERM));
@@ -164,7 +164,7 @@ fn an_http_request_is_refused_in_words() {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         write!(stream, "{method} /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = Vec::new();
-        // It is closed at once, perhaps with a reset.
+        // It is closed immediately, perhaps with a reset.
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "nothing is answered: {answer:?}");
     }
@@ -223,7 +223,7 @@ fn serve_under(limits: &str) -> Command {
     command
 }
 
-/// Returns the limit of open files of a server that is started under these limits, and its end.
+/// Returns the limit of open files of a server started under these limits, and its end.
 fn open_files(limits: &str) -> (u64, Ended) {
     let mut command = serve_under(limits);
     command.arg("--max-connections=200");
@@ -250,7 +250,7 @@ fn as_many_files_may_be_open_as_connections_need() {
     ended_well(&ended);
 }
 
-/// A watched process of a Unix socket's client takes a file of its own.
+/// A watched client process of a Unix socket needs another file descriptor.
 #[test]
 fn by_default_there_are_as_many_connections_as_files_allow() {
     let folder = TempFolder::short();
@@ -271,7 +271,7 @@ fn by_default_there_are_as_many_connections_as_files_allow() {
     }
 }
 
-/// The system refuses each connection at once, as long as no other ends.
+/// Until another connection ends, the system refuses each one immediately.
 #[test]
 fn a_lack_of_open_files_is_logged_now_and_then() {
     let mut command = serve_under("ulimit -n 40");

@@ -10,19 +10,19 @@ pub(crate) use testkit::{Ended, ServerProcess as Server};
 
 use super::support::*;
 
-/// `lockkeeper serve`, on a port that is free.
+/// `lockkeeper serve` on a free port.
 pub(crate) fn serve() -> Command {
     let mut command = bare();
     command.args(["--listen", "127.0.0.1:0"]);
     command
 }
 
-/// The same, without options.
+/// `lockkeeper serve` without options.
 pub(crate) fn bare() -> Command {
     testkit::serve(env!("CARGO_BIN_EXE_lockkeeper"))
 }
 
-/// The same, of this directory.
+/// `lockkeeper serve` on a free port, with this directory.
 pub(crate) fn serve_in(dir: &Path) -> Command {
     let mut command = serve();
     command.arg("--data").arg(dir);

@@ -1,4 +1,4 @@
-//! `lockkeeper serve`: the ways in which it ends, and the state at the next start.
+//! `lockkeeper serve`: how it ends, and the state at the next start.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
     let dir = folder.at("data");
     for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let server = Server::start(&mut serve_in(&dir));
-        // The client is still connected when the signal arrives: the server does not wait for it.
+        // The client is still connected when the signal arrives. The server does not wait for it.
         let client = block_on(async {
             let client = server.connect().await;
             put(&client, &format!("/n{round}"), "kept").await;
@@ -44,7 +44,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
 fn a_second_signal_ends_it_at_once() {
     let folder = TempFolder::short();
     let server = Server::start(&mut serve_in(&folder.at("data")));
-    // It is waited for, for 5 s.
+    // The server waits 5 s for it.
     let deaf = deaf(&server);
     server.signal(Signal::TERM);
     server.logs("draining");
@@ -66,7 +66,7 @@ fn a_closed_terminal_does_not_end_it() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// A connection that has a session, asks for more than it reads, and is being answered.
+/// A connection with a session that asks for more than it reads, and is being answered.
 pub(crate) fn deaf(server: &Server) -> TcpStream {
     let path = "/large";
     let large = "0123456789".repeat(50_000).leak();
@@ -93,7 +93,7 @@ pub(crate) fn deaf(server: &Server) -> TcpStream {
         asked.extend(frame(&parts));
     }
     stream.write_all(&asked).unwrap();
-    // All came at once, and the first answers are on their way: so the others are there, too.
+    // The requests arrived together. Once the first answers arrive, the server has the others as well.
     stream.read_exact(&mut [0; 1_000]).unwrap();
     stream
 }
@@ -136,14 +136,14 @@ fn after_kill_9_without_durable_sessions_the_log_has_the_length_of_the_pause() {
     let server = Server::start(serve_in(&dir).args(options));
     block_on(async { put(&server.connect().await, "/a", "kept").await });
     server.end(Signal::KILL);
-    // Stopped in the pause, it leaves it to the next start.
+    // A stop during the pause leaves the pause to the next start.
     let server = Server::start(serve_in(&dir).args(options));
     server.logs("a pause");
     ended_well(&server.end(Signal::TERM));
     assert_eq!(inspected(&dir)["closed_in_order"], false);
 
     let server = Server::start(serve_in(&dir).args(options));
-    // The longest timeout that was granted, 20 ticks, and a hundredth.
+    // The longest granted timeout (20 ticks) and a hundredth.
     assert!(server.logs("a pause").contains("seconds=2.02"));
     block_on(async { assert_eq!(get(&server.connect().await, "/a").await, "kept") });
     server.logs("the pause is over");
@@ -164,8 +164,7 @@ fn a_store_in_memory_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// The system's limit of a file's size stands for a disk that fails: the log is written in place, and may
-/// not be.
+/// Simulates a failing disk with the system's limit of the file size. The log is written in place and may not be.
 #[test]
 fn a_disk_that_fails_ends_it_with_the_reason() {
     let folder = TempFolder::short();
@@ -229,7 +228,7 @@ fn a_full_disk_under_stdout_ends_no_command_that_serves() {
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
     }
-    // Nor does stderr change the status of wrong usage.
+    // Stderr does not change the status of wrong usage either.
     let mut command = store.command(&["serve", "--tls-cert", "no-such-file"]);
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     assert_eq!(command.stderr(full).status().unwrap().code(), Some(2));

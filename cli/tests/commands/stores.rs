@@ -1,4 +1,4 @@
-//! Stores that the commands reach by a URL: one served by the command itself, and a real ZooKeeper.
+//! Stores that the commands reach by a URL: served by the command itself, or a real ZooKeeper.
 
 #![allow(
     dead_code,
@@ -23,14 +23,13 @@ pub(crate) struct StoreAt {
     host: Host,
 }
 
-/// The server of a store.
 enum Host {
     Served(Server),
     /// A ZooKeeper of this test.
     ZooKeeper(ZooKeeper),
     /// A ZooKeeper that the tests share.
     Shared,
-    /// Not this one's.
+    /// Managed elsewhere.
     Elsewhere,
     /// It was killed.
     Dead,
@@ -42,7 +41,7 @@ impl StoreAt {
         Self::served_with(&[])
     }
 
-    /// The same with sessions as long as a client wants them.
+    /// Like `served`, without a practical limit of session timeouts.
     pub(crate) fn patient() -> Self {
         Self::served_with(&["--max-session-timeout", "1h"])
     }
@@ -56,7 +55,7 @@ impl StoreAt {
         }
     }
 
-    /// A store behind a Unix socket, and on the disk: it can be restarted.
+    /// A store on disk behind a Unix socket, which can be restarted.
     pub(crate) fn unix() -> Self {
         let folder = TempFolder::short();
         Self {
@@ -66,7 +65,7 @@ impl StoreAt {
         }
     }
 
-    /// A folder of this test on a real ZooKeeper, which the tests share.
+    /// A chroot of this test on the shared ZooKeeper.
     pub(crate) fn zookeeper() -> Self {
         static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
         static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -92,7 +91,7 @@ impl StoreAt {
         }
     }
 
-    /// A store that another one serves, or nobody.
+    /// A store that is served elsewhere or not at all.
     pub(crate) fn at(url: String) -> Self {
         Self {
             url,
@@ -105,7 +104,7 @@ impl StoreAt {
         lockkeeper::connect(&self.url).await.unwrap()
     }
 
-    /// The command with these arguments, at this store.
+    /// The command with these arguments, for this store.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_URL", &self.url);
@@ -118,7 +117,7 @@ impl StoreAt {
         self.command(arguments).output().unwrap()
     }
 
-    /// The command that serves the store.
+    /// Returns the process of the command that serves the store.
     pub(crate) fn server(&self) -> Option<Pid> {
         match &self.host {
             Host::Served(server) => Some(server.pid()),
@@ -126,7 +125,6 @@ impl StoreAt {
         }
     }
 
-    /// Kills the server.
     pub(crate) fn kill(&mut self) {
         match std::mem::replace(&mut self.host, Host::Dead) {
             Host::Served(server) => drop(server.end(Signal::KILL)),
@@ -135,13 +133,13 @@ impl StoreAt {
         }
     }
 
-    /// Starts a store of [`unix`](Self::unix) again that was killed.
+    /// Restarts a killed store of [`unix`](Self::unix).
     pub(crate) fn start_again(&mut self) {
         assert!(matches!(self.host, Host::Dead));
         self.host = Host::Served(Server::start(&mut served_at_socket(&self.folder)));
     }
 
-    /// Stops the server, as a long pause of its machine would.
+    /// Stops the server, like a long pause of its machine.
     pub(crate) fn stop(&self) {
         match &self.host {
             Host::Served(server) => server.signal(Signal::STOP),
@@ -150,7 +148,6 @@ impl StoreAt {
         }
     }
 
-    /// Lets a stopped server go on.
     pub(crate) fn resume(&self) {
         match &self.host {
             Host::Served(server) => server.signal(Signal::CONT),
@@ -161,7 +158,7 @@ impl StoreAt {
 }
 
 impl StoreAt {
-    /// Makes the store unreachable: kills a server of [`unix`](Self::unix), and stops a ZooKeeper.
+    /// Makes the store unreachable: kills a server of [`unix`](Self::unix), or stops a ZooKeeper.
     pub(crate) fn go_away(&mut self) {
         match self.host {
             Host::ZooKeeper(_) => self.stop(),
@@ -184,7 +181,7 @@ fn served_at_socket(folder: &TempFolder) -> Command {
     command
 }
 
-/// Makes of each `async fn name(store: StoreAt)` the tests `name::served` and `name::zookeeper`.
+/// Turns each `async fn name(store: StoreAt)` into the tests `name::served` and `name::zookeeper`.
 macro_rules! on_each_store {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
         $(#[$meta])*
@@ -207,7 +204,7 @@ macro_rules! on_each_store {
 }
 pub(crate) use on_each_store;
 
-/// Makes of each `[STORE, …] fn name(store: StoreAt)` a test for each of these stores.
+/// Turns each `[STORE, …] fn name(store: StoreAt)` into a test for each of these stores.
 macro_rules! on_stores {
     ($($(#[$meta:meta])* [$($at:ident),+] fn $name:ident($store:ident: StoreAt) $body:block)*) => {$(
         $(#[$meta])*

@@ -33,7 +33,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(future)
 }
 
-/// Reads a pipe to its end in a thread, line by line: a process that writes more than it takes would stand still.
+/// Reads a pipe line by line in a thread, so that its writer never blocks.
 pub(crate) fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (tell, lines) = channel();
     std::thread::spawn(move || {

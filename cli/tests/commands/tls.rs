@@ -16,7 +16,6 @@ use rustix::process::Signal;
 use super::server::*;
 use super::support::*;
 
-/// Signs certificates.
 pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +32,7 @@ impl Authority {
         Self { pem, issuer }
     }
 
-    /// Its certificate, and a list of revoked certificates that was to be renewed by the begin of this year.
+    /// Returns its certificate and a revocation list that must be renewed by the start of this year.
     fn with_list(&self, renewed_by: i32) -> String {
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2000, 1, 1),
@@ -47,7 +46,7 @@ impl Authority {
         format!("{}{}", self.pem, list.pem().unwrap())
     }
 
-    /// A certificate for 127.0.0.1 and its key.
+    /// A certificate for 127.0.0.1, and its key.
     pub(crate) fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -56,7 +55,7 @@ impl Authority {
     }
 }
 
-/// Files of a server's certificates, with names as the options have them.
+/// Files of a server's certificates, named like the options.
 pub(crate) struct Files {
     folder: TempFolder,
     pub(crate) authority: Authority,
@@ -77,14 +76,14 @@ impl Files {
         self.folder.at(name)
     }
 
-    /// Has the server's certificate signed anew.
+    /// Has the server's certificate signed again.
     fn renew(&self, authority: &Authority) {
         let (certificate, key) = authority.sign();
         fs::write(self.at("cert"), certificate).unwrap();
         fs::write(self.at("key"), key).unwrap();
     }
 
-    /// Adds the options, for a TLS address that is free.
+    /// Adds the options, with a free TLS address.
     pub(crate) fn tls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.args(["--data", "memory", "--tls-listen", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(self.at("cert"));
@@ -92,7 +91,7 @@ impl Files {
     }
 }
 
-/// Returns the address behind the word `tls` in the line on stdout.
+/// Returns the address after the word `tls` in the ready line.
 pub(crate) fn tls_address(server: &Server) -> &str {
     let (_, address) = server
         .ready
@@ -205,7 +204,7 @@ fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
     assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
 }
 
-/// Writes a configuration with certificates of these names, and authorities of clients if it is to ask for theirs.
+/// Writes a configuration with these certificates, and with client authorities if `asks_clients`.
 fn configure(files: &Files, [certificate, key]: [&str; 2], asks_clients: bool) -> PathBuf {
     let at = |name| files.at(name).display().to_string();
     let mut text = format!(
@@ -407,7 +406,7 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
         let (code, said) = exposed(options);
         assert_eq!(code, Some(0), "{said}");
     }
-    // The plain address is another matter.
+    // The plain address is checked separately.
     let (code, said) = exposed(&[&ca, "--listen=0.0.0.0:1"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
@@ -416,11 +415,11 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
     );
 }
 
-/// Says this where TLS is spoken, until it is hung up on. The address that it came from.
+/// Sends bytes to the TLS port until it hangs up. Returns the local address.
 fn hung_up_on(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(bytes).unwrap();
-    // A reset is an end, too.
+    // A reset counts as well.
     let _ = stream.read_to_end(&mut Vec::new());
     stream.local_addr().unwrap().to_string()
 }
@@ -437,7 +436,7 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
         let server = Server::start(files.tls(&mut bare()));
         let address = tls_address(&server).to_owned();
         let first = hung_up_on(&address, bytes);
-        // Hung up on before it is logged: the next ones must not be logged in its place.
+        // The server hangs up before it logs. Wait for this line, so that later ones are not logged instead.
         server.logs(TOLD);
         for _ in 1..TIMES {
             hung_up_on(&address, bytes);
@@ -450,12 +449,12 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
             .collect();
         assert!(!told.is_empty(), "{}", ended.log);
         assert!(told[0].contains(&first), "{told:?}");
-        // One in a few seconds.
+        // One line in a few seconds.
         assert!(told.len() < TIMES / 2, "{} lines", told.len());
     }
 }
 
-/// It is heeded all the same: certificates that were revoked since then are not in it.
+/// The list still applies. Certificates revoked since then are not in it.
 #[test]
 fn an_expired_revocation_list_is_warned_of() {
     const TOLD: &str = "revocation list expired";

@@ -1,4 +1,4 @@
-//! `lockkeeper top`, on a real terminal.
+//! `lockkeeper top` on a real terminal.
 
 pub(crate) mod screen;
 
@@ -15,7 +15,6 @@ use super::support::*;
 use super::waiter::Waiter;
 use screen::Top;
 
-/// A server of this data, at this address.
 fn serve_at(data: &Path, address: &str) -> Server {
     Server::start(bare().args(["--listen", address, "--data"]).arg(data))
 }
@@ -207,7 +206,7 @@ fn in_the_background_it_stays_stopped_until_a_signal_ends_it() {
         pid=$(jobs -p %1); kill %1
         while kill -0 $pid 2>/dev/null; do sleep 0.1; done
         jobs"#;
-    // Not `wait`: it returns at once for a job that the shell has not yet seen continued.
+    // Not `wait`, which returns immediately for a job that the shell has not yet seen continued.
     let mut top = Top::start_shell(&store.url, script);
     top.shows("no locks");
     top.types("\x1a");

@@ -1,4 +1,4 @@
-//! The URL of a store: one that excludes no other process, and mistakes in typing one.
+//! Store URLs: those that exclude no other process, and typing mistakes.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A store in this process would give the same lock to every process that asks.
+/// A store in this process would grant the same lock to every process.
 #[test]
 fn a_store_in_memory_is_refused() {
     let commands = [
@@ -124,7 +124,7 @@ fn messages_name_the_options_of_the_command() {
     assert!(said.contains("\"memry\" has no scheme"), "{said}");
 }
 
-/// Returns the error of a command at a store that gives it no session.
+/// Returns the error of a command whose store opens no session.
 fn unreachable(url: &str) -> String {
     let output = StoreAt::at(url.into()).run(&["locks", "--connect-timeout", "300ms"]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
@@ -150,10 +150,10 @@ fn a_server_is_advised_where_none_listens_on_this_machine() {
         let advice = format!("`lockkeeper serve --listen {address}` starts one");
         assert!(said.contains(&advice), "{said}");
     }
-    // An empty label: no name server is asked.
+    // An empty label, so no name server is asked.
     let said = unreachable("lockkeeper://no..name");
     assert!(!said.contains("lockkeeper serve"), "{said}");
-    // A file that is no socket.
+    // A file that is not a socket.
     std::fs::write(folder.at("f"), "").unwrap();
     let socket = folder.at("f").display().to_string();
     let said = unreachable(&format!("lockkeeper+unix://{socket}/below"));
@@ -182,7 +182,7 @@ fn a_server_of_another_protocol_is_said_so() {
     }
 }
 
-/// It reads on until a request of its own protocol is complete.
+/// It keeps reading until a request of its own protocol is complete.
 #[test]
 fn a_server_of_another_protocol_that_waits_for_more_is_said_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! [`Waiter`]: the next holder of a lock, beside a test that blocks.
+//! [`Waiter`]: the next holder of a lock, for a test that blocks.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -8,8 +8,8 @@ use lockkeeper::{LockOptions, LockPath, Mutex};
 use super::stores::*;
 use super::support::*;
 
-/// A thread that waits for a lock, under the label `second`, and holds it until it is told to release it: reading from
-/// a terminal or a stream blocks the test's own.
+/// Waits for a lock under the label `second`, and holds it until it is released. A separate thread, because the test's
+/// own blocks while it reads a terminal or a stream.
 pub(crate) struct Waiter {
     release: Sender<()>,
     thread: JoinHandle<()>,

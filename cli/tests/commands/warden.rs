@@ -15,7 +15,7 @@ use super::metrics::http::{Samples, promtool, request};
 use super::stores::*;
 use super::support::*;
 
-/// A warden that runs. Dropping it kills it.
+/// A running warden. Dropping it kills it.
 struct Running {
     child: ChildProcess,
     stdout: Option<BufReader<ChildStdout>>,
@@ -36,14 +36,14 @@ impl Running {
         }
     }
 
-    /// The same, once it acts.
+    /// Starts a warden, and waits until it leads.
     fn acting(store: &StoreAt, arguments: &[&str]) -> Self {
         let warden = Self::start(store, arguments);
         warden.logs(" leads ");
         warden
     }
 
-    /// Waits until it logs a line with this text.
+    /// Waits for a log line that contains this text.
     fn logs(&self, text: &str) -> String {
         let line = self.log.iter().find(|line| line.contains(text));
         line.unwrap_or_else(|| panic!("it ended, and never logged {text:?}"))
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-/// A holder that is overdue at once.
+/// A holder that is overdue immediately.
 async fn overdue(client: &Client, name: &str) -> Guard {
     let options = LockOptions::new().label("billing\u{1b}");
     let options = options.alert_after(Duration::from_millis(1));
@@ -161,7 +161,7 @@ on_each_store! {
         for (signal, warden) in [(Signal::TERM, warden), (Signal::INT, json)] {
             assert_eq!(warden.end(signal).0, Some(0));
         }
-        // Nothing is left of their elections.
+        // No znodes of their elections are left.
         let seen = success(&store.run(&["locks", "/lockkeeper", "--json"]));
         assert_eq!(seen, "");
     }
@@ -192,7 +192,7 @@ on_each_store! {
         first.child.kill();
         second.logs(" leads ");
         let guard = overdue(&client, "b").await;
-        // It has said nothing of the one before.
+        // It has not reported the earlier one.
         assert!(second.line().starts_with("overdue b"));
         while !second.line().starts_with("removed b") {}
         assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -208,7 +208,7 @@ on_each_store! {
         let guard = overdue(&client, "a").await;
         while !second.line().starts_with("removed a") {}
         assert_eq!(guard.lost().await, LostReason::Revoked);
-        // The first waits again: it has removed and said nothing, and ends in order.
+        // The first one waits again. It has removed and reported nothing, and ends in order.
         first.logs("waits for its turn");
         assert_eq!(first.end(Signal::TERM), (Some(0), String::new()));
     }

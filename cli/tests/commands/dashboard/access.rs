@@ -1,13 +1,13 @@
-//! The requests that are answered, and those that are refused.
+//! Which requests are answered, and which are refused.
 
 use super::*;
 
-/// Sends a request of each kind with these headers: the page, reading, revoking.
+/// Sends one request of each kind with these headers: the page, a read, a revocation.
 fn statuses(dashboard: &Dashboard, headers: &[(&str, &str)]) -> [u16; 3] {
     [
         get(dashboard.at(), "/", headers).status,
         get(dashboard.at(), "/api/about", headers).status,
-        // 400 for what was let in: null is no revocation.
+        // 400 if it was let in, because null is not a valid revocation.
         post(dashboard.at(), headers, &Value::Null).status,
     ]
 }
@@ -129,7 +129,7 @@ fn a_token_is_needed_to_revoke_and_reading_at_home_needs_none() {
     assert_eq!(none.status, 401);
     assert!(none.head.contains("www-authenticate: Bearer\r\n"));
     assert!(!none.body.contains(&token), "{none:?}");
-    // In the path, where logs and histories keep it, it counts nothing.
+    // In the path, where logs and histories store it, a token has no effect.
     let path = format!("POST /api/revoke?token={token} HTTP/1.1");
     let page = super::super::metrics::http::answer(send(dashboard.at(), &path, &[], "{}"));
     assert_eq!(page.status, 401);

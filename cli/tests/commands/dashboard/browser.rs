@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use driver::Window;
 
-/// Locks that live on while a test drives the browser: on threads of their own.
+/// Locks on separate threads, which stay alive while a test drives the browser.
 struct Locks {
-    // Dropped last: guards need it.
+    // Dropped last, because guards need it.
     client: Client,
     runtime: Arc<Runtime>,
 }
 
-/// A lock that is held. Dropping it does not release it.
+/// A held lock. Dropping it does not release it.
 struct Held {
     guard: Guard,
     runtime: Arc<Runtime>,
@@ -38,7 +38,6 @@ impl Held {
     }
 }
 
-/// A lock that is waited for.
 struct Waiting {
     wait: JoinHandle<Guard>,
     runtime: Arc<Runtime>,
@@ -78,7 +77,7 @@ impl Locks {
         }
     }
 
-    /// Creates entries by their znodes alone, as many as `names` has: an entry of each of these locks.
+    /// Creates an entry in each of these locks by writing only its znode.
     fn entries(&self, names: impl Iterator<Item = String>) {
         let create = async {
             let session = self.client.session().await.unwrap();
@@ -109,7 +108,7 @@ impl Locks {
         self.runtime.block_on(create);
     }
 
-    /// Creates the folder of all locks.
+    /// Creates the parent of all locks.
     fn folder(&self) {
         let create = async {
             let session = self.client.session().await.unwrap();
@@ -127,7 +126,7 @@ fn labelled(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// The fragment of a lock's page.
+/// Returns the URL fragment of a lock's page.
 fn page_of(dashboard: &Dashboard, name: &str) -> String {
     let path = named(name);
     let path = path

@@ -1,4 +1,4 @@
-//! A dashboard in a process of its own, and a plain client of its pages and streams.
+//! A dashboard in a separate process, and a plain client of its pages and streams.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,13 +12,13 @@ use testkit::ServerProcess;
 use super::super::metrics::http::{Page, answer};
 use super::super::stores::*;
 
-/// Time without any event after which a stream counts as stuck: even an idle one says something every 15 s.
+/// Time without an event after which a stream counts as stuck. Even an idle one sends a line every 15 s.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// `lockkeeper dashboard`. Dropping it kills it.
 pub(crate) struct Dashboard {
     process: ServerProcess,
-    /// The URL, as it said.
+    /// The URL that it printed.
     pub(crate) url: String,
 }
 
@@ -48,12 +48,11 @@ impl Dashboard {
         rest.split_once('/').unwrap().0
     }
 
-    /// Returns the token of the URL.
     pub(crate) fn token(&self) -> &str {
         self.url.split_once("#token=").expect("a token").1
     }
 
-    /// Waits until it logs a line with this text.
+    /// Waits for a log line that contains this text.
     pub(crate) fn logs(&self, text: &str) -> String {
         self.process.logs(text)
     }
@@ -64,7 +63,7 @@ impl Dashboard {
     }
 }
 
-/// Sends a request of these lines behind the first, and of this body.
+/// Sends a request with this request line, headers and body.
 pub(crate) fn send(at: &str, first: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
@@ -88,7 +87,7 @@ pub(crate) fn get(at: &str, path: &str, headers: &[(&str, &str)]) -> Page {
     answer(send(at, &format!("GET {path} HTTP/1.1"), headers, ""))
 }
 
-/// Asks for a revocation with these headers, as JSON.
+/// Requests a revocation with these headers, as JSON.
 pub(crate) fn post(at: &str, headers: &[(&str, &str)], body: &Value) -> Page {
     let mut all = vec![("Content-Type", "application/json")];
     all.extend(headers);
@@ -100,7 +99,6 @@ pub(crate) fn parsed(page: &Page) -> Value {
     serde_json::from_str(&page.body).unwrap_or_else(|error| panic!("{error}: {page:?}"))
 }
 
-/// A stream of events.
 pub(crate) struct Events {
     pub(crate) head: String,
     lines: BufReader<TcpStream>,
@@ -109,7 +107,7 @@ pub(crate) struct Events {
 impl Events {
     /// Opens a stream, or returns the refusal.
     pub(crate) fn open(at: &str, path: &str, headers: &[(&str, &str)]) -> Result<Self, Page> {
-        // An answer to HTTP/1.0 comes without chunks.
+        // An answer to HTTP/1.0 is not chunked.
         let stream = send(at, &format!("GET {path} HTTP/1.0"), headers, "");
         let mut lines = BufReader::new(stream);
         let mut head = String::new();
@@ -125,14 +123,14 @@ impl Events {
         Err(Page { status, head, body })
     }
 
-    /// Opens a stream that must be there.
+    /// Opens a stream, which must succeed.
     #[track_caller]
     pub(crate) fn of(at: &str, path: &str) -> Self {
         let events = Self::open(at, path, &[]);
         events.unwrap_or_else(|page| panic!("{page:?}"))
     }
 
-    /// Returns the next event; `None` at the end.
+    /// Returns the next event, or `None` at the end.
     pub(crate) fn next(&mut self) -> Option<(String, Value)> {
         let mut name = String::new();
         loop {
@@ -151,7 +149,7 @@ impl Events {
         }
     }
 
-    /// Waits for an event of this name with data for which this is true.
+    /// Waits for an event of this name whose data satisfies a condition.
     #[track_caller]
     pub(crate) fn until(&mut self, name: &str, mut is: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;

@@ -1,4 +1,4 @@
-//! Clients of the dashboard that do not behave.
+//! Misbehaving clients of the dashboard.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -106,7 +106,7 @@ fn huge_and_half_requests_keep_nobody_out() {
         let status: Option<u16> = text.split(' ').nth(1).map(|it| it.parse().unwrap());
         assert!(status.is_none_or(|it| expected.contains(&it)), "{status:?}");
     }
-    // More than any limit of connections, each with a head or a body that never ends.
+    // More than any limit of connections, each with an incomplete head or body.
     let silent: Vec<_> = (0..200)
         .map(|index| {
             let mut stream = TcpStream::connect(at).unwrap();
@@ -119,7 +119,7 @@ fn huge_and_half_requests_keep_nobody_out() {
         })
         .collect();
     assert_eq!(get(at, "/api/about", &[]).status, 200);
-    // A viewer is not pushed out by them.
+    // They do not evict a viewer.
     looks.until("handovers", |_| true);
     drop(silent);
 }
@@ -144,7 +144,7 @@ fn viewers_have_a_limit_and_one_that_goes_makes_room() {
         let said = parsed(&refused)["error"].to_string();
         assert!(said.contains("64 pages are open already"), "{said}");
     }
-    // Other pages are served, and all of the viewers told.
+    // Other pages are served, and the existing viewers still get events.
     assert_eq!(get(at, "/api/about", &[]).status, 200);
     viewers[0].until("handovers", |_| true);
     drop(viewers.pop());
@@ -164,7 +164,7 @@ fn a_viewer_that_does_not_read_sees_the_latest_and_not_all() {
     let dashboard = Dashboard::start(&store, &[]);
     block_on(async {
         let client = store.connect().await;
-        // A window of some 200 KB: a few fill what the system keeps for a connection.
+        // A window of about 200 KB, of which a few fill the kernel's buffer.
         let label = "x".repeat(1_000);
         let mut guards = Vec::new();
         for index in 0..150 {

@@ -6,7 +6,6 @@ use super::*;
 
 const MANY: usize = 10_000;
 
-/// Requests that are under way at a time.
 const AT_ONCE: usize = 256;
 
 /// Enters a queue under each of these names, in this order.

@@ -38,7 +38,7 @@ on_each_store! {
         assert_eq!(request.by.as_deref(), Some("deploy\u{1b} (lockkeeper dashboard)"));
         assert!(first.is_held());
 
-        // The right znode with another token, and the other way round.
+        // The right znode with another token, and vice versa.
         let mut wrong = about(&first, "a", true);
         wrong["token"] = "1".into();
         assert_eq!(revoke(&wrong).0, 409);

@@ -1,4 +1,4 @@
-//! Beginning and end of a dashboard: on the user's own store, as a part of `serve`, and where it cannot begin.
+//! Start and end of a dashboard: on the per-user store, as a part of `serve`, and where it cannot start.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::super::server::{Server, ended_well, put, serve};
 use super::*;
 
-/// Returns the address of a server's dashboard, as its line on stdout ends with it.
+/// Returns the address of a server's dashboard from the end of its ready line.
 pub(super) fn dashboard_of(server: &Server) -> String {
     let (_, address) = server.ready.rsplit_once(" dashboard ").unwrap();
     address.to_owned()
@@ -40,7 +40,7 @@ fn the_page_and_its_assets_are_served_with_their_headers() {
     for inline in ["<style", " style=", "onclick=", "<script>"] {
         assert!(!html.contains(inline), "the policy forbids {inline}");
     }
-    // Refusals and streams have them, too.
+    // Refusals and streams have these headers as well.
     let stream = Events::of(dashboard.at(), "/api/locks").head;
     let missing = get(dashboard.at(), "/nothing", &[]).head;
     let foreign = get(dashboard.at(), "/", &[("Host", "example.com")]).head;
@@ -192,7 +192,7 @@ fn a_server_in_its_pause_after_a_crash_can_be_stopped_and_shows_its_locks_afterw
             .arg(folder.at("data"));
         Server::start(&mut command)
     };
-    // It pauses for 20 ticks: no session is opened in them, the dashboard's neither.
+    // The pause lasts 20 ticks. No session is opened in it, not even the dashboard's.
     let crashed = |tick| {
         let folder = TempFolder::short();
         let server = start(&folder, tick);

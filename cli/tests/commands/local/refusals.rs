@@ -1,4 +1,4 @@
-//! Environments in which there is no store to trust, and servers that do not start.
+//! Environments without a trustworthy store, and servers that do not start.
 
 use std::fs::{DirBuilder, Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -30,7 +30,7 @@ impl Home {
     }
 }
 
-/// A user that this test is not.
+/// A user other than this test's.
 const OTHER: u32 = 4_242;
 
 fn is_root() -> bool {
@@ -40,7 +40,7 @@ fn is_root() -> bool {
 #[test]
 fn a_home_of_another_user_is_refused_and_left_as_it_is() {
     let home = Home::new();
-    // As root, with the environment of another user; as another user, with root's.
+    // As root with another user's environment, or as another user with root's.
     let of_other = match is_root() {
         true => {
             chown(home.folder.at("home"), Some(OTHER), None).unwrap();
@@ -57,7 +57,7 @@ fn a_home_of_another_user_is_refused_and_left_as_it_is() {
 #[test]
 fn a_data_folder_of_another_user_is_refused() {
     if !is_root() {
-        // Only root can give a folder away; the test above has the other direction.
+        // Only root can give a folder away. The test above covers the other direction.
         return;
     }
     let home = Home::new();
@@ -88,7 +88,7 @@ fn folders_that_others_can_write_are_refused() {
     home.mode("home", 0o777);
     let said = home.refusal(&[]);
     assert!(said.contains("can be written by every user"), "{said}");
-    // As /tmp: nobody can replace what is another user's there.
+    // Like /tmp, where no user can replace the files of another.
     home.mode("home", 0o1777);
     success(&home.run(Shell::Cron, &["who", "a"]));
 }
@@ -120,7 +120,7 @@ fn a_socket_whose_path_is_too_long_is_refused() {
         said.contains("more than a socket's path can have"),
         "{said}"
     );
-    // A path of the runtime folder that is too long is no reason to fail.
+    // If the path in the runtime folder is too long, another one is used.
     let runtime = home.folder.at(&format!("run/{long}"));
     home.make(&format!("run/{long}"));
     let mut command = home.command(Shell::Cron, &["who", "a"]);
@@ -130,7 +130,7 @@ fn a_socket_whose_path_is_too_long_is_refused() {
 #[test]
 fn a_folder_that_cannot_be_created_is_named_with_the_reason() {
     let home = Home::new();
-    // Longer than a file's name can be: refused to every user, unlike a read-only folder, which root may write.
+    // Longer than a file name can be. Unlike a read-only folder, this fails for root as well.
     let long = home.folder.at("home").join("x".repeat(300));
     let said = home.refusal(&[("XDG_STATE_HOME", long.to_str().unwrap())]);
     assert!(said.contains("cannot be created"), "{said}");
@@ -153,7 +153,7 @@ fn a_missing_home_is_not_created() {
     assert!(said.contains("does not exist"), "{said}");
     assert!(said.contains("--url"), "{said}");
     assert!(!home.folder.at("missing").exists());
-    // The folder for state is created, as the XDG Base Directory Specification asks.
+    // The state folder is created, as required by the XDG Base Directory Specification.
     let state = home.folder.at("home/new/state");
     let mut command = home.command(Shell::Cron, &["who", "a"]);
     command.env("HOME", &missing).env("XDG_STATE_HOME", state);
@@ -174,7 +174,7 @@ fn a_server_that_does_not_start_is_reported_with_its_reason() {
         assert!(said.contains("server.log"), "{said}");
     }
     assert_eq!(home.processes(), []);
-    // The reason is the present one's, not that of a former start.
+    // The error is from this start and not from a former one.
     fs::remove_dir_all(&store).unwrap();
     success(&home.run(Shell::Cron, &["who", "a"]));
 }
@@ -192,7 +192,7 @@ fn a_store_that_another_server_serves_is_reported() {
     assert_eq!(output.status.code(), Some(69), "{output:?}");
 }
 
-/// The number of connections to the server's socket that it has and has not accepted, and the socket itself.
+/// Counts the server's socket and the connections to it, accepted or not.
 fn connections(home: &Home) -> usize {
     let socket = fs::read_link(home.data().unwrap().join("socket")).unwrap();
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
@@ -216,7 +216,7 @@ fn a_server_that_hangs_holds_no_command_up_and_gets_few_connections() {
     let left = connections(&home) - before;
     assert!(left <= 8, "{left} connections");
 
-    // As many as it takes: from here on a connection would wait for room.
+    // Fill the queue, so that further connections would wait for room.
     let link = home.data().unwrap().join("socket");
     let address = rustix::net::SocketAddrUnix::new(&link).unwrap();
     loop {
@@ -257,7 +257,7 @@ fn a_stopped_server_is_ended() {
     assert!(home.processes().is_empty());
 }
 
-/// As a container has that shares the home.
+/// As in a container that shares the home.
 #[test]
 fn a_store_is_shared_over_pid_namespaces() {
     let home = Home::new();
@@ -283,7 +283,7 @@ fn a_store_is_shared_over_pid_namespaces() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Servers that are killed as they start, as often as it goes.
+/// Servers are killed during their start, as often as possible.
 #[test]
 fn a_client_without_a_server_starts_one_at_a_time() {
     let home = Home::new();
@@ -306,7 +306,7 @@ fn a_client_without_a_server_starts_one_at_a_time() {
     holder.release();
 }
 
-/// As by a process that was stopped while it starts one.
+/// As by a process that was stopped while starting one.
 #[test]
 fn a_start_that_hangs_is_named() {
     let home = Home::new();

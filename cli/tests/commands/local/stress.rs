@@ -1,4 +1,4 @@
-//! Clients, servers and starters of servers are killed at random, while clients take turns at a lock.
+//! Kills clients, servers and starting servers at random, while clients take turns at a lock.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,12 +7,12 @@ use testkit::Random;
 
 use super::*;
 
-/// Work of all clients: the grants after which a run ends.
+/// Number of grants after which a run ends.
 const GRANTS: usize = 80;
 
 const CLIENTS: usize = 6;
 
-/// A resource that checks tokens, and whether it is used by one holder at a time.
+/// A resource that checks tokens, and that only one holder uses it at a time.
 #[derive(Default)]
 struct Resource {
     is_used: AtomicBool,
@@ -38,7 +38,7 @@ impl Resource {
     }
 }
 
-/// Ends the work of all when one of them has failed.
+/// Stops all clients when one of them has failed.
 struct EndOnPanic<'a>(&'a Resource);
 
 impl Drop for EndOnPanic<'_> {
@@ -59,20 +59,20 @@ fn client(home: &Home, resource: &Resource, mut dice: Random) {
     while !resource.is_done() {
         let mut holder = Holder::spawn(home.command(shell, &holding(&options)));
         if dice.below(4) == 0 {
-            // Killed somewhere between its start and its grant, a starter of a server among others.
+            // Kill it at any time before its grant, possibly while it starts a server.
             std::thread::sleep(Duration::from_millis(dice.below(60)));
             if dice.below(12) == 0 {
-                // Then its session lasts until its timeout.
+                // Its session then lasts until its timeout.
                 kill_guardian(&holder);
             }
             drop(holder);
             continue;
         }
-        // A client that is not killed itself loses neither its place nor its lock, whatever becomes of the servers.
+        // A client that is not killed loses neither its place nor its lock, whatever happens to the servers.
         let token = holder.granted();
         resource.enter(token);
         if dice.below(2) == 0 {
-            // So that servers are killed under a holder, too.
+            // Hold it for a while, so that servers are also killed under a holder.
             std::thread::sleep(Duration::from_millis(dice.below(20)));
         }
         resource.leave();
@@ -83,7 +83,7 @@ fn client(home: &Home, resource: &Resource, mut dice: Random) {
     }
 }
 
-/// Kills the guardian of a command, if it runs already.
+/// Kills the guardian of a command, if it already runs.
 fn kill_guardian(holder: &Holder) {
     let front = holder.child.id();
     let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children"));
@@ -96,9 +96,9 @@ fn kill_guardian(holder: &Holder) {
 fn killer(home: &Home, resource: &Resource, mut dice: Random) -> usize {
     let mut kills = 0;
     while !resource.is_done() {
-        // Each restart gives all sessions their full timeout, those of killed guardians as well: without a pause until
-        // the next grant the lock would never be free. And a client that finds no server for its whole timeout loses
-        // its session in the right way: after a grant, each client has one.
+        // Wait for a grant between kills. Each restart gives all sessions their full timeout, including those of
+        // killed guardians, so without the wait the lock might never become free. A client without a server for its
+        // whole timeout would rightly lose its session, and after a grant every client has had one.
         let grants = resource.grants.load(Ordering::SeqCst);
         while resource.grants.load(Ordering::SeqCst) == grants && !resource.is_done() {
             std::thread::sleep(Duration::from_millis(1));
@@ -106,7 +106,7 @@ fn killer(home: &Home, resource: &Resource, mut dice: Random) -> usize {
         std::thread::sleep(Duration::from_millis(dice.below(300)));
         let processes = home.processes();
         if let Some(process) = processes.get(dice.below(4) as usize % processes.len().max(1)) {
-            // It may have ended by itself.
+            // It may have ended on its own.
             kills += usize::from(kill_process(*process, Signal::KILL).is_ok());
         }
     }
@@ -130,7 +130,7 @@ fn random_kills_make_no_second_holder_and_no_token_goes_back() {
     });
     assert!(kills > 0);
     assert!(home.servers() > 1, "{kills} kills");
-    // All is well afterwards: one server, and higher tokens still.
+    // Everything works afterwards: there is one server, and tokens still grow.
     let holder = home.hold(Shell::Cron, "turns");
     assert!(holder.token() > *resource.last.lock().unwrap());
     holder.release();

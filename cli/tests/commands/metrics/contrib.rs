@@ -1,4 +1,4 @@
-//! `contrib/`: the alert rules and the dashboard name metrics that are exported, and Prometheus reads them.
+//! `contrib/`: alert rules and dashboard refer only to exported metrics, and Prometheus accepts them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,8 @@ fn contrib(file: &str) -> PathBuf {
     root.join(file)
 }
 
-/// Everything that is exported: by a server on disk, by a warden, and by a program with the library.
+/// Returns everything that is exported by a server with a data directory, by a warden, and by a program with the
+/// library.
 fn pages() -> String {
     let folder = TempFolder::short();
     let data = folder.at("data");
@@ -24,7 +25,7 @@ fn pages() -> String {
     let server = Server::start(command.arg("--backup-dir").arg(folder.path()));
     values::until(&metrics_of(&server), "lockkeeper_server_locks_held", 0.0);
     let url = format!("lockkeeper://{}", server.address());
-    // The first snapshot is made after much writing; its metric needs a file of that name.
+    // The metric of the first snapshot needs a file of that name. A real one would take many writes.
     std::fs::write(data.join("snapshot-0000000000000001"), "").unwrap();
     let mut warden = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     warden.args(["warden", "--url", &url, "--metrics-listen=127.0.0.1:0"]);
@@ -40,7 +41,7 @@ fn pages() -> String {
     pages
 }
 
-/// The names of the exported samples, and those of metrics that appear with their first event.
+/// Returns the names of the exported samples, including metrics that appear with their first event.
 fn exported(pages: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for line in pages.lines() {
@@ -50,7 +51,7 @@ fn exported(pages: &str) -> BTreeSet<String> {
         };
         names.insert(name.to_owned());
     }
-    // The library's, each of which is documented there, and checked by a test of its own.
+    // The library's metrics are listed in its documentation, which has its own test.
     let table = include_str!("../../../../recipes/src/metrics.rs");
     for row in table
         .lines()
@@ -68,7 +69,7 @@ fn exported(pages: &str) -> BTreeSet<String> {
     names
 }
 
-/// Our names in an expression.
+/// Returns the names of our metrics in an expression.
 fn names(expression: &str) -> Vec<&str> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
@@ -76,7 +77,7 @@ fn names(expression: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The pairs of label and value that an expression asks for.
+/// Returns the pairs of label and value in an expression.
 fn matchers(expression: &str) -> Vec<String> {
     let pairs = expression.split(['{', ',', '}']).map(str::trim);
     let is_matcher = |pair: &&str| pair.contains("=\"") && pair.ends_with('"');
@@ -115,7 +116,7 @@ fn the_alerts_and_the_dashboard_name_what_is_exported() {
     let pages = pages();
     let exported = exported(&pages);
     let alerts = std::fs::read_to_string(contrib("prometheus/alerts.yml")).unwrap();
-    // Without the comments and the texts for people.
+    // Skip comments and texts for people.
     let lines = alerts.lines().map(str::trim).filter(|line| {
         !line.starts_with('#') && !line.starts_with("summary:") && !line.starts_with("description:")
     });

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`, through the server's life.
+//! `/healthz` and `/readyz` through the server's life.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use testkit::ChildProcess;
 use super::super::stops::{deaf, forbid_writing};
 use super::*;
 
-/// Returns status and text of a probe.
+/// Returns status and body of a probe.
 fn probe(at: &str, path: &str) -> (u16, String) {
     let page = request(at, "GET", path);
     (page.status, page.body)
@@ -42,7 +42,7 @@ fn it_is_ready_once_its_store_is_open() {
     let starting = "the server is starting: its store is being opened\n";
     assert_eq!(ready(at), (503, starting.into()));
     assert_eq!(probe(at, "/healthz"), (200, "alive\n".into()));
-    // What it has already.
+    // Metrics that exist already.
     let samples = Samples::read(at);
     assert!(samples.get("process_open_fds").is_some());
     assert_eq!(samples.get("lockkeeper_ready"), None);
@@ -60,11 +60,11 @@ fn it_is_not_ready_while_it_drains() {
     let server = Server::start(&mut serve_metrics(dir.to_str().unwrap()));
     let at = metrics_of(&server);
     assert!(is_ready(&at));
-    // It is waited for, for 5 s.
+    // The server waits 5 s for it.
     let deaf = deaf(&server);
     kill_process(server.pid(), Signal::TERM).unwrap();
     server.logs("draining");
-    // The line comes a moment before.
+    // The log line is written a moment earlier.
     while is_ready(&at) {}
     assert_eq!(ready(&at), (503, "the server is draining\n".into()));
     assert_eq!(probe(&at, "/healthz"), (200, "alive\n".into()));

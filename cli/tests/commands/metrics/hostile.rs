@@ -1,4 +1,4 @@
-//! Clients of the port that do not behave.
+//! Misbehaving clients of the port.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::*;
 fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
     let server = Server::start(&mut serve_metrics("memory"));
     let at = metrics_of(&server);
-    // More than any limit of connections, and each with a head that never ends.
+    // More than any limit of connections, each with an incomplete head.
     let silent: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(&at).unwrap();
@@ -33,10 +33,10 @@ fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
             1.0
         );
     });
-    // The process holds few of them; the last ones until their time is over.
+    // The process keeps only few of them. The last ones end with their time limit.
     for mut stream in silent {
         let mut rest = Vec::new();
-        // Closed in order, or reset: never answered.
+        // Closed or reset, but never answered.
         let _ = stream.read_to_end(&mut rest);
         let text = String::from_utf8_lossy(&rest);
         assert!(!text.starts_with("HTTP/1.1 200"), "{text}");
@@ -44,7 +44,7 @@ fn silent_clients_keep_out_neither_a_scraper_nor_a_lock() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Sends bytes, and returns the status of the answer; `None` if the connection is closed without one.
+/// Sends bytes, and returns the status of the answer, or `None` if the connection is closed without one.
 fn status(at: &str, sent: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect(at).unwrap();
     // The server may have closed it before the end.
@@ -86,14 +86,14 @@ fn bytes_that_are_no_request_are_refused_and_the_next_client_is_served() {
     ] {
         let status = status(&at, sent);
         let told = String::from_utf8_lossy(&sent[..sent.len().min(40)]);
-        // A client that still sends as the server closes may lose the answer.
+        // A client that still sends while the server closes may lose the answer.
         assert!(
             status.is_none_or(|it| expected.contains(&it)),
             "{told}: {status:?}"
         );
         assert_eq!(request(&at, "GET", "/healthz").status, 200, "after {told}");
     }
-    // Two requests at once: the second is not answered.
+    // The second of two pipelined requests is not answered.
     let mut stream = TcpStream::connect(&at).unwrap();
     let ask = b"GET /healthz HTTP/1.1\r\n\r\n";
     stream.write_all(&[&ask[..], ask].concat()).unwrap();

@@ -1,11 +1,10 @@
-//! A plain HTTP client, and a reader of Prometheus' text format.
+//! A plain HTTP client, and a parser of Prometheus' text format.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -13,7 +12,7 @@ pub(crate) struct Page {
     pub(crate) body: String,
 }
 
-/// Asks once, and reads until the server closes the connection.
+/// Sends a request, and reads until the server closes the connection.
 pub(crate) fn request(at: &str, method: &str, path: &str) -> Page {
     let mut stream = TcpStream::connect(at).unwrap();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {at}\r\n\r\n");
@@ -21,7 +20,7 @@ pub(crate) fn request(at: &str, method: &str, path: &str) -> Page {
     answer(stream)
 }
 
-/// Reads the answer to what was sent, to its end.
+/// Reads the answer to its end.
 pub(crate) fn answer(mut stream: TcpStream) -> Page {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -34,7 +33,7 @@ pub(crate) fn answer(mut stream: TcpStream) -> Page {
     }
 }
 
-/// The samples of a page: each with its labels, as they stand there.
+/// The samples of a page, by name with labels.
 #[derive(Debug)]
 pub(crate) struct Samples(BTreeMap<String, f64>);
 
@@ -58,7 +57,7 @@ impl Samples {
         self.0.get(name).copied()
     }
 
-    /// Returns the value of a sample, which must be there.
+    /// Returns the value of a sample, which must exist.
     #[track_caller]
     pub(crate) fn at(&self, name: &str) -> f64 {
         let value = self.get(name);
@@ -66,7 +65,7 @@ impl Samples {
     }
 }
 
-/// Checks a page with Prometheus' own parser and linter.
+/// Checks a page with Prometheus' parser and linter.
 #[track_caller]
 pub(crate) fn promtool(text: &str) {
     let mut command = Command::new("promtool");
@@ -80,7 +79,7 @@ pub(crate) fn promtool(text: &str) {
         .write_all(text.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    // Its objections are on stderr, with a status of their own.
+    // The linter reports problems on stderr with a separate status.
     assert!(output.status.success(), "{output:?}\n{text}");
     assert!(
         output.stdout.is_empty() && output.stderr.is_empty(),

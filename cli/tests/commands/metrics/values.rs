@@ -1,4 +1,4 @@
-//! The values, right after what they count.
+//! The values of metrics right after the events that they count.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
     assert_eq!(before.at("lockkeeper_connections{transport=\"tcp\"}"), 0.0);
     block_on(async {
         let client = server.connect().await;
-        // A new store's first client creates the znode of the store's id.
+        // The first client of a new store creates the znode with the store's id.
         let session = client.session().await.unwrap();
         let before = Samples::read(&at);
         create(&client, "/a", CreateMode::Persistent).await.unwrap();
@@ -85,7 +85,7 @@ fn sessions_connections_and_znodes_are_counted_as_they_come_and_go() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Percentiles need buckets. A request whose answer was refused is one like any other.
+/// Percentiles need buckets. Refused requests are counted as well.
 #[test]
 fn every_request_is_in_the_histogram_of_durations() {
     let server = Server::start(&mut serve_metrics("memory"));
@@ -109,7 +109,7 @@ fn every_request_is_in_the_histogram_of_durations() {
     assert!(samples.at(&format!("{name}_sum")) > 0.0);
 }
 
-/// Reads the metrics until a sample has a value.
+/// Reads the metrics until a sample has this value.
 pub(super) fn until(at: &str, name: &str, value: f64) -> Samples {
     for _ in 0..1_000 {
         let samples = Samples::read(at);
@@ -139,7 +139,7 @@ fn counts_locks(command: &mut Command) {
     assert_eq!(free.at(oldest), 0.0);
     block_on(async {
         let client = server.connect().await;
-        // On another thread, so that the waiter can go on.
+        // On another thread, so that the waiter can continue.
         let until = async |name: &'static str| {
             let at = at.clone();
             let read = tokio::task::spawn_blocking(move || until(&at, name, 1.0));
@@ -193,7 +193,7 @@ fn a_session_of_a_silent_client_is_counted_as_expired() {
     let body = [&[0; 12][..], &timeout, &[0; 8], &length, &[0; 16], &[0]].concat();
     let length = (body.len() as u32).to_be_bytes();
     stream.write_all(&[&length[..], &body].concat()).unwrap();
-    // The server closes the connection of a session that has expired.
+    // The server closes the connection of an expired session.
     stream.read_to_end(&mut Vec::new()).unwrap();
     let after = Samples::read(&at);
     assert_eq!(
@@ -290,7 +290,7 @@ fn refusals_are_counted_by_their_reason() {
             1.0
         );
 
-        // Of the address three, of which two are those of the sessions.
+        // Three connections per address, two of which belong to the sessions.
         let third = TcpStream::connect(server.address()).unwrap();
         let mut fourth = TcpStream::connect(server.address()).unwrap();
         fourth.read_to_end(&mut Vec::new()).unwrap();
@@ -335,7 +335,7 @@ fn a_durable_write_is_a_sync_of_the_log() {
     let server = Server::start(&mut serve_metrics(data.to_str().unwrap()));
     let at = metrics_of(&server);
     let before = Samples::read(&at);
-    // Kept to the end: the close of its session would be one more transaction, at any moment.
+    // Kept to the end, because closing its session would be another transaction at an unknown time.
     let client = block_on(async {
         let client = server.connect().await;
         put(&client, "/a", "kept").await;
@@ -393,7 +393,7 @@ fn the_process_is_the_servers() {
     let started = samples.at("process_start_time_seconds");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.unwrap().as_secs_f64();
-    // A tenth of a second for the rounding of the system's ticks.
+    // Allow a tenth of a second, because the system rounds to ticks.
     assert!(
         started < now + 0.1 && started > now - 600.0,
         "{started}, {now}"

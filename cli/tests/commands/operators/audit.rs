@@ -12,7 +12,7 @@ use testkit::ChildProcess;
 use super::super::metrics::http::{Samples, request};
 use super::*;
 
-/// The words of the command line for a log in this file.
+/// Returns the arguments for a log in this file.
 fn logged(path: &Path) -> Vec<String> {
     [
         "--data=memory".into(),
@@ -27,7 +27,7 @@ fn start(place: &Place, more: &[&str]) -> Server {
     Server::start(command.args(log).args(more))
 }
 
-/// Creates and deletes a persistent znode, which is a record.
+/// Creates and deletes a persistent znode, which writes records.
 async fn churn(client: &Client, path: &str) {
     let path = path.parse().unwrap();
     let session = client.session().await.unwrap();
@@ -137,7 +137,7 @@ fn sighup_opens_the_file_anew_and_no_record_is_lost() {
     assert_eq!(paths(&new), ["/after"]);
 }
 
-/// Lets a process write files of this many bytes at most.
+/// Limits the size of files that a process can write.
 fn limit_files(pid: Pid, bytes: Option<u64>) {
     let limit = Rlimit {
         current: bytes,
@@ -146,7 +146,7 @@ fn limit_files(pid: Pid, bytes: Option<u64>) {
     prlimit(Some(pid), Resource::Fsize, limit).unwrap();
 }
 
-/// The limit cuts a line in its middle, as a full disk does.
+/// The limit cuts a line in the middle, like a full disk.
 #[test]
 fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
     let place = Place::new("");
@@ -183,7 +183,7 @@ fn on_a_full_disk_the_server_goes_on_and_tells_what_is_missing() {
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let whole: Vec<_> = whole.collect();
-    // One line was cut, and the next has begun on a line of its own.
+    // One line was cut, and the next starts on a new line.
     assert_eq!(whole.len() + 1, text.lines().count(), "{text}");
     assert_eq!(of_event(&whole, "dropped")[0]["count"], 3, "{text}");
     let paths: Vec<_> = of_event(&whole, "delete")
@@ -255,7 +255,7 @@ fn a_reader_that_does_not_read_stalls_no_client() {
     assert_eq!(of_event(&lines, "delete").len() as u64 + dropped, 40);
 }
 
-/// Sends the handshake of a session, and a proof of a user that is none.
+/// Sends the handshake of a session, and an invalid proof of a user.
 fn fail_to_authenticate(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     let framed = |body: Vec<u8>| [&(body.len() as u32).to_be_bytes()[..], &body].concat();

@@ -1,4 +1,4 @@
-//! Reloads: by SIGHUP, by `lockkeeper admin`, and of files that have changed.
+//! Reloads by SIGHUP, by `lockkeeper admin`, and of changed files.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -89,7 +89,7 @@ fn a_wrong_file_is_refused_as_a_whole_with_its_line_and_cause() {
         with_joe[..with_joe.len() - 5].to_owned(),
         &format!("{path}:3:"),
     );
-    // Cut off at the end of a line, it is a valid file, by which everybody would be admitted.
+    // Truncated at the end of a line, the file is valid but would admit everybody.
     stays(
         "data = \"memory\"\nrequire-auth = true\n".into(),
         "no user is left",
@@ -105,7 +105,7 @@ fn a_wrong_file_is_refused_as_a_whole_with_its_line_and_cause() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// Edited in place, renamed into place, and as Kubernetes does it: a link to a directory that is swapped.
+/// Edited in place, renamed into place, and replaced as in Kubernetes, with a link to a directory that is swapped.
 #[test]
 fn a_changed_file_is_noticed_however_it_was_replaced() {
     let users: Vec<_> = ["a", "b", "c", "d"].map(|user| digest(user, "x")).into();
@@ -133,7 +133,7 @@ fn a_changed_file_is_noticed_however_it_was_replaced() {
     ended_well(&server.end(Signal::TERM));
 }
 
-/// The configuration was read, and the store is still another server's.
+/// The configuration was read, but another server still has the store.
 #[test]
 fn a_file_that_changes_before_the_server_is_ready_is_noticed() {
     let place = Place::new(&config(&[digest("a", "x")]));
@@ -179,7 +179,7 @@ fn words_are_replaced_and_other_options_are_named() {
     assert_eq!(asked("isro"), "rw");
     assert!(asked("ruok").contains("not in the whitelist"));
     assert_eq!(success(&place.admin(&["word", "ruok"])), "imok\n");
-    // Until then it is told each time.
+    // Each reload reports it until then.
     let told = success(&place.admin(&["reload"]));
     assert_eq!(told, "reloaded: a restart is needed for tick\n");
     ended_well(&server.end(Signal::TERM));
@@ -207,7 +207,7 @@ fn a_flood_of_signals_disturbs_no_client() {
     assert_eq!(of_event(&records(&place.at("audit")), "delete").len(), 300);
 }
 
-/// It waits for its store meanwhile, which another server has open.
+/// It waits for its store, which another server has open.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_during_the_start_is_not_lost() {

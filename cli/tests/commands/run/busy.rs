@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use crate::running::*;
 use crate::stores::*;
 
-/// Lets orphans end in quick succession for longer than a lease lasts, then prints `done`.
+/// Lets orphans end in quick succession for longer than a lease, then prints `done`.
 const ORPHANS: &str =
     "n=0; while [ $n -lt 60 ]; do (sleep 0.01 &); sleep 0.1; n=$((n + 1)); done; echo done";
 
-/// The same by processes of which each starts the next and ends.
+/// The same with a chain of processes, each of which starts the next and ends.
 const CHAINS: &str = r#"
     chain='
 import os, time
@@ -57,7 +57,7 @@ fn a_signal_behind_thousands_of_others_arrives() {
     guardian.signal(Signal::STOP);
     for _ in 0..1_000 {
         running.signal(Signal::CONT);
-        // Two that are pending at a time are one.
+        // Two pending signals of a kind are merged.
         std::thread::sleep(Duration::from_millis(1));
     }
     running.signal(Signal::TERM);

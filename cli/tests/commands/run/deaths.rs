@@ -1,4 +1,4 @@
-//! One of the processes of `lockkeeper run` is killed or stopped.
+//! A process of `lockkeeper run` is killed or stopped.
 
 use std::process::Stdio;
 
@@ -7,13 +7,13 @@ use rustix::process::Signal;
 use crate::running::*;
 use crate::stores::*;
 
-/// As in [`super::losses`]: a tree that ends by SIGKILL only.
+/// As in [`super::losses`], a tree that only ends by SIGKILL.
 const STUBBORN: &str = r#"
     trap '' TERM INT HUP
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &
     while :; do sleep 1000 & wait $!; done"#;
 
-/// Waits for the lock in another process, whose command looks for those of the first holder.
+/// Waits for the lock in another process, whose command looks for the processes of the first holder.
 fn next_holder(store: &StoreAt, first: &[Process]) -> Running {
     let script = r#"for pid; do kill -0 "$pid" && echo "$pid lives"; done; echo granted"#;
     let pids: Vec<_> = first
@@ -27,7 +27,7 @@ fn next_holder(store: &StoreAt, first: &[Process]) -> Running {
     waiter
 }
 
-/// The next holder is granted the lock when no process of the first one is left.
+/// Checks that the next holder is granted the lock when no process of the first one is left.
 fn the_next_is_granted_after(processes: &[Process], mut next: Running) {
     assert_eq!(next.line(), "granted");
     assert!(processes.iter().all(Process::has_ended));
@@ -139,7 +139,7 @@ on_stores! {
         assert_eq!(running.line(), "held");
         let reaper = running.reaper();
         reaper.signal(Signal::STOP);
-        // Beyond the end of the lease that it was told before.
+        // Beyond the end of the last lease that it knows.
         std::thread::sleep(std::time::Duration::from_secs(5));
         reaper.signal(Signal::CONT);
         running.write("on\n");
@@ -157,7 +157,7 @@ on_stores! {
         store.queue_has(3);
         holder.write("\n");
         assert_eq!(next.end(), (Some(0), String::new(), String::new()));
-        // Once it goes on, it has its turn.
+        // When it continues, it gets its turn.
         stopped.signal(Signal::CONT);
         assert_eq!(stopped.end(), (Some(0), "granted\n".into(), String::new()));
     }
@@ -169,7 +169,7 @@ on_stores! {
         let mut running = Running::spawn(command.stdin(Stdio::piped()));
         assert_eq!(running.line(), "held");
         running.signal(Signal::STOP);
-        // The guardian needs no front: the command goes on, and ends.
+        // The guardian needs no front, so the command continues and ends.
         running.write("on\n");
         assert_eq!(running.line(), "on");
         let mut next = Running::spawn(&mut store.under_lock(&["a", "--", "echo", "granted"]));
@@ -221,7 +221,7 @@ on_stores! {
     }
 }
 
-/// The tracer has the guardian's end first, and this test does not take it.
+/// The tracer is notified of the guardian's end first, and this test does not collect it.
 #[test]
 fn the_guardian_is_stopped_by_a_debugger() {
     let store = StoreAt::served();
@@ -236,7 +236,7 @@ fn the_guardian_is_stopped_by_a_debugger() {
     assert_eq!(status, Some(76), "{errors}");
 }
 
-/// As in a chroot or container that has its own pids, and shows others in /proc, or none.
+/// As in a chroot or container with its own pids, whose /proc shows others or none.
 #[test]
 fn a_command_whose_processes_cannot_be_seen_is_not_started() {
     let store = StoreAt::served();

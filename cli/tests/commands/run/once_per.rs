@@ -1,4 +1,4 @@
-//! A job that runs once a period.
+//! A job that runs once per period.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,12 +12,12 @@ use crate::running::*;
 use crate::stores::*;
 use crate::support::*;
 
-/// Waits for a line, and ends with the status that it names. Ends with 0 if it is asked to end.
+/// Waits for a line, and exits with the status in it. Exits with 0 on SIGTERM.
 const UNTIL_TOLD: &str = "trap 'exit 0' TERM; echo begun; read status; exit $status";
 
 const NOT_DUE: &str = "has had its run of this period: it ended ";
 
-/// Starts the job `a`: a script with a pipe as its stdin. Returns when the script has begun.
+/// Starts the job `a`, a script with a pipe as stdin. Returns when the script has started.
 fn begin(store: &StoreAt, script: &str) -> Running {
     let mut command = once_per(store, "1h", &[], &["sh", "-c", script]);
     let mut running = Running::spawn(command.stdin(Stdio::piped()));
@@ -30,14 +30,14 @@ fn once_per(store: &StoreAt, period: &str, options: &[&str], command: &[&str]) -
     store.under_lock(&arguments.concat())
 }
 
-/// Calls the job `a`, once an hour, with this command.
+/// Calls the hourly job `a` with this command.
 fn call(store: &StoreAt, options: &[&str], command: &[&str]) -> Output {
     once_per(store, "1h", options, command).output().unwrap()
 }
 
 #[track_caller]
 fn is_skipped(output: &Output) {
-    // Cron would mail a line of each machine but one.
+    // Silent, because cron would mail a line on all machines but one.
     assert_eq!(success(output), "");
 }
 
@@ -46,7 +46,7 @@ fn has_run(output: &Output, text: &str) {
     assert_eq!(success(output), text);
 }
 
-/// The beginning of the last run that was recorded, by the server's clock.
+/// Returns the start of the last recorded run, by the server's clock.
 fn last_began(store: &StoreAt) -> i64 {
     block_on(async {
         let path: ZnodePath = "/locks/a/:last-run".parse().unwrap();
@@ -63,7 +63,7 @@ on_stores! {
         let script = ["sh", "-c", "echo run >>runs; echo ran"];
         let fleet: Vec<_> = (0..20)
             .map(|number| {
-                // A few try: they are told if another is at it.
+                // A few only try, and are told if another runs.
                 let options: &[&str] = if number % 5 == 0 { &["--try"] } else { &[] };
                 let mut command = once_per(&store, "1h", options, &script);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,7 +98,7 @@ on_stores! {
         has_run(&call(&store, &[], &["echo", "first"]), "first\n");
         let first = last_began(&store);
         is_skipped(&call(&store, &[], &["echo", "never"]));
-        // The period is the caller's, not the one that was said before.
+        // The caller's period counts, not the one of the earlier run.
         let again = || once_per(&store, "1500ms", &[], &["echo", "again"]).output().unwrap();
         let output = loop {
             let output = again();
@@ -135,7 +135,7 @@ on_stores! {
             assert_eq!(output.stderr, b"lockkeeper: /locks/a is not free\n");
             let output = call(&store, &["--timeout", "50ms"], &["echo", "never"]);
             assert_eq!(output.status.code(), Some(75), "{output:?}");
-            // Fails itself, so that the job stays due.
+            // It fails, so the job stays due.
             let waiter = Running::spawn(&mut once_per(&store, "1h", &[], &["sh", "-c", "echo granted; exit 4"]));
             store.queue_has(2);
             running.write(&format!("{status}\n"));
@@ -151,7 +151,7 @@ on_stores! {
     fn a_run_that_lost_its_lock_does_not_count(store: StoreAt) {
         let running = begin(&store, UNTIL_TOLD);
         store.revoke();
-        // The command ends well, and too late.
+        // The command succeeds, but too late.
         let (status, _, errors) = running.end();
         assert_eq!(status, Some(76), "{errors}");
         has_run(&call(&store, &[], &["echo", "next"]), "next\n");
@@ -230,7 +230,7 @@ fn without_a_url_it_runs_once_on_this_machine() {
     fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
     let command = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        // The store ends by itself if the test does not get to its end.
+        // Ends the store's server even if the test does not finish.
         command.args(arguments).env_clear().env("HOME", &home);
         command.env("LOCKKEEPER_LOCAL_IDLE", "10s");
         command.output().unwrap()
@@ -244,7 +244,7 @@ fn without_a_url_it_runs_once_on_this_machine() {
     assert_eq!(ran.len(), 1, "{calls:?}");
     skipped.into_iter().for_each(is_skipped);
     success(&command(&["local", "--stop"]));
-    // The record is on the disk.
+    // The record is on disk.
     is_skipped(&call());
     success(&command(&["local", "--stop"]));
 }

@@ -1,4 +1,4 @@
-//! Signals go to the whole process group of the command.
+//! Signals reach the whole process group of the command.
 
 use rustix::process::Signal;
 
@@ -25,7 +25,7 @@ on_stores! {
 
     [served, zookeeper]
     fn a_command_that_dies_of_a_signal_has_its_status(store: StoreAt) {
-        // The tests may run under `nohup`, and what is ignored stays so.
+        // The tests may run under `nohup`, and ignored signals stay ignored.
         let script = r#"exec env --default-signal "$0" run a -- sh -c 'echo held; exec sleep 1000'"#;
         for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
             let mut running = Running::spawn(&mut store.shell(script));

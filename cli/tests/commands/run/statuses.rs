@@ -1,4 +1,4 @@
-//! The exit statuses, the environment and the names.
+//! Exit statuses, environment and names.
 
 use crate::running::*;
 use crate::stores::*;
@@ -111,7 +111,7 @@ fn wrong_usage_has_its_status() {
     }
 }
 
-/// A log on a full disk, for instance.
+/// For example a log on a full disk.
 #[test]
 fn a_reason_that_cannot_be_written_changes_no_status() {
     let full = || {
@@ -129,7 +129,7 @@ fn a_reason_that_cannot_be_written_changes_no_status() {
     assert_eq!(status(&mut locks), Some(69));
 }
 
-/// A ZooKeeper has the limits of its quotas there, and this server enforces none.
+/// ZooKeeper stores the limits of its quotas there. Our server enforces none.
 #[test]
 fn a_lock_among_the_quotas_is_refused_with_the_reason() {
     let store = StoreAt::served();
@@ -163,7 +163,7 @@ on_stores! {
             assert_eq!(fields[0], "/locks/a");
             tokens.push(fields[1].parse::<i64>().unwrap());
             let until: i64 = fields[2].parse().unwrap();
-            // The lease lasts nine tenths of the timeout, 4 s, from a moment on after the start.
+            // The lease lasts nine tenths of the timeout of 4 s, starting after `before`.
             assert!(before < until && until < unix_ms() + 3_700, "{until}");
         }
         assert!(tokens[0] < tokens[1], "{tokens:?}");
@@ -215,7 +215,7 @@ fn stdin_and_stdout_are_the_commands() {
         store.shell(&script).output().unwrap().status.code()
     };
     assert_eq!(sh("<&-"), Some(0));
-    // `echo` itself fails, or writes to where nobody reads.
+    // `echo` itself fails, or writes to a file that is not read.
     assert!(sh(">&-").is_some_and(|status| status <= 1));
 }
 
@@ -230,12 +230,12 @@ on_stores! {
             status(&["--try", "--exclusive", "a", "--", "true"]),
             Some(75)
         );
-        // Without either option it is a lock of another kind: refused, and told what to write.
+        // Without either option it is a different kind of lock, and the error says what to use.
         let output = store.output(&["--try", "a", "--", "echo", "never"]);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{output:?}");
         let told = "lockkeeper: /locks/a is in use as a read-write lock: take it with --exclusive, or with --shared\n";
         assert_eq!(stderr(&output), told);
-        // These have no such options.
+        // These commands have no such options.
         for (name, options) in [("run", &["--once-per", "1h", "a"][..]), ("run", &["--all", "a,b"]), ("elect", &["a"])] {
             let arguments = [options, &["--", "echo", "never"]].concat();
             let output = store.subcommand(name, &arguments).output().unwrap();
@@ -321,7 +321,7 @@ on_stores! {
     }
 }
 
-/// The names are the same, and the locks are not.
+/// The names are equal, but the locks differ.
 #[test]
 fn locks_of_two_stores_nest() {
     let (outer, inner) = (StoreAt::served(), StoreAt::served());

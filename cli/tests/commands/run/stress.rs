@@ -1,5 +1,5 @@
-//! Processes of `lockkeeper run` and servers are signalled at random. Each command locks a file that all its processes have
-//! open, and the next one cannot lock it as long as one of them lives.
+//! Signals processes of `lockkeeper run` and servers at random. Each command locks a file that all its processes have
+//! open, so the next command cannot lock it while any of them lives.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::running::*;
 use crate::server::{Server, bare};
 use crate::support::*;
 
-/// Forks all the time for a second, and leaves a daemon behind.
+/// Keeps forking for a second, and leaves a daemon behind.
 const COMMAND: &str = r#"
     exec 9>"$0"
     flock --nonblock 9 || { echo second; exit 99; }
@@ -27,10 +27,10 @@ const COMMAND: &str = r#"
     while [ $n -lt 10 ]; do (sleep 0.02 &); sleep 0.1; n=$((n + 1)); done
     echo done"#;
 
-/// A pause that costs no lease: a session of 4 s is renewed early enough behind it.
+/// A pause that costs no lease, because a session of 4 s is renewed early enough after it.
 const SHORT: Duration = Duration::from_millis(600);
 
-/// A store whose server is killed and comes back.
+/// A store whose server is killed and restarted.
 enum Place {
     Local(Home),
     /// Its address, and the server while it runs.
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Starts a server that has ended, as a service manager does. In the user's own store clients do that.
+    /// Restarts an ended server, like a service manager. Clients do that for the per-user store.
     fn start_server(&self) {
         if let Self::Tcp(folder, address, server) = self {
             let mut server = server.lock().unwrap();
@@ -105,25 +105,25 @@ enum Target {
     Server,
 }
 
-/// Counts and faults of all rounds.
+/// Results of all rounds.
 #[derive(Default)]
 struct Seen {
     rounds: AtomicUsize,
-    /// Rounds in which front, guardian and reaper were killed or stopped at the same time.
+    /// Rounds in which front, guardian and reaper were killed or stopped simultaneously.
     unwatched: AtomicUsize,
-    /// Rounds after which the command had to have ended by itself.
+    /// Rounds after which the command must have ended on its own.
     healthy: AtomicUsize,
     faults: Mutex<Vec<String>>,
 }
 
-/// Signals that were sent to the processes of one command, and their consequences.
+/// Signals sent to the processes of one command, and their consequences.
 #[derive(Default)]
 struct Harm {
     done: Vec<(Target, Signal)>,
     stopped: Vec<(Target, Pid, Instant)>,
     killed: Vec<Target>,
     was_unwatched: bool,
-    /// True if the command may have been ended for it.
+    /// True if the command may have been ended as a result.
     may_end: bool,
     /// True if its processes may just be starting, and not handle signals yet.
     may_start: bool,
@@ -156,7 +156,7 @@ impl Harm {
         self.was_unwatched |= watching.into_iter().all(is_away);
     }
 
-    /// Lets those go on that were stopped.
+    /// Continues stopped processes.
     fn continued(&mut self, which: impl Fn(Target) -> bool) {
         for (target, pid, since) in std::mem::take(&mut self.stopped) {
             if !which(target) {
@@ -215,14 +215,14 @@ fn round(place: &Place, dice: &mut Random, seen: &Seen) {
             place.start_server();
         }
     }
-    // In one of three rounds until after the end of the lease.
+    // In a third of the rounds, this may last until after the end of the lease.
     let longest = if dice.below(3) == 0 { 6_000 } else { 400 };
     std::thread::sleep(Duration::from_millis(dice.below(longest)));
     harm.continued(|_| true);
     let mut told = Vec::new();
     for command in first.into_iter().chain([next]) {
         let (status, text, errors) = command.end();
-        // It shares the server.
+        // It uses the same server.
         let is_lost = harm.may_end
             && (errors.contains("the lock was lost") || errors.contains("has expired"));
         if text.contains("second") || status != Some(0) && !is_lost {
@@ -253,7 +253,7 @@ fn round(place: &Place, dice: &mut Random, seen: &Seen) {
             .unwrap()
             .push(format!("{done:?} while it waited: {is_waiting}: {told:?}"));
     }
-    // The processes of an unwatched command end by themselves.
+    // The processes of an unwatched command end on their own.
     let resource = File::open(place.resource()).unwrap();
     resource.lock().unwrap();
 }
@@ -268,7 +268,6 @@ fn begun(place: &Place) -> Running {
     command
 }
 
-/// The first child of a process, if it lives.
 fn child_of(parent: Pid) -> Option<Pid> {
     let parent = parent.as_raw_pid();
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));

@@ -1,4 +1,4 @@
-//! A terminal, and the command on it as a person sees it.
+//! A terminal with the command on it, as a person sees it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,20 +14,20 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use testkit::ChildProcess;
 
-/// Limit of a test that hangs.
+/// Time limit of a hanging test.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A command on a terminal of its own. Killed when it is dropped.
+/// A command with its own terminal. Killed on drop.
 pub(crate) struct Top {
     child: ChildProcess,
     terminal: File,
-    /// Kept open: without it the terminal is gone when the command ends.
+    /// Kept open, because otherwise the terminal is gone when the command ends.
     side: Option<File>,
     parser: vt100::Parser,
 }
 
 impl Top {
-    /// `lockkeeper top`, on 24 lines of 80 columns.
+    /// `lockkeeper top` on 24 lines of 80 columns.
     pub(super) fn start(url: &str, arguments: &[&str]) -> Self {
         Self::start_with(url, arguments, &[])
     }
@@ -87,14 +87,13 @@ impl Top {
         self.child.signal(signal);
     }
 
-    /// Reads until the screen shows a text.
     #[track_caller]
     pub(crate) fn shows(&mut self, text: &str) {
         let text = text.to_owned();
         self.until(|screen| screen.text().contains(&text));
     }
 
-    /// Reads until the screen is as wanted.
+    /// Reads until the screen satisfies a condition.
     #[track_caller]
     pub(super) fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
         let began = Instant::now();
@@ -104,7 +103,7 @@ impl Top {
         }
     }
 
-    /// Reads what has come, after a wait for it. Returns false if nobody can write any more.
+    /// Waits for output and reads it. Returns `false` if no process can write any more.
     fn read(&mut self) -> bool {
         let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
         let wait = rustix::event::Timespec {
@@ -124,7 +123,7 @@ impl Top {
         }
     }
 
-    /// Waits for the end, with status 0 and the terminal as it was.
+    /// Waits for the end with status 0 and the terminal restored.
     #[track_caller]
     pub(super) fn ends_well(&mut self) {
         self.side = None;
@@ -138,7 +137,7 @@ impl Top {
         assert!(!self.is_taken(), "{}", self.text());
     }
 
-    /// Writes as much as the terminal takes unread: the next that writes to it waits.
+    /// Fills the terminal's buffer, so that the next write blocks.
     pub(super) fn fill(&self) {
         let name = ptsname(&self.terminal, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -148,7 +147,7 @@ impl Top {
         }
     }
 
-    /// Waits for the end while nobody reads what it writes, with status 0 and the terminal's modes as they were.
+    /// Waits for the end without reading the output. The status must be 0, and the terminal's modes restored.
     #[track_caller]
     pub(super) fn ends_unread(&mut self) {
         let began = Instant::now();
@@ -172,7 +171,7 @@ impl Top {
         self.child.wait().unwrap();
     }
 
-    /// Returns true if the command has the terminal: a screen of its own, without a cursor, in raw mode.
+    /// Returns `true` if the command has the terminal: alternate screen, no cursor, raw mode.
     #[track_caller]
     pub(super) fn is_taken(&self) -> bool {
         let screen = self.parser.screen();

@@ -1,4 +1,4 @@
-//! A store or a dashboard that goes away while somebody looks.
+//! A store or a dashboard that disappears while a user looks at it.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn a_store_that_is_away_makes_the_page_old_until_it_is_back() {
     store.go_away();
     for window in &windows {
         until_old(window);
-        // What was known is still shown.
+        // The last known state is still shown.
         assert_eq!(
             window.evaluate("document.querySelector('main').innerText.includes('stays')"),
             true

@@ -1,5 +1,5 @@
-//! A headless Chromium, driven over the pipe of its DevTools protocol: no port, no other program, and a browser that
-//! ends by itself when this process does, however that happens.
+//! A headless Chromium, driven over the pipe of its DevTools protocol. It needs no port and no other program, and the
+//! browser ends when this process does, for whatever reason.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::super::super::support::TempFolder;
 
-/// Time after which a condition counts as never fulfilled.
+/// Time after which a condition counts as failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Gives the browser the pipe as its files 3 and 4, and removes its folder when it has ended: also when this process was
-/// killed. An interrupt from the terminal is for the test, whose end the browser sees.
+/// Connects the browser's files 3 and 4 to the pipe, and removes its folder when it has ended, even if this process
+/// was killed. Ignores terminal interrupts, because the browser notices the end of the test.
 const START: &str = r#"
 folder=$1; shift
 trap '' INT TERM HUP
@@ -27,31 +27,30 @@ rm -rf "$folder" "$folder.log"
 const OPTIONS: [&str; 15] = [
     "--headless=new",
     "--remote-debugging-pipe",
-    // Of a browser that sees nothing but our own pages; root has no sandbox.
+    // Safe, because it only shows our own pages. root has no sandbox.
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-gpu",
-    // It talks to nobody.
+    // No background traffic.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--metrics-recording-only",
     "--no-first-run",
     "--no-default-browser-check",
-    // Tests run beside each other, each in a window that others cover.
+    // Tests run concurrently, in windows that cover each other.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
     "--lang=en",
 ];
 
-/// The browser of this process.
 struct Browser {
     commands: Mutex<ChildStdin>,
     waiting: Mutex<Waiting>,
 }
 
-/// The receivers of what the browser sends.
+/// Receivers of the browser's messages.
 #[derive(Default)]
 struct Waiting {
     last: u64,
@@ -67,7 +66,7 @@ fn browser() -> &'static Browser {
 
 impl Browser {
     fn start() -> Self {
-        // The shell removes it, not we: statics are never dropped.
+        // The shell removes it, because statics are never dropped.
         let folder = std::mem::ManuallyDrop::new(TempFolder::short());
         let mut command = Command::new("sh");
         command.args(["-c", START, "sh"]).arg(folder.path());
@@ -95,7 +94,7 @@ impl Browser {
         for message in messages {
             let mut message: Value = serde_json::from_slice(&message).unwrap();
             if message["method"] == "Page.javascriptDialogOpening" {
-                // Else everything else of the page would wait for it. It is noted nevertheless.
+                // Close it, because it would block the rest of the page. It is recorded nevertheless.
                 let session = message["sessionId"].as_str();
                 drop(self.send(
                     session,
@@ -132,7 +131,7 @@ impl Browser {
         }
         let mut bytes = command.to_string().into_bytes();
         bytes.push(0);
-        // A browser that has ended answers nothing, which is seen there.
+        // A browser that has ended does not answer, which the receiver notices.
         let _ = self.commands.lock().unwrap().write_all(&bytes);
         answer
     }
@@ -154,7 +153,7 @@ impl Browser {
     }
 }
 
-/// A window of its own, with storage of its own.
+/// A window with its own storage.
 pub(super) struct Window {
     session: String,
     context: String,
@@ -171,7 +170,6 @@ impl Drop for Window {
 }
 
 impl Window {
-    /// Opens a URL in a window of 1200 × 760.
     pub(super) fn open(url: &str) -> Self {
         Self::open_as(url, 1200, 760, "light")
     }
@@ -208,12 +206,12 @@ impl Window {
         window
     }
 
-    /// Sets the size of the window, and the colours that the user prefers.
+    /// Sets the size of the window and the preferred color scheme.
     pub(super) fn look(&self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", size);
         let scheme = json!({"name": "prefers-color-scheme", "value": scheme});
-        // Colours change at once: what is measured is not on its way.
+        // Disables transitions, which would disturb measured colors.
         let motion = json!({"name": "prefers-reduced-motion", "value": "reduce"});
         self.call(
             "Emulation.setEmulatedMedia",
@@ -230,7 +228,7 @@ impl Window {
         browser().must(Some(&self.session), method, parameters)
     }
 
-    /// Evaluates an expression; none while the page is being loaded.
+    /// Evaluates an expression. Returns `None` while the page is being loaded.
     fn try_evaluate(&self, expression: &str) -> Option<Value> {
         let parameters =
             json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
@@ -244,10 +242,11 @@ impl Window {
         self.try_evaluate(expression).expect(expression)
     }
 
-    /// Waits until an expression is true, and returns its value. Exceptions, as of elements that do not exist yet, are false.
+    /// Waits until an expression is true, and returns its value. Exceptions, for example for missing elements, count
+    /// as false.
     pub(super) fn until(&self, condition: &str) -> Value {
         let begin = Instant::now();
-        // The page looks again a few times by itself, so that we need not.
+        // The page itself retries a few times, which saves round trips.
         let looks = format!(
             "(async () => {{
                 for (let looks = 0; looks < 20; looks++) {{
@@ -266,7 +265,7 @@ impl Window {
         }
     }
 
-    /// Returns the text that is shown, for messages.
+    /// Returns the visible text, for messages.
     fn shown(&self) -> String {
         let shown = self.try_evaluate("`${location.hash} ${JSON.stringify(document.body.dataset)}\n${document.body.innerText}`");
         let mut shown = shown
@@ -296,7 +295,7 @@ impl Window {
         self.until("document.body.dataset.link === 'live'");
     }
 
-    /// Presses a key: a character, or a name as of `KeyboardEvent.key`.
+    /// Presses a key, given as a character or a name in `KeyboardEvent.key`.
     pub(super) fn press(&self, key: &str) {
         let (code, text) = match key {
             "Enter" => (13, "\r"),
@@ -336,7 +335,7 @@ impl Window {
         panic!("no Tab leads to {selector}: {}", self.shown());
     }
 
-    /// Clicks at the middle of an element.
+    /// Clicks on the middle of an element.
     pub(super) fn click(&self, selector: &str) {
         let middle = self.until(&format!(
             "(() => {{
@@ -357,10 +356,10 @@ impl Window {
         }
     }
 
-    /// Checks the browser's log: no script of others ran, nothing was asked of other hosts, the policy was not violated, and
-    /// the page's own script had no error. Lines of the log that contain one of `expected` are part of the test.
+    /// Checks the browser's log. No foreign script ran, no other host was contacted, the policy was not violated, and
+    /// the page's script had no error. Log lines that contain one of `expected` are ignored.
     pub(super) fn was_clean(&self, expected: &[&str]) {
-        // Everything before it has arrived.
+        // After this call, all earlier events have arrived.
         assert_eq!(self.evaluate("window.__hit === undefined"), true);
         let mut requests = 0;
         while let Ok(event) = self.events.try_recv() {

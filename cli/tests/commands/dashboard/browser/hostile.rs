@@ -1,4 +1,4 @@
-//! Names and labels that want to be more than text.
+//! Names and labels that try to be more than text.
 
 use super::*;
 
@@ -11,14 +11,13 @@ const SCRIPTS: [&str; 6] = [
     "<a href=http://127.0.0.1:1/>&lt;b&gt;</a><iframe srcdoc=x>",
 ];
 
-/// Turns the text that follows it round, hides, ends a line, or ends a string of C.
+/// Reverses the following text, hides, ends a line, or ends a C string.
 const INVISIBLE: &str = "a\u{202e}b\u{200b}c\u{0}d\n\u{1b}[31m\u{feff}\u{2066}\u{2028}";
 
 fn text_of(value: &str) -> String {
     serde_json::to_string(value).unwrap()
 }
 
-/// Waits until the page shows this text.
 fn until_shown(window: &Window, text: &str) {
     window.until(&format!(
         "document.body.textContent.includes({})",
@@ -51,7 +50,7 @@ fn markup_in_names_labels_and_reasons_is_shown_as_text() {
         window.until(&found);
     }
     nothing_became_an_element(&window);
-    // As a filter that matches nothing, it is shown as well.
+    // A filter without matches is shown as well.
     window.press("/");
     window.write("<img src=y onerror=window.__hit=1>");
     window.until("!document.querySelector('#empty').hidden");
@@ -120,7 +119,7 @@ fn what_cannot_be_seen_is_written_out_and_what_is_long_does_not_widen_the_page()
     window.was_clean(&[]);
 }
 
-/// Entries that no client of ours would write: every field of another kind, or with markup.
+/// Entries that our clients would never write: every field has the wrong type or contains markup.
 #[test]
 fn entries_that_others_wrote_are_shown_as_text() {
     let store = StoreAt::served();

@@ -4,7 +4,6 @@ use super::*;
 
 const ROWS: &str = "[...document.querySelectorAll('#locks tbody tr')]";
 
-/// The selector of a cell.
 fn cell(path: &str, class: &str) -> String {
     format!("#locks tr[data-path='{path}'] .{class}")
 }
@@ -26,12 +25,12 @@ on_stores! {
         window.until(&format!("document.querySelector({:?}).textContent.includes('night run')", of("holder")));
         assert_eq!(window.text(&of("lock")), "jobs/a");
         assert_eq!(window.text(&of("kind")), "mutex");
-        // Overdue is said in words, not by a colour alone.
+        // Overdue is also stated in words, not only by a color.
         window.until(&format!("/^overdue \\d+s$|^overdue \\d+m \\d+s$/.test(document.querySelector({:?}).textContent)", of("state")));
         assert_eq!(window.evaluate(&format!("document.querySelector(\"tr[data-path='{path}']\").classList.contains('overdue')")), true);
         window.until_text("#locks tr[data-path='/locks/b'] .state", "held");
         assert_eq!(window.evaluate("document.querySelector(\"tr[data-path='/locks/b']\").classList.contains('overdue')"), false);
-        // The time passes by itself.
+        // The time advances without an update.
         let held = window.text(&of("held"));
         assert!(held.ends_with('s'), "{held}");
         window.until(&format!("document.querySelector({:?}).textContent !== {held:?}", of("held")));
@@ -99,7 +98,7 @@ fn ten_thousand_locks_are_sorted_filtered_and_paged() {
     window.click("th[data-sort=name] button");
     shows("1–100 of 10,002", "b-wanted", "9902");
     sorted("name", "descending");
-    // Figures begin with the most.
+    // Numbers are sorted in descending order first.
     for (by, first) in [("overdue", "a-late"), ("waiters", "b-wanted")] {
         let header = format!("th[data-sort={by}] button");
         window.click(&header);
@@ -119,7 +118,7 @@ fn ten_thousand_locks_are_sorted_filtered_and_paged() {
     sorted("held", "ascending");
     window.until(&format!("/wanted/.test({ROWS}[0].dataset.path)"));
 
-    // By a path and by a label.
+    // Filters by a path and by a label.
     window.click("th[data-sort=name] button");
     window.click("#filter");
     window.write("WANTED");

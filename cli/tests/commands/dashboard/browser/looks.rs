@@ -1,4 +1,4 @@
-//! Colours and widths.
+//! Colors and widths.
 
 use serde_json::json;
 
@@ -41,8 +41,8 @@ const JOBS: [(&str, &str, &str, u64, usize); 21] = [
     ("terraform/staging", "apply 518 (ana)", "ci-05", 1200, 0),
 ];
 
-/// Returns the ratio of contrast of the worst text that can be seen, with that text: as WCAG 2 defines it, of the text's
-/// colour over all backgrounds behind it. What is disabled is exempt.
+/// Finds the visible text with the lowest contrast ratio as defined by WCAG 2, over all backgrounds behind it.
+/// Disabled elements are exempt.
 const WORST_CONTRAST: &str = r"(() => {
     const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const rgba = (color) => {
@@ -89,7 +89,7 @@ const WORST_CONTRAST: &str = r"(() => {
     return { ...worst, seen };
 })()";
 
-/// Many locks of plausible names, with the entries' metadata as programs on several machines would write it.
+/// Many plausibly named locks, with metadata as programs on several machines would write it.
 struct Scene {
     store: StoreAt,
     locks: Locks,
@@ -183,7 +183,7 @@ fn texts_have_contrast_and_fit_a_phone() {
             contrast_is_enough(window, &format!("{place}, {scheme}, narrow"));
         }
     }
-    // The two are not the same colours.
+    // The two color schemes differ.
     let color = "getComputedStyle(document.body).backgroundColor";
     let dark = list.evaluate(color);
     list.look(1200, 760, "light");

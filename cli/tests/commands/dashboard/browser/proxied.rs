@@ -8,7 +8,7 @@ use testkit::{ChildProcess, free_address, with_death_signal};
 
 use super::*;
 
-/// nginx with a configuration of its own. Dropping it kills it.
+/// nginx with its own configuration. Dropping it kills it.
 struct Nginx {
     at: String,
     _process: ChildProcess,
@@ -16,8 +16,8 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Passes `/locks/` on to the dashboard with nginx's defaults, and `/own-host/locks/` with the header `Host` as the
-    /// browser has sent it.
+    /// Forwards `/locks/` to the dashboard with nginx's defaults, and `/own-host/locks/` with the browser's `Host`
+    /// header.
     fn before(dashboard: &Dashboard) -> Self {
         let folder = TempFolder::short();
         let at = free_address().to_string();
@@ -44,7 +44,7 @@ impl Nginx {
             .arg(folder.at("nginx.conf"));
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut process = ChildProcess::spawn(&mut command);
-        // It writes this once it listens.
+        // nginx logs this once it listens.
         let log = BufReader::new(process.stderr.take().unwrap());
         let mut lines = log.lines().map_while(Result::ok);
         let said: Vec<_> = lines
@@ -72,7 +72,7 @@ fn the_page_works_behind_nginx_below_a_path() {
     let held = locks.hold("a", labelled("first"));
     let dashboard = Dashboard::start(&store, &["--allow-revoke"]);
     let nginx = Nginx::before(&dashboard);
-    // With its defaults nginx keeps a stream back until 4 KiB have come, and these are less than one.
+    // By default nginx buffers a stream up to 4 KiB, and these events are smaller than 1 KiB.
     let mut queue = Events::of(&nginx.at, "/locks/api/lock?path=%2Flocks%2Fa");
     queue.until("lock", |it| it["exists"] == true);
 

@@ -1,4 +1,4 @@
-//! Revocations by the dialog.
+//! Revocations with the dialog.
 
 use lockkeeper::LostReason;
 
@@ -32,7 +32,7 @@ on_stores! {
         window.press("Enter");
         window.until("document.querySelector('#lock-path').textContent === 'job-2' && document.querySelector('#queue li.holder')");
 
-        // Asking first: the holder is told the reason, and keeps the lock.
+        // Ask first. The holder sees the reason, and keeps the lock.
         window.press("r");
         window.until(IS_OPEN);
         assert!(window.text("#revoke-who").contains("stuck"));
@@ -46,7 +46,7 @@ on_stores! {
         assert!(first.guard.is_held());
         window.until("/asked to release/.test(document.querySelector('#queue li.holder').textContent)");
 
-        // Esc closes the dialog alone.
+        // Esc closes only the dialog.
         window.press("r");
         window.until(IS_OPEN);
         window.press("Escape");
@@ -76,7 +76,7 @@ fn a_refused_revocation_says_why() {
     let first = locks.hold("a", labelled("first"));
     let second = locks.wait("a", labelled("second"));
     let dashboard = Dashboard::start(&store, &["--allow-revoke"]);
-    // Without the token of the URL, as from a bookmark.
+    // Without the token in the URL, as from a bookmark.
     let window = Window::open(&page_of(&dashboard, "a"));
     window.until_text("#queue li.waiter .label", "second");
     let error = |text: &str| {
@@ -101,7 +101,7 @@ fn a_refused_revocation_says_why() {
     let second = second.held();
     window.until_text("#queue li.holder .label", "second");
     error("left");
-    // It cannot be confirmed: the new holder is not meant.
+    // The dialog cannot be confirmed, because it does not concern the new holder.
     assert_eq!(
         window.evaluate("document.querySelector('#revoke-confirm').disabled"),
         true
@@ -126,7 +126,7 @@ fn a_holder_that_left_unseen_is_not_mistaken_for_the_next() {
     window.press("r");
     window.until(IS_OPEN);
     window.click("#revoke-force");
-    // What the dialog knows is old, as where the request and the news cross.
+    // Delay the request, so that the dialog's data is outdated when it arrives.
     window.evaluate("(() => { const real = window.fetch; window.fetch = async (...all) => { await new Promise((resolve) => { window.__go = resolve; }); return real(...all); }; })()");
     window.click("#revoke-confirm");
     window.until("window.__go");
@@ -134,7 +134,7 @@ fn a_holder_that_left_unseen_is_not_mistaken_for_the_next() {
     let second = second.held();
     window.evaluate("window.__go()");
     window.until("!document.querySelector('#revoke-error').hidden && document.querySelector('#revoke-error').textContent.length > 10");
-    // Later news of the lock leave the answer in its place.
+    // Later updates of the lock do not replace the answer.
     let _third = locks.wait("a", labelled("third"));
     window.until_text("#queue li.waiter .label", "third");
     let said = window.text("#revoke-error");
