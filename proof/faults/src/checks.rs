@@ -1,4 +1,4 @@
-//! [`Checker`]: judges the reports of all workers. PURE: no clock, no process.
+//! [`Checker`]: checks the reports of all workers. Uses no clock and no I/O.
 
 mod leases;
 mod locks;
@@ -16,7 +16,7 @@ pub(crate) use self::locks::{Belief, WorkerId};
 pub(crate) use self::progress::Progress;
 use self::registers::Registers;
 
-/// The checks of a run, and what it has counted.
+/// The checks of a run, and its counts.
 pub(crate) struct Checker {
     locks: Locks,
     registers: Registers,
@@ -27,7 +27,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// `allowance` is the time in nanoseconds after a fault in which a lease may still be lost by it.
+    /// `allowance` is the time in nanoseconds after a fault within which it still explains a lost lease.
     pub(crate) fn new(allowance: u64) -> Self {
         Self {
             locks: Locks::default(),
@@ -39,7 +39,7 @@ impl Checker {
         }
     }
 
-    /// Takes a report. Returns the resource's answer if it is a [`Report::Use`].
+    /// Processes a report. Returns the resource's answer to a [`Report::Use`].
     pub(crate) fn hear(&mut self, worker: WorkerId, report: Report) -> Option<bool> {
         match report {
             Report::Granted {
@@ -99,7 +99,7 @@ impl Checker {
 
     fn refused(&mut self, worker: WorkerId, grant: u64, is_held: bool) {
         let key = self.locks.key((worker, grant)).unwrap_or("a lock");
-        // Other clients promise less: only the resource tells their holders.
+        // Other clients promise less, so only the resource can judge their holders.
         if is_held && worker.belief == Belief::Promised {
             let story = format!("exclusion: {worker} holds {key}, and its token is refused");
             self.violate(story);
@@ -123,14 +123,14 @@ impl Checker {
         self.leases.fault(fault);
     }
 
-    /// Checks all that can be checked while workers go on. Returns the first violation.
+    /// Runs the checks that are possible while workers are active. Returns the first violation.
     pub(crate) fn check(&mut self) -> Option<&str> {
         let wrong = self.locks.check();
         wrong.into_iter().for_each(|wrong| self.violate(wrong));
         self.violations.first().map(String::as_str)
     }
 
-    /// Checks all, once everybody has come to the end.
+    /// Runs all checks, once all workers have finished.
     pub(crate) fn check_all(&mut self) -> &[String] {
         self.check();
         let registers = self.registers.check();
@@ -146,27 +146,25 @@ impl Checker {
         &self.violations
     }
 
-    /// Returns the number of leases that were lost without a fault that explains it.
+    /// Returns the number of lost leases that no fault explains.
     pub(crate) fn lost_without_cause(&self) -> u64 {
         self.leases.without_cause().len() as u64
     }
 
-    /// Returns the number of leases that were lost by a fault.
+    /// Returns the number of leases that a fault has cost.
     pub(crate) fn lost_by(&self, fault: &Fault) -> u64 {
         self.leases.lost_by(fault)
     }
 
-    /// Returns the number of broken promises.
     pub(crate) fn violations(&self) -> usize {
         self.violations.len()
     }
 
-    /// Returns the registers of the run.
     pub(crate) fn registers(&self) -> Vec<String> {
         self.registers.keys()
     }
 
-    /// Returns the counts, and those that the checks have.
+    /// Returns the counts, including those of the checks.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = self.counts.clone();
         counts.insert(

@@ -1,4 +1,4 @@
-//! [`Crew`]: the processes of workers, and the checker that hears them.
+//! [`Crew`]: the worker processes, and the checker of their reports.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -13,7 +13,6 @@ use testkit::ChildProcess;
 use crate::checks::{Belief, Checker, WorkerId};
 use crate::report::Report;
 
-/// A worker's process.
 struct Worker {
     id: WorkerId,
     process: ChildProcess,
@@ -22,21 +21,21 @@ struct Worker {
     reader: Option<JoinHandle<()>>,
 }
 
-/// State of a worker, as its reports tell.
+/// A worker's state, according to its reports.
 #[derive(Default)]
 struct Heard {
     is_ready: AtomicBool,
-    /// Number of tasks that are done.
+    /// Number of completed tasks.
     done: AtomicUsize,
-    /// Its end is no surprise.
+    /// Its end is expected.
     may_end: AtomicBool,
 }
 
-/// Kind of a worker: its program, and its number of tasks.
+/// A kind of worker: its program and its number of tasks.
 pub(crate) struct Kind {
     pub(crate) belief: Belief,
     pub(crate) tasks: usize,
-    /// Returns the command of a worker, by its number and life.
+    /// Returns the command of a worker with a number and a restart count.
     pub(crate) command: Box<dyn Fn(usize, u32) -> Command>,
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts a worker of each kind. The number of a worker is its place.
+    /// Starts a worker of each kind. A worker's number is its position.
     pub(crate) fn start(kinds: Vec<Kind>, checker: Arc<Mutex<Checker>>) -> Self {
         let mut crew = Self {
             kinds,
@@ -88,13 +87,12 @@ impl Crew {
         }
     }
 
-    /// Waits until all workers are connected. Returns false if one is not.
+    /// Waits until all workers are connected. Returns `false` if one is not.
     pub(crate) fn are_ready_within(&self, limit: Duration) -> bool {
         let is_ready = |worker: &Worker| worker.heard.is_ready.load(Ordering::Relaxed);
         waited(limit, || self.workers.iter().all(is_ready))
     }
 
-    /// Number of workers.
     pub(crate) fn count(&self) -> usize {
         self.workers.len()
     }
@@ -117,7 +115,7 @@ impl Crew {
         self.workers[number] = self.spawn(number, life);
     }
 
-    /// Has each task do a last turn, and waits for all. Returns the workers that do not come to an end.
+    /// Tells each task to do a last turn, and waits for all. Returns the workers that do not finish.
     pub(crate) fn finish_within(&self, limit: Duration) -> Vec<String> {
         for worker in &self.workers {
             tell(&worker.stdin, "finish");
@@ -131,7 +129,7 @@ impl Crew {
         late.map(|worker| worker.id.to_string()).collect()
     }
 
-    /// Ends all workers, and hears what is left of their reports.
+    /// Ends all workers, and processes their remaining reports.
     pub(crate) fn end(&mut self) {
         self.workers.iter_mut().for_each(end);
     }
@@ -145,7 +143,7 @@ fn end(worker: &mut Worker) {
     }
 }
 
-/// Waits for a condition. Returns false if it does not come true.
+/// Waits for a condition. Returns `false` at the time limit.
 pub(crate) fn waited(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     loop {
@@ -159,7 +157,7 @@ pub(crate) fn waited(limit: Duration, mut condition: impl FnMut() -> bool) -> bo
     }
 }
 
-/// Hears a worker's reports until it ends.
+/// Processes a worker's reports until it ends.
 fn hear(
     id: WorkerId,
     stdout: impl Read,
@@ -169,7 +167,7 @@ fn hear(
 ) {
     let mut lines = BufReader::new(stdout);
     let mut line = String::new();
-    // The last line of one that is killed may be cut short.
+    // The last line of a killed worker may be incomplete.
     while lines
         .read_line(&mut line)
         .is_ok_and(|_| line.ends_with('\n'))
@@ -213,7 +211,7 @@ fn take(
 
 fn tell(stdin: &Mutex<ChildStdin>, words: &str) {
     let line = format!("{words}\n");
-    // One that is killed hears nothing.
+    // Ignore an error, because the worker may have been killed.
     let _ = stdin.lock().unwrap().write_all(line.as_bytes());
 }
 

@@ -1,7 +1,7 @@
-//! [`Disk`]: the folder of a server, whose disk can be filled.
+//! [`Disk`]: a server's folder on a disk that can be filled.
 //!
-//! It is a small tmpfs in a mount namespace that this program alone has, so nothing is left mounted. Where the system grants
-//! none, a full disk is a limit of the size of the server's files.
+//! It is a small tmpfs in a private mount namespace, so nothing remains mounted. If the system does not permit one, a
+//! limit of the file size simulates a full disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use testkit::ChildProcess;
 
-/// Tells this program that it has a namespace.
+/// Set if this program already has a namespace.
 const NAMESPACE: &str = "LOCKKEEPER_FAULTS_NAMESPACE";
 
-/// Enters a mount namespace of its own, by starting this program again in this very process. Returns if there is none.
+/// Enters a private mount namespace by re-executing this program. Returns if that is impossible or already done.
 pub(crate) fn enter_namespace() {
     if std::env::var_os(NAMESPACE).is_some() {
         return;
@@ -39,7 +39,6 @@ pub(crate) fn enter_namespace() {
     }
 }
 
-/// A folder on a disk that can be full.
 pub(crate) struct Disk {
     path: PathBuf,
     kind: Kind,
@@ -52,7 +51,6 @@ enum Kind {
 }
 
 impl Disk {
-    /// Creates the folder.
     pub(crate) fn new(path: &Path, mebibytes: u64) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let is_private = std::env::var_os(NAMESPACE).is_some();
@@ -74,12 +72,12 @@ impl Disk {
         &self.path
     }
 
-    /// Returns true if it can be full as a real one: a server that has the room for its next writes goes on.
+    /// Returns `true` if it behaves like a real full disk: a server with enough room for its next writes continues.
     pub(crate) fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Tmpfs)
     }
 
-    /// Returns the way in which it is filled.
+    /// Describes how it is filled.
     pub(crate) fn describe(&self) -> &'static str {
         match self.kind {
             Kind::Tmpfs => "a tmpfs that is filled",
@@ -87,7 +85,6 @@ impl Disk {
         }
     }
 
-    /// Leaves no room for the server.
     pub(crate) fn fill(&self, server: &ChildProcess) -> io::Result<()> {
         match self.kind {
             Kind::Limited => {
@@ -105,7 +102,6 @@ impl Disk {
         }
     }
 
-    /// Makes room again.
     pub(crate) fn free(&self, server: &ChildProcess) {
         match self.kind {
             Kind::Limited => limit_files(server, None),
@@ -131,7 +127,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns false once the disk is full.
+/// Returns `false` once the disk is full.
 fn write_all_or_nothing(file: &mut File, bytes: &[u8]) -> io::Result<bool> {
     match file.write_all(bytes) {
         Ok(()) => Ok(true),
@@ -140,7 +136,7 @@ fn write_all_or_nothing(file: &mut File, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Limits the size of the files that a process writes. `None` ends the limit.
+/// Limits the size of the files that a process writes, or removes the limit.
 fn limit_files(server: &ChildProcess, bytes: Option<u64>) {
     let limits = Rlimit {
         current: bytes,

@@ -1,4 +1,4 @@
-//! [`Ensemble`]: three ZooKeeper servers on loopback, with proxies on all ways between them and to their clients.
+//! [`Ensemble`]: three ZooKeeper servers on loopback, with proxies between each other and to their clients.
 
 mod links;
 mod member;
@@ -15,25 +15,24 @@ use self::member::{Member, Role};
 use crate::crew::waited;
 use crate::run::System;
 
-/// Number of servers.
 pub(crate) const SERVERS: usize = 3;
 
 /// The servers' `tickTime`, in milliseconds.
 const TICK_MS: u64 = 200;
 
-/// Time for a server to start, on a machine that is busy, or to end.
+/// Time limit for a server to start or stop on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running ensemble. Its fields are dropped in this order.
 pub(crate) struct Ensemble {
     members: Vec<Member>,
     links: Links,
-    /// The proxies of each worker, one for each server.
+    /// The proxies of each worker, one per server.
     proxies: Vec<Vec<Proxy>>,
     hurt: Option<Hurt>,
 }
 
-/// A fault that is in force.
+/// The fault in progress.
 enum Hurt {
     Killed(Vec<usize>),
     Stopped(usize),
@@ -43,10 +42,7 @@ enum Hurt {
 }
 
 impl Ensemble {
-    /// Starts the servers, for so many workers. Their programs are in `class_path`.
-    ///
-    /// # Errors
-    /// The system's.
+    /// Starts the servers from the programs in `class_path`, for this many workers.
     pub(crate) fn start(
         class_path: &str,
         folder: &Path,
@@ -74,7 +70,7 @@ impl Ensemble {
         })
     }
 
-    /// Returns the servers' addresses for a worker, as a list of ZooKeeper's clients.
+    /// Returns the servers' addresses for a worker, as a ZooKeeper connection string.
     pub(crate) fn hosts(&self, worker: usize) -> String {
         let hosts = self.proxies[worker].iter();
         let hosts: Vec<_> = hosts.map(|proxy| proxy.address().to_string()).collect();
@@ -91,7 +87,7 @@ impl Ensemble {
         }
     }
 
-    /// Restarts each server in order, once the others are well.
+    /// Restarts the servers one by one, each after the others are healthy.
     fn restart_all(&mut self) -> Result<String, String> {
         for number in 0..SERVERS {
             let server = &mut self.members[number];
@@ -194,7 +190,7 @@ impl System for Ensemble {
             }
             Some(Hurt::Stopped(number)) => self.members[number].process.signal(Signal::CONT),
             Some(Hurt::CutOff) => self.links.mend(),
-            // A ZooKeeper that could not write its log needs its operator: it ends, or serves no more.
+            // A ZooKeeper that cannot write its log ends or stops serving, and needs an operator.
             Some(Hurt::FullDisk(number)) => {
                 let server = &mut self.members[number];
                 server.process.end();

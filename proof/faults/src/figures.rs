@@ -1,4 +1,4 @@
-//! Figures of a run, as tables of Markdown. PURE.
+//! Figures of a run as Markdown tables. Does no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,6 @@ use std::fmt::Write;
 use crate::checks::{Checker, Fault};
 use crate::time::seconds;
 
-/// Figures of the faults of one kind.
 #[derive(Default)]
 struct OfKind {
     count: u64,
@@ -16,7 +15,7 @@ struct OfKind {
     lost: u64,
 }
 
-/// Returns the tables of a run between two moments.
+/// Returns the tables of a run between two times.
 pub(crate) fn tables(checker: &Checker, faults: &[Fault], (from, to): (u64, u64)) -> String {
     let mut text = String::from(
         "\n| fault | times | longest until well again, s | longest without a grant, s \

@@ -1,5 +1,6 @@
-//! [`Foreign`]: workers by clients of other systems, with our recipes' znodes: Apache Curator of Java
-//! (`proof/faults/curator/Worker.java` and the recipes of `tests/curator`), and kazoo of Python (`proof/faults/kazoo/worker.py`).
+//! [`Foreign`]: workers with third-party clients that use our recipes' znodes: Apache Curator in Java
+//! (`proof/faults/curator/Worker.java` and the recipes of `tests/curator`), and kazoo in Python
+//! (`proof/faults/kazoo/worker.py`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,10 +9,10 @@ use crate::checks::Belief;
 use crate::crew::Kind;
 use crate::run::TIMEOUT_MS;
 
-/// Debian's jars: those of `libcurator-recipes-java` name what they need.
+/// Debian's jars. Those of `libcurator-recipes-java` list their dependencies.
 const JARS: [&str; 2] = ["curator-recipes", "slf4j-simple"];
 
-/// A program that contends for locks, and lacks only its servers and its seed.
+/// A program that contends for locks. Its arguments lack only the servers and the seed.
 pub(crate) struct Foreign {
     command: Vec<String>,
     /// Number of locks that it contends for.
@@ -19,10 +20,10 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Number of programs, if none is missing.
+    /// Number of programs if none is missing.
     pub(crate) const COUNT: usize = 2;
 
-    /// Returns the programs that can be run. Prints a line for each that is left out.
+    /// Returns the available programs. Prints a line for each that is left out.
     pub(crate) fn all(folder: &Path) -> Vec<Self> {
         [curator(folder), kazoo()]
             .into_iter()
@@ -30,7 +31,7 @@ impl Foreign {
             .collect()
     }
 
-    /// Returns a process of clients at these servers.
+    /// Returns a worker for these servers.
     pub(crate) fn worker(self, hosts: String, seed: u64) -> Kind {
         let command = move |number: usize, life: u32| {
             let mut command = testkit::with_death_signal(&self.command[0]);
@@ -49,7 +50,6 @@ impl Foreign {
     }
 }
 
-/// Compiles Curator's worker into a folder.
 fn curator(folder: &Path) -> Result<Foreign, String> {
     let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
     if let Some(jar) = jars.iter().find(|jar| !Path::new(jar).exists()) {

@@ -1,10 +1,10 @@
-//! Hurts real servers while several processes use their locks, and checks the promises.
+//! Injects faults into real servers while several processes use their locks, and checks the promises.
 //!
-//! `serve` is `lockkeeper serve` under kill -9, SIGSTOP, a full disk and failed syncs. `ensemble` is three ZooKeeper servers
-//! of which the leader or the followers are killed, stopped, cut off and left without room. The workers are this program,
-//! started again; they report each grant with its token and with the times in which the guard believed, and each call on
-//! a register. A seed decides the faults and what the workers want, and not how the machine schedules them. `soak` has no
-//! faults but clients that come and go, and watches for an hour that nothing grows.
+//! `serve` tests `lockkeeper serve` under kill -9, SIGSTOP, a full disk and failed syncs. `ensemble` tests three
+//! ZooKeeper servers whose leader or followers are killed, stopped, cut off or run out of disk space. The workers are
+//! this program, started again. They report each grant with its token and the times at which the guard believed that
+//! it held, and each call on a register. The seed determines the faults and the workers' choices, but not the
+//! machine's scheduling. `soak` injects only client churn, and checks for an hour that nothing grows.
 
 mod checks;
 mod crew;
@@ -74,7 +74,7 @@ struct Common {
     mistake: Option<Mistake>,
 }
 
-/// Number of processes of this library's clients.
+/// Number of worker processes with this library's client.
 const WORKERS: usize = 3;
 
 const ALL_WORKERS: usize = WORKERS + Foreign::COUNT;
@@ -138,7 +138,7 @@ fn ensemble(common: &Common, version: Version) -> Result<bool, String> {
     start(system, "zookeeper", &hosts, foreign, common, &runtime)
 }
 
-/// Runs faults on a system. Each worker has hosts of its own; the last ones are those of other clients.
+/// Runs faults on a system. `hosts` has an entry per worker. The last ones are for third-party clients.
 fn start(
     mut system: impl System,
     scheme: &str,
@@ -169,7 +169,7 @@ fn start(
     Ok(run.carry_out())
 }
 
-/// Returns a process of this library's clients.
+/// Returns a worker with this library's client.
 fn own_worker(
     url: String,
     seed: u64,

@@ -1,8 +1,8 @@
-//! [`Deck`]: the order of the faults, which a seed decides. PURE.
+//! [`Deck`]: the order of the faults, determined by a seed. Does no I/O.
 
 use testkit::Random;
 
-/// Kinds of faults, each of which is drawn once before any is drawn again.
+/// Kinds of faults. Each is drawn once before any is repeated.
 pub(crate) struct Deck {
     kinds: Vec<&'static str>,
     left: Vec<&'static str>,

@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns a path of this program that holds even if a new build has replaced its file.
+/// Returns a path of this program that stays valid if a new build replaces its file.
 pub(crate) fn own_program() -> String {
     format!("/proc/{}/exe", std::process::id())
 }
 
-/// Returns the command `lockkeeper` of the same build. Run by cargo, this builds it.
-///
-/// # Errors
-/// The way to build it.
+/// Returns the path of `lockkeeper` from the same build, which is built first if cargo runs us. The error says how to
+/// build it.
 pub(crate) fn lockkeeper() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = own.with_file_name("lockkeeper");
@@ -48,10 +46,7 @@ pub(crate) enum Version {
     V3_9,
 }
 
-/// Returns the class path of a ZooKeeper server.
-///
-/// # Errors
-/// The script that brings it.
+/// Returns the class path of a ZooKeeper server. The error names the script that downloads it.
 pub(crate) fn zookeeper(version: Version) -> Result<String, String> {
     match version {
         Version::V3_8 => Ok(testkit::JARS.to_owned()),

@@ -1,13 +1,13 @@
-//! [`Report`]: a line of JSON from a worker to its parent. PURE.
+//! [`Report`]: a line of JSON from a worker to its parent. Does no I/O.
 //!
-//! A worker reports that it asks for something before it asks, and that it has something after the answer: a process that
-//! is killed in between has reported too little, never too much.
+//! A worker reports a request before it sends it, and a result after the answer. A killed worker has therefore
+//! reported too little, but never too much.
 
 use lockkeeper::FencingToken;
 use serde::{Deserialize, Serialize};
 use testkit::linearizable::{Answer, Call};
 
-/// Part of a lock that a grant takes.
+/// The share of a lock that a grant takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Share {
     Exclusive,
@@ -15,13 +15,13 @@ pub(crate) enum Share {
     Permits(u32),
 }
 
-/// A line of a worker. `grant` and `call` are numbers that the worker gives; `at` is CLOCK_MONOTONIC in nanoseconds.
+/// A line of a worker. The worker numbers `grant` and `call`, and `at` is CLOCK_MONOTONIC in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report")]
 pub(crate) enum Report {
     /// The worker is connected.
     Ready,
-    /// A lock is held, as the guard believes right after this moment.
+    /// A lock is held, according to its guard right after this time.
     Granted {
         grant: u64,
         key: String,
@@ -29,17 +29,17 @@ pub(crate) enum Report {
         token: FencingToken,
         at: u64,
     },
-    /// The guard still believes right after this moment.
+    /// The guard still believes right after this time that it holds.
     Held { grant: u64, at: u64 },
     /// The holder writes to the resource with its token. The parent answers.
     Use { grant: u64 },
-    /// The resource has refused the token, and the guard believes so after the answer.
+    /// The resource has refused the token. `is_held` is the guard's belief after the answer.
     Refused { grant: u64, is_held: bool },
-    /// The holder believes no more, by its own will.
+    /// The holder has stopped believing on its own.
     Released { grant: u64 },
-    /// The guard was lost before this moment.
+    /// The guard was lost before this time.
     Lost { grant: u64, at: u64, reason: String },
-    /// A wait has ended without a grant, for this reason.
+    /// A wait has ended without a grant.
     NoGrant { reason: String },
     /// A call on a register is about to be sent.
     Called {
@@ -48,7 +48,7 @@ pub(crate) enum Report {
         at: u64,
         what: Call,
     },
-    /// Its answer has arrived.
+    /// The call's answer has arrived.
     Answered { call: u64, at: u64, answer: Answer },
     /// A task has finished after the end of all faults.
     Done,
@@ -57,16 +57,13 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// Returns the line, with its end.
+    /// Returns the report as a line.
     pub(crate) fn to_line(&self) -> String {
         let json = serde_json::to_string(self).expect("a report is plain JSON");
         json + "\n"
     }
 
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// It is no report.
+    /// Parses a line.
     pub(crate) fn of_line(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }

@@ -1,4 +1,4 @@
-//! A run: workers at a system, one fault after the other, and the checks.
+//! A run: workers use a system, one fault follows another, and everything is checked.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -22,36 +22,29 @@ use crate::worker::{connect_options, user};
 /// Session timeout of all clients, in milliseconds.
 pub(crate) const TIMEOUT_MS: u64 = 3_000;
 
-/// Time in which clients that have lost their server find one again.
+/// Time for clients to find a server again.
 const RECONNECTION: Duration = Duration::from_secs(2);
 
-/// Time after the last fault in which everybody comes to an end.
+/// Time for all workers to finish after the last fault.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A running system: servers, and the proxies before them.
+/// A running system: servers, and the proxies in front of them.
 pub(crate) trait System {
-    /// Returns the kinds of faults that hurt it.
+    /// Returns the kinds of faults that it supports.
     fn kinds(&self) -> Vec<&'static str>;
 
-    /// Begins a fault of a kind. Returns what is hurt, for people.
-    ///
-    /// # Errors
-    /// A broken promise of the system.
+    /// Starts a fault of a kind. Returns a description of the target. An error is a broken promise of the system.
     fn hurt(&mut self, kind: &'static str, random: &mut Random) -> Result<String, String>;
 
-    /// Ends the fault.
-    ///
-    /// # Errors
-    /// A broken promise of the system, as a server that does not start.
+    /// Ends the fault. An error is a broken promise of the system, such as a server that does not start.
     fn heal(&mut self) -> Result<(), String>;
 
-    /// Returns true if all servers serve.
     fn is_well(&mut self) -> bool;
 
-    /// Returns the proxies of a worker, one for each server.
+    /// Returns the proxies of a worker, one per server.
     fn proxies(&self, worker: usize) -> &[Proxy];
 
-    /// Returns the URL of the servers themselves.
+    /// Returns the URL of the servers without proxies.
     fn url(&self) -> String;
 
     /// Returns the tick of an ensemble in milliseconds.
@@ -69,7 +62,6 @@ const OF_CLIENTS: [&str; 4] = [
     "connections reset",
 ];
 
-/// Length and seed of a run.
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) length: Duration,
@@ -84,16 +76,13 @@ pub(crate) struct Run<S> {
     runtime: Handle,
     began: u64,
     faults: Vec<Fault>,
-    /// The client that is hurt now.
+    /// The client that the current fault hits.
     victim: Option<usize>,
     plan: Plan,
 }
 
 impl<S: System> Run<S> {
-    /// Starts the workers.
-    ///
-    /// # Errors
-    /// The worker that does not start.
+    /// Starts the workers. The error names one that does not start.
     pub(crate) fn start(
         system: S,
         kinds: Vec<Kind>,
@@ -122,7 +111,7 @@ impl<S: System> Run<S> {
         })
     }
 
-    /// Hurts the system until the time is over, and checks all. Returns true if no promise was broken.
+    /// Injects faults until the time is over, and checks everything. Returns `true` if no promise was broken.
     pub(crate) fn carry_out(mut self) -> bool {
         let began = Instant::now();
         let mut is_good = true;
@@ -148,7 +137,8 @@ impl<S: System> Run<S> {
         println!("{:>7.1} s  {words}", seconds(now() - self.began));
     }
 
-    /// One time in six it is calm for so long that leases which end now have no fault to blame.
+    /// Returns the pause before the next fault. Once in six times it is so long that no fault explains leases lost at
+    /// its end.
     fn calm(&mut self) -> Duration {
         match self.random.once_in(6) {
             true => Duration::from_secs(6) + self.random.below_ms(2_000),
@@ -160,7 +150,7 @@ impl<S: System> Run<S> {
         let calm = self.calm();
         std::thread::sleep(calm);
         let kind = self.deck.draw(&mut self.random);
-        // Some are over before any timeout has passed, others outlast all.
+        // Some end before any timeout, others outlast all of them.
         let length = Duration::from_millis(100) + self.random.below_ms(3 * TIMEOUT_MS / 2);
         let from = now();
         let hurt = self.hurt(kind)?;
@@ -227,13 +217,13 @@ impl<S: System> Run<S> {
         Ok(())
     }
 
-    /// Returns false, with a story, if something is wrong.
+    /// Returns `false` and prints the context if there is a violation.
     fn check(&mut self) -> bool {
         let wrong = locked(&self.checker).check().map(str::to_owned);
         wrong.is_none_or(|wrong| self.broken(&wrong))
     }
 
-    /// Tells of a broken promise.
+    /// Reports a broken promise.
     fn broken(&self, why: &str) -> bool {
         let mut story = String::new();
         let last = self.faults.iter().rev().take(3).rev();
@@ -256,7 +246,7 @@ impl<S: System> Run<S> {
         false
     }
 
-    /// Ends the workers' tasks in order, and looks at what is left.
+    /// Ends the workers' tasks in order, and checks what remains.
     fn finish(&mut self) -> bool {
         self.say("all faults are over: each task finishes its turn");
         let late = self.crew.finish_within(PATIENCE);
@@ -280,7 +270,7 @@ impl<S: System> Run<S> {
         wrong.is_none_or(|wrong| self.broken(&wrong))
     }
 
-    /// Reads each register once more: what was acknowledged is there.
+    /// Reads each register once more, to see that all acknowledged writes are there.
     async fn read_registers(&self, client: &Client) -> Result<(), String> {
         let session = client.session().await;
         let session = session.map_err(|error| format!("error: no session: {error}"))?;
@@ -309,7 +299,6 @@ impl<S: System> Run<S> {
     }
 }
 
-/// Waits until all queues are empty.
 pub(crate) async fn no_entry_is_left(client: &Client) -> Result<(), String> {
     let began = Instant::now();
     let mut left = Vec::new();

@@ -19,8 +19,8 @@ use crate::disk::Disk;
 use crate::run::{System, TIMEOUT_MS};
 use crate::worker::connect_options;
 
-/// Size of the server's disk, in MiB. A small store needs up to 450 (docs/durability.md): with less the log itself fills the
-/// disk, and no fault is to blame.
+/// Size of the server's disk in MiB. A small store needs up to 450 (docs/durability.md). On a smaller disk, the log
+/// itself would fill the disk without a fault.
 const DISK: u64 = 512;
 
 /// Undoes writes whose sync fails.
@@ -35,7 +35,7 @@ pub(crate) struct Served {
     runtime: Handle,
 }
 
-/// All that it takes to start the server again.
+/// Everything needed to restart the server.
 struct Setup {
     program: PathBuf,
     folder: PathBuf,
@@ -46,10 +46,7 @@ struct Setup {
 }
 
 impl Served {
-    /// Starts a server for so many workers.
-    ///
-    /// # Errors
-    /// The system's, and those of the server.
+    /// Starts a server for this many workers.
     pub(crate) fn start(
         program: PathBuf,
         folder: &Path,
@@ -83,7 +80,7 @@ impl Served {
         self.proxies[worker][0].address().to_string()
     }
 
-    /// Fills the disk, and then the room that the log has left, by writes until one is refused.
+    /// Fills the disk, then writes until one is refused because the log has used up its room.
     fn fill_the_disk(&self) -> Result<String, String> {
         let filled = self.setup.disk.fill(&self.server);
         filled.map_err(|error| format!("error: the disk cannot be filled: {error}"))?;
@@ -91,7 +88,7 @@ impl Served {
         Ok(format!("after {writes} large writes"))
     }
 
-    /// Writes large data until that is refused, or takes too long. Returns the number of writes.
+    /// Writes large data until a write is refused or takes too long. Returns the number of writes.
     async fn flood(&self) -> u32 {
         let mut writes = 0;
         let flood = async {
@@ -111,7 +108,7 @@ impl Served {
         writes
     }
 
-    /// Has the next sync fail. The server must not outlive that.
+    /// Makes the next sync fail, after which the server must end.
     fn fail_the_sync(&mut self) -> Result<String, String> {
         let order = File::create(self.setup.sync_order());
         order.map_err(|error| format!("error: {error}"))?;
@@ -122,7 +119,7 @@ impl Served {
     }
 
     fn start_again(&mut self) {
-        // A second server would be refused the folder while the first one lives.
+        // End the first server, because the folder is locked while it lives.
         self.server.end();
         self.server = self.setup.start();
     }
@@ -135,7 +132,7 @@ impl System for Served {
             "server stopped",
             "server restarted in order",
         ];
-        // A limit of files' sizes also refuses writes for which there is room.
+        // A limit of the file size also refuses writes for which there is room.
         if self.setup.disk.is_real() {
             kinds.extend(["disk full", "server killed on a full disk"]);
         }
@@ -174,7 +171,7 @@ impl System for Served {
         match self.hurt.take() {
             Some("server stopped") => self.server.signal(Signal::CONT),
             Some("disk full") => {
-                // A healthy server with free space goes on.
+                // A healthy server continues once there is room.
                 self.setup.disk.free(&self.server);
                 if let Ok(Some(status)) = self.server.try_wait() {
                     return Err(format!("error: a full disk has ended the server: {status}"));
@@ -236,13 +233,13 @@ impl Setup {
         self.folder.join("log")
     }
 
-    /// Returns the file that exists while syncs fail.
+    /// Returns the file whose existence makes syncs fail.
     fn sync_order(&self) -> PathBuf {
         self.folder.join("syncs-fail")
     }
 }
 
-/// Compiles the library that makes syncs fail; `None`, with a word, where there is no compiler.
+/// Compiles the library that makes syncs fail. Prints a note and returns `None` without a compiler.
 fn compile(folder: &Path) -> Option<PathBuf> {
     let (source, shim) = (folder.join("lost_writes.c"), folder.join("lost_writes.so"));
     fs::write(&source, LOST_WRITES).ok()?;

@@ -1,9 +1,10 @@
-//! A soak: a server and its clients under mixed load for as long as one likes, and the checks that nothing grows.
+//! A soak: a server and its clients under mixed load for any length of time, with checks that nothing grows.
 //!
-//! A real `lockkeeper serve` syncs to a data folder; clients of several processes use it by TCP, by a proxy that cuts their
-//! connections, and by a Unix socket; guests are killed again and again. A further process uses a `file:` and a `memory:`
-//! store of its own. The system tells memory, descriptors and threads of each process, the server its znodes, sessions,
-//! watches and bytes of log, each client its grants and tasks; [`flat`] judges them.
+//! A real `lockkeeper serve` syncs to a data folder. Several client processes use it over TCP, through a proxy that
+//! cuts their connections, and over a Unix socket. Guest processes are killed repeatedly. Another process uses its own
+//! `file:` and `memory:` stores. The system reports memory, descriptors and threads of each process, the server
+//! reports its znodes, sessions, watches and log size, and each client reports its grants and tasks. [`flat`] checks
+//! these figures.
 
 mod flat;
 pub(crate) mod load;
@@ -53,7 +54,7 @@ impl Options {
         Duration::from_secs_f64(self.minutes * 60.0)
     }
 
-    /// Bytes of log that are to be written.
+    /// Returns the bytes of log to write.
     fn volume(&self) -> f64 {
         1e9 * self.log_gigabytes.unwrap_or(50.0 * self.minutes / 60.0)
     }
@@ -64,16 +65,13 @@ impl Options {
     }
 }
 
-/// Time after the load in which everything comes to an end.
+/// Time for everything to end after the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Counters that must go on in each process.
+/// Counters that must keep growing in each process.
 const COUNTERS: [&str; 4] = ["grants", "ops", "visits", "events"];
 
-/// Runs a soak. Returns true if nothing grows and no promise was broken.
-///
-/// # Errors
-/// Requirement of the run that the system does not meet.
+/// Runs a soak. Returns `true` if nothing grows and no promise was broken. The error is a missing requirement.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let text = |error: std::io::Error| error.to_string();
     let folder = TempFolder::short();
@@ -116,7 +114,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// Keeps the load up, and takes a sample again and again.
+    /// Keeps the load up, and takes samples periodically.
     fn endure(&mut self, options: &Options) -> Result<(), String> {
         const STEP: Duration = Duration::from_millis(250);
         let mut next = options.interval();
@@ -151,7 +149,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Ends the load in order, and looks at what is left.
+    /// Ends the load in order, and checks what remains.
     fn end(&mut self, runtime: &tokio::runtime::Runtime) {
         println!(
             "{:>7.1} s  the load ends",
@@ -188,11 +186,12 @@ impl Soak {
         let bound = self.server.disk_bound();
         self.violations
             .extend(flat::beyond_the_disk(samples, "server.disk", bound));
-        // One more while the next one is made, and one that is more than twice as large as all that are newer.
+        // One more while the next one is made, and one that is kept because it is more than twice as large as all
+        // newer ones.
         let kept = (server::KEPT + 2) as f64;
         self.violations
             .extend(flat::beyond(samples, "server.backups", kept));
-        // It has no large values, and writes little meanwhile.
+        // It has no large values, and writes little during a snapshot.
         let bound = DiskBound {
             snapshot: 0.0,
             between: 64.0 * 1024.0 * 1024.0,
@@ -201,7 +200,7 @@ impl Soak {
             .extend(flat::beyond_the_disk(samples, "embedded.disk", bound));
     }
 
-    /// Prints the figures. Returns true without violations.
+    /// Prints the figures. Returns `true` without violations.
     fn tell(&self, options: &Options) -> bool {
         print!("{}", flat::table(&self.samples));
         print!("{}", self.totals(options));
@@ -265,7 +264,6 @@ impl Soak {
     }
 }
 
-/// Returns a line for people.
 fn line(sample: &Sample) -> String {
     let mib = |name| sample.get(name).unwrap_or_default() / 1024.0 / 1024.0;
     let count = |name| sample.get(name).unwrap_or_default();
@@ -284,7 +282,7 @@ fn line(sample: &Sample) -> String {
     )
 }
 
-/// Checks that the server's queues are empty, and that nothing stands below the folders of ever-new names.
+/// Checks that the server's queues are empty, and that the folders of ever-new names have no children.
 async fn nothing_is_left(server: &Server) -> Result<(), String> {
     let error = |error: lockkeeper::Error| format!("error: {error}");
     let connected = connect_with(&server.url(), connect_options(TIMEOUT_MS, None)).await;

@@ -70,14 +70,14 @@ impl Mistake {
 
 const USERS: usize = 2;
 
-/// Number of tasks, each of which reports [`Report::Done`] once.
+/// Number of tasks. Each reports [`Report::Done`] once.
 pub(crate) const TASKS: usize = CONTENDERS.len() + USERS;
 
-/// Runs a worker, until its stdin ends. It reports on stdout.
+/// Runs a worker until its stdin ends. It reports on stdout.
 pub(crate) fn run(options: &Options) {
     let print = |report: &Report| {
         use std::io::Write;
-        // One write: a line of a process that is killed is whole, or is not there.
+        // A single write, so that a killed process prints whole lines or nothing.
         let line = report.to_line();
         if std::io::stdout().write_all(line.as_bytes()).is_err() {
             std::process::exit(0);
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) {
     });
 }
 
-/// Reads what the parent says. The process ends with its stdin: with its parent, however that ends.
+/// Reads the parent's messages. The process ends with its stdin, and therefore with its parent.
 fn listen(reporter: &Reporter) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split(' ').collect::<Vec<_>>()[..] {
@@ -124,7 +124,7 @@ pub(crate) fn connect_options(timeout: u64, tick: Option<u64>) -> ConnectOptions
     }
 }
 
-/// Connects, as often as it takes: the worker may be started amid a fault.
+/// Connects, and retries because the worker may be started during a fault.
 async fn connected(options: &Options) -> Client {
     loop {
         let connect = connect_options(options.timeout, options.tick);
@@ -135,7 +135,6 @@ async fn connected(options: &Options) -> Client {
     }
 }
 
-/// Runs all tasks, until each has come to its end.
 pub(crate) async fn work(client: &Client, options: &Options, reporter: &Arc<Reporter>) {
     let mut random = Random(options.seed);
     let mut tasks = Vec::new();

@@ -1,18 +1,18 @@
-//! Leases that were lost, and the faults that explain it. PURE.
+//! Lost leases, and the faults that explain them. Does no I/O.
 
 use super::locks::WorkerId;
 
-/// A fault and its time, from its beginning until the system was well again.
+/// A fault and its time, from its start until the system was healthy again.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: &'static str,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// The worker that it hits; `None` if it may hit all.
+    /// The worker that it hits, or `None` if it may hit all.
     pub(crate) victim: Option<usize>,
 }
 
-/// A lease that its holder did not want to end.
+/// A lease that its holder did not end itself.
 pub(super) struct Loss {
     pub(super) worker: WorkerId,
     pub(super) at: u64,
@@ -20,8 +20,8 @@ pub(super) struct Loss {
 }
 
 pub(super) struct Leases {
-    /// The time after a fault in which a lease may still be lost by it: the session's timeout, as what was proved before the
-    /// fault holds that long, and the time of a reconnection.
+    /// How long after a fault it still explains a lost lease. This is the session timeout, because proofs from before
+    /// the fault hold that long, and the time of a reconnection.
     allowance: u64,
     faults: Vec<Fault>,
     losses: Vec<Loss>,

@@ -1,4 +1,4 @@
-//! Exclusion and order of grants, by tokens and by the times in which guards believed. PURE.
+//! Exclusion and order of grants, by tokens and by the times at which guards believed that they held. Does no I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,7 +9,7 @@ use testkit::keys::recipe;
 use crate::report::Share;
 use crate::time::seconds;
 
-/// A process of workers: its number, and the number of its life, as it may have been killed and started again.
+/// A worker process: its number, and the number of times that it was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WorkerId {
     pub(crate) number: usize,
@@ -17,12 +17,12 @@ pub(crate) struct WorkerId {
     pub(crate) belief: Belief,
 }
 
-/// The worth of a worker's word that it holds.
+/// How much a worker's belief that it holds is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Belief {
-    /// Of a guard of this library: nobody else holds meanwhile.
+    /// Belief of a guard of this library, which excludes other holders.
     Promised,
-    /// Of Curator or kazoo, whose holders must rely on their tokens.
+    /// Belief of Curator or kazoo, whose holders must rely on their tokens.
     Hoped,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// A grant and the time in which its guard believed to hold.
+/// A grant, and when its guard believed that it held.
 #[derive(Clone, Debug)]
 struct Grant {
     holder: (WorkerId, u64),
@@ -46,18 +46,16 @@ struct Grant {
     to: u64,
 }
 
-/// Grants of one lock, and the resource that it guards.
 #[derive(Default)]
 struct Lock {
     grants: Vec<Grant>,
     gate: FencingGate,
 }
 
-/// All grants of a run.
 #[derive(Default)]
 pub(super) struct Locks {
     locks: BTreeMap<String, Lock>,
-    /// The place of each grant.
+    /// The position of each grant.
     places: HashMap<(WorkerId, u64), (String, usize)>,
 }
 
@@ -81,7 +79,7 @@ impl Locks {
         });
     }
 
-    /// Extends the time in which a guard believed. The holder's clock may be read late, never early.
+    /// Extends the time at which a guard believed. The holder's clock may be read late, but never early.
     pub(super) fn held(&mut self, holder: (WorkerId, u64), at: u64) {
         if let Some((key, place)) = self.places.get(&holder) {
             let lock = self.locks.get_mut(key).expect("places are of locks");
@@ -94,7 +92,7 @@ impl Locks {
         self.places.get(&holder).map(|(key, _)| key.as_str())
     }
 
-    /// Writes to the resource of a lock with the token of a grant. Returns false if the token is refused.
+    /// Writes to the resource of a lock with the token of a grant. Returns `false` if the token is refused.
     pub(super) fn write(&mut self, holder: (WorkerId, u64)) -> bool {
         let Some((key, place)) = self.places.get(&holder) else {
             return false;
@@ -104,12 +102,12 @@ impl Locks {
         match share {
             Share::Exclusive => lock.gate.admit(token).is_ok(),
             Share::Shared => lock.gate.admit_shared(token).is_ok(),
-            // Permits exclude nobody.
+            // Permits exclude no other holder.
             Share::Permits(_) => true,
         }
     }
 
-    /// Returns what is wrong.
+    /// Returns the violations.
     pub(super) fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, lock) in &self.locks {
@@ -122,7 +120,7 @@ impl Locks {
         wrong
     }
 
-    /// Returns how often more believed than may, if the beliefs of other clients count.
+    /// Returns how often too many believed that they held, including the beliefs of other clients.
     pub(super) fn unpromised_overlaps(&self) -> u64 {
         let overlaps_of = |(key, lock): (&String, &Lock)| {
             let mut grants: Vec<_> = lock.grants.iter().collect();
@@ -133,14 +131,14 @@ impl Locks {
     }
 }
 
-/// Returns the first grant that came out of the order of the queue: an exclusive token is newer than all exclusive ones
-/// that were granted before, and no reader is granted after a later writer.
+/// Returns the first grant out of queue order. An exclusive token must exceed all earlier exclusive tokens, and no
+/// reader may be granted after a later writer.
 fn disordered(key: &str, grants: &[&Grant]) -> Option<String> {
     let mut newest: Option<&Grant> = None;
     for grant in grants {
         let newer = newest.filter(|newest| match grant.share {
             Share::Exclusive => newest.token >= grant.token,
-            // A writer that has become a reader keeps its token.
+            // A downgraded writer keeps its token.
             Share::Shared => newest.token > grant.token,
             Share::Permits(_) => false,
         });
@@ -156,7 +154,7 @@ fn disordered(key: &str, grants: &[&Grant]) -> Option<String> {
     None
 }
 
-/// Returns the moments at which more believed to hold than may.
+/// Returns when too many believed that they held.
 fn overlaps(key: &str, grants: &[&Grant]) -> Vec<String> {
     let Some(recipe) = recipe(key) else {
         return vec![format!("error: {key} is no lock")];

@@ -1,6 +1,5 @@
-//! Times without progress. PURE.
+//! Times without progress. Does no I/O.
 
-/// Moments of progress.
 #[derive(Default)]
 pub(crate) struct Progress {
     grants: Vec<u64>,
@@ -16,12 +15,12 @@ impl Progress {
         self.answers.push(at);
     }
 
-    /// Returns the longest time within this one in which nobody was granted a lock.
+    /// Returns the longest time without a grant in this period.
     pub(crate) fn longest_without_grant(&self, from: u64, to: u64) -> u64 {
         longest_gap(&self.grants, from, to)
     }
 
-    /// Returns the longest time within this one in which no call on a register was answered.
+    /// Returns the longest time without an answer to a call on a register in this period.
     pub(crate) fn longest_without_answer(&self, from: u64, to: u64) -> u64 {
         longest_gap(&self.answers, from, to)
     }

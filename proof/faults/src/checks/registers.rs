@@ -1,4 +1,4 @@
-//! Histories of registers, which must be linearizable. PURE.
+//! Histories of registers, which must be linearizable. Does no I/O.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,11 +9,10 @@ use super::locks::WorkerId;
 #[derive(Default)]
 pub(super) struct Registers {
     histories: BTreeMap<String, Vec<Operation>>,
-    /// The place of each call that has no answer yet.
+    /// The position of each unanswered call.
     open: HashMap<(WorkerId, u64), (String, usize)>,
 }
 
-/// Result of a check.
 pub(super) struct Checked {
     pub(super) checked: u64,
     pub(super) unchecked: u64,
@@ -42,8 +41,8 @@ impl Registers {
         self.histories.keys().cloned().collect()
     }
 
-    /// Checks all histories, which should end with a read of each register: so an acknowledged write that was lost later is
-    /// found, too.
+    /// Checks all histories. Each should end with a read of its register, which detects an acknowledged write that was
+    /// lost later.
     pub(super) fn check(&self) -> Checked {
         let mut result = Checked {
             checked: 0,

@@ -1,4 +1,4 @@
-//! Each check notices its mistake: a check that cannot fail shows nothing.
+//! Tests that each check notices its mistake, because a check that cannot fail proves nothing.
 
 use testkit::linearizable::{Answer, Call};
 
@@ -20,7 +20,7 @@ fn foreign() -> WorkerId {
     }
 }
 
-/// A grant of some token, and its time.
+/// A grant with some token, and its time.
 struct Stay<'a> {
     key: &'a str,
     share: Share,
@@ -61,7 +61,7 @@ fn checker() -> Checker {
     Checker::new(10)
 }
 
-/// Asserts that the first thing that is wrong is of this kind; none if it is empty.
+/// Asserts that the first violation is of this kind, or that there is none if it is empty.
 fn expect(mut checker: Checker, kind: &str) {
     let wrong = checker.check_all();
     match wrong.first() {
@@ -129,7 +129,7 @@ fn readers_share_and_exclude_writers() {
     let (reads, writes) = (Share::Shared, Share::Exclusive);
     let mut shared = checker();
     stay(writes, 3, 5, 10).of(worker(0), &mut shared);
-    // The writer has become a reader, and keeps its token.
+    // The writer becomes a reader, and keeps its token.
     stay(reads, 3, 10, 30).of(worker(2), &mut shared);
     stay(reads, 4, 10, 30).of(worker(1), &mut shared);
     expect(shared, "");
@@ -217,7 +217,7 @@ fn a_lease_is_lost_by_a_fault_alone() {
     }
 }
 
-/// A call on a register, its moment, and its answer with that of its own.
+/// A call on a register and its time, and the answer with its time.
 type Called = (Call, u64, Option<(u64, Answer)>);
 
 fn history(calls: &[Called]) -> Checker {
@@ -251,7 +251,7 @@ fn an_acknowledged_write_survives() {
         history(&[acknowledged, read(Answer::Missing)]),
         "linearizability:",
     );
-    // Of a write without an answer both is right.
+    // If a write has no answer, both results are right.
     for answer in [Answer::Found(0, 1), Answer::Missing] {
         expect(history(&[(create, 10, None), read(answer)]), "");
     }

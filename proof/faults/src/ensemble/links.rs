@@ -1,4 +1,4 @@
-//! [`Links`]: the ways between the servers of an ensemble, each by proxies.
+//! [`Links`]: the proxied connections between the servers of an ensemble.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use testkit::{Proxy, free_address};
 
 use super::SERVERS;
 
-/// Direction in which a server is cut off from the others.
+/// The direction in which a server is cut off from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
     /// Nothing that it sends reaches them.
@@ -17,14 +17,14 @@ pub(super) enum Silence {
     Both,
 }
 
-/// The ports of a server for its peers.
+/// A server's ports for its peers.
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     pub(super) quorum: SocketAddr,
     pub(super) election: SocketAddr,
 }
 
-/// The way from one server to another.
+/// The connection from one server to another.
 struct Link {
     from: usize,
     to: usize,
@@ -46,7 +46,7 @@ impl Links {
         let peers: Vec<_> = (0..SERVERS).map(peer).collect();
         let pairs = || (0..SERVERS).flat_map(|from| (0..SERVERS).map(move |to| (from, to)));
         let pairs = || pairs().filter(|(from, to)| from != to);
-        // Each proxy of elections names the one for the way back.
+        // Each proxy of elections advertises the one for the opposite direction.
         let entrances: Vec<_> = pairs().map(|pair| (pair, free_address())).collect();
         let entrance = |pair| {
             let found = entrances.iter().find(|(other, _)| *other == pair);

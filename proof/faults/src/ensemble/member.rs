@@ -10,7 +10,7 @@ use super::links::Links;
 use super::{SERVERS, TICK_MS};
 use crate::disk::Disk;
 
-/// Part of a server that serves.
+/// Role of a server that is serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Leader,
@@ -39,7 +39,7 @@ impl Member {
         let members: Vec<_> = peers
             .map(|peer| format!("{}:{}", peer.quorum, peer.election.port()))
             .collect();
-        // It waits less long than by default: a run has many faults.
+        // Shorter timeouts than by default, because a run has many faults.
         let config = ZooKeeperConfig::new(folder)
             .data(disk.path().to_owned())
             .class_path(class_path)
@@ -56,12 +56,11 @@ impl Member {
         })
     }
 
-    /// Starts it after its end.
     pub(super) fn start_again(&mut self) {
         self.process = self.config.start();
     }
 
-    /// Returns its role, if it serves.
+    /// Returns its role if it serves.
     pub(super) fn role(&self) -> Option<Role> {
         let answer = four_letter_word(self.config.address, "srvr").ok()?;
         match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {

@@ -1,8 +1,8 @@
-//! The checks of a soak: nothing grows, nothing is left, everything goes on. PURE.
+//! The checks of a soak: nothing grows, nothing is left behind, and everything makes progress. Does no I/O.
 //!
-//! The first tenth of the samples is the warm-up: caches fill, and the allocator finds its size. Of the rest, the median of
-//! the last quarter of the run is compared with the median of the second quarter. Medians ignore single peaks, as a snapshot
-//! that is loaded at the moment of a sample; a leak moves them.
+//! The first tenth of the samples is a warm-up, in which caches fill and the allocator grows. The median of the last
+//! quarter of the run is then compared with the median of the second quarter. Medians ignore single peaks, such as a
+//! snapshot loaded during a sample, but a leak moves them.
 
 use std::fmt::Write;
 
@@ -13,29 +13,29 @@ use super::sample::{Sample, between, figure_of, median};
 struct Allowance {
     factor: f64,
     constant: f64,
-    /// Follows the load: a backlog that upkeep works off is the rate of its arrivals times their wait (Little's law), so a
-    /// machine that becomes free of other work has a longer one.
+    /// Scales with the load. The backlog of background work is its arrival rate times the waiting time (Little's law),
+    /// so it grows when the machine becomes free for more load.
     follows_load: bool,
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The rule of each figure; `None` for one that is only shown.
+/// Returns the rule of each figure, or `None` for one that is only displayed.
 fn allowance(figure: &str) -> Option<Allowance> {
     let (factor, constant) = match figure {
-        // Of an allocator whose pages are mostly in use.
+        // Allows for allocator pages that are mostly in use.
         "rss" => (1.2, 8.0 * MIB),
-        // A snapshot, a backup and a reload have a thread for a moment.
+        // A snapshot, a backup and a reload each have a thread for a moment.
         "threads" => (1.0, 2.0),
-        // By the number of connections that come and go.
+        // Varies with the number of connections that open and close.
         "fds" => (1.0, 8.0),
-        // Sessions that come and go, waits that were dropped and whose clean-up is under way.
+        // Includes short-lived sessions, and dropped waits that are still being cleaned up.
         "tasks" | "sessions" | "connections" | "ephemerals" | "cleanups" => (1.2, 32.0),
-        // Containers wait for the reaper, watches for events.
+        // Containers wait for the reaper, and watches for events.
         "znodes" | "watches" => (1.2, 500.0),
         "store_bytes" => (1.2, MIB),
-        // Series of metrics: a label with a lock's name would make more and more of them. The time of the newest snapshot is
-        // absent before the first one, which a slow machine may write late.
+        // Series of metrics. A label with a lock's name would create ever more of them. The time of the newest
+        // snapshot is absent before the first one, which a slow machine may write late.
         "metrics" => (1.0, 1.0),
         _ => return None,
     };
@@ -46,35 +46,34 @@ fn allowance(figure: &str) -> Option<Allowance> {
     })
 }
 
-/// Bytes on the disk that a store of a size may take, as docs/durability.md states it.
+/// Disk space in bytes that a store may use according to docs/durability.md.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskBound {
     /// Size of the largest snapshot.
     pub(super) snapshot: f64,
-    /// Most bytes that were written from the end of one snapshot to the end of the next: those that were written while it
-    /// was made are among them. When it began cannot be seen from outside.
+    /// Most bytes written from the end of one snapshot to the end of the next. This includes writes during the
+    /// snapshot, because its start cannot be observed.
     pub(super) between: f64,
 }
 
 impl DiskBound {
-    /// Returns the bound: three snapshots, six segments of 64 MiB, and the log since the older of the two snapshots. Of that,
-    /// a snapshot begins at the larger of its own size and 16 MiB, or as soon as the one before is done; and the log goes on
-    /// while it is made.
+    /// Returns the bound: three snapshots, six segments of 64 MiB, and the log since the older of two snapshots. A
+    /// snapshot starts after as much log as its own size but at least 16 MiB, or when the previous one is done. The
+    /// log continues to grow while it is made.
     pub(super) fn bytes(self) -> f64 {
         let needed = self.snapshot.max(16.0 * MIB).max(self.between);
         3.0 * self.snapshot + 2.0 * needed + self.between + 6.0 * 64.0 * MIB
     }
 }
 
-/// Growth of one series.
 #[derive(Debug, PartialEq)]
 pub(super) struct Growth {
     pub(super) name: String,
-    /// Medians of the second quarter, and of the last.
+    /// Medians of the second and the last quarter.
     pub(super) early: f64,
     pub(super) late: f64,
     pub(super) peak: f64,
-    /// Most that the rule allows for the last quarter.
+    /// Maximum that the rule allows for the last quarter.
     pub(super) limit: Option<f64>,
 }
 
@@ -84,7 +83,6 @@ impl Growth {
     }
 }
 
-/// Returns the growth of each series.
 pub(super) fn growths(samples: &[Sample]) -> Vec<Growth> {
     let names = samples.last().map(|last| last.figures.keys());
     let names = names.into_iter().flatten();
@@ -92,7 +90,7 @@ pub(super) fn growths(samples: &[Sample]) -> Vec<Growth> {
 }
 
 fn growth(samples: &[Sample], name: &str) -> Growth {
-    // Beyond the warm-up; so of a short run, too.
+    // Both quarters are after the warm-up, even in a short run.
     let early = median(between(samples, name, 0.25, 0.5));
     let late = median(between(samples, name, 0.75, 1.0));
     let all = between(samples, name, 0.1, 1.0);
@@ -112,7 +110,7 @@ fn growth(samples: &[Sample], name: &str) -> Growth {
     }
 }
 
-/// Returns the rate of a process's requests in the last quarter, divided by that in the second one; 1 if it counts none.
+/// Returns the rate of a process's requests in the last quarter relative to the second, or 1 if it counts none.
 fn load_growth(samples: &[Sample], name: &str) -> f64 {
     let requests = name.replace(figure_of(name), "requests");
     let of = |from, to| {
@@ -126,7 +124,6 @@ fn load_growth(samples: &[Sample], name: &str) -> f64 {
     }
 }
 
-/// Returns the series that grow.
 pub(super) fn leaks(samples: &[Sample]) -> Vec<String> {
     let grown = growths(samples).into_iter().filter(Growth::is_too_much);
     let tell = |growth: Growth| {
@@ -139,7 +136,7 @@ pub(super) fn leaks(samples: &[Sample]) -> Vec<String> {
     grown.map(tell).collect()
 }
 
-/// Returns a violation if a store took more of the disk than it may.
+/// Returns a violation if a store used more disk space than it may.
 pub(super) fn beyond_the_disk(samples: &[Sample], name: &str, bound: DiskBound) -> Option<String> {
     beyond(samples, name, bound.bytes())
 }
@@ -151,7 +148,7 @@ pub(super) fn beyond(samples: &[Sample], name: &str, limit: f64) -> Option<Strin
     (most > limit).then(|| format!("limit: {name} reached {most:.0}, allowed {limit:.0}"))
 }
 
-/// Returns the counters that stand still in the last quarter.
+/// Returns the counters that did not grow in the last quarter.
 pub(super) fn standstills(samples: &[Sample], counters: &[&str]) -> Vec<String> {
     let Some(last) = samples.last() else {
         return vec!["progress: no samples".to_owned()];
@@ -188,7 +185,7 @@ pub(super) fn broken(samples: &[Sample]) -> Vec<String> {
     wrong
 }
 
-/// Returns the table of the growths, in Markdown.
+/// Returns the growths as a Markdown table.
 pub(super) fn table(samples: &[Sample]) -> String {
     let mut text = String::from(
         "\n| series | second quarter | last quarter | peak | allowed |\n|---|---|---|---|---|\n",
@@ -209,7 +206,7 @@ pub(super) fn table(samples: &[Sample]) -> String {
     text
 }
 
-/// Returns a value for people: bytes in MiB.
+/// Formats a value, with bytes in MiB.
 fn readable(figure: &str, value: f64) -> String {
     match figure {
         "rss" | "store_bytes" => format!("{:.1} MiB", value / MIB),

@@ -1,4 +1,4 @@
-//! The load of a soak, in a process of its own: several clients of one store or of several, and all that could leak.
+//! The load of a soak in a separate process: several clients of one or more stores, and everything that could leak.
 
 mod bulk;
 mod contend;
@@ -44,24 +44,24 @@ pub(crate) struct Options {
     guest: bool,
 }
 
-/// Session timeout of a served store's clients. That of guests is the shorter one: they are killed again and again.
+/// Session timeout of a served store's clients. Guests have the shorter one because they are killed repeatedly.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const GUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time between two reports of figures.
+/// Interval of reports of figures.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Number of clients of a store that live as long as the process.
 const CLIENTS: usize = 3;
 
-/// Way to a store.
+/// How to reach a store.
 enum Door {
     Url(String, Duration),
-    /// A store of this process.
+    /// A store in this process.
     Own(Store),
 }
 
-/// All that the tasks at one store share.
+/// State shared by the tasks of one store.
 struct Load {
     door: Door,
     /// Name of the store in figures.
@@ -89,7 +89,7 @@ impl Load {
         }
     }
 
-    /// Connects, as often as it takes: connections are cut at any moment.
+    /// Connects, and retries because connections may be cut at any time.
     async fn connected(&self) -> Client {
         loop {
             match self.connect().await {
@@ -99,12 +99,12 @@ impl Load {
         }
     }
 
-    /// Returns a name that nobody has used before.
+    /// Returns a name that was never used before.
     fn fresh(&self) -> String {
         format!("{}-{}-{}", self.name, self.number, self.tally.number())
     }
 
-    /// Takes note of an error: a violation, unless connections that are cut explain it.
+    /// Records an error. It is a violation unless a cut connection explains it.
     fn failed(&self, what: &str, error: &LockError) {
         match is_expected(error) {
             true => self.tally.add(&self.tally.interrupted, 1),
@@ -112,7 +112,7 @@ impl Load {
         }
     }
 
-    /// Does the same with an outcome of requests.
+    /// Records the outcome of a request.
     fn request(&self, what: &str, outcome: Result<(), lockkeeper::Error>) {
         self.tally.add(&self.tally.ops, 1);
         if let Err(error) = outcome {
@@ -121,17 +121,17 @@ impl Load {
     }
 }
 
-/// Returns true for an error of a connection or session that was cut.
+/// Returns `true` for an error caused by a cut connection or session.
 fn is_expected(error: &LockError) -> bool {
     is_out_of_reach(error) || error.is_session_end() || matches!(error, LockError::Timeout { .. })
 }
 
-/// Tells the parent of a broken promise.
+/// Reports a broken promise to the parent.
 fn violation(text: &str) {
     say(&format!("violation {}", text.replace('\n', " ")));
 }
 
-/// Writes a line to the parent, at once.
+/// Writes a line to the parent immediately.
 fn say(line: &str) {
     let line = format!("{line}\n");
     if std::io::stdout().write_all(line.as_bytes()).is_err() {
@@ -139,7 +139,7 @@ fn say(line: &str) {
     }
 }
 
-/// Runs the load until the parent says `finish`, and to the end of all tasks; the process ends with its stdin.
+/// Runs the load until the parent says `finish` and all tasks have ended. The process ends with its stdin.
 pub(crate) fn run(options: &Options) {
     let is_finishing = Arc::<AtomicBool>::default();
     let heard = is_finishing.clone();
@@ -187,7 +187,7 @@ async fn carry_out(options: &Options, is_finishing: &Arc<AtomicBool>) -> std::io
     Ok(())
 }
 
-/// Opens what the tasks at a store share.
+/// Creates the shared state of a store's tasks.
 fn load(options: &Options, url: &str, is_finishing: &Arc<AtomicBool>) -> std::io::Result<Load> {
     let own = StoreOptions::new().reaper_interval(Duration::from_secs(2));
     let timeout = if options.guest {
@@ -221,7 +221,6 @@ async fn clients(load: &Load, is_guest: bool) -> Vec<Client> {
     clients
 }
 
-/// Starts all tasks at a store.
 fn start(
     load: &Arc<Load>,
     clients: &[Client],
@@ -261,7 +260,7 @@ fn start(
     }
 }
 
-/// Waits until the load is over and the queues of a store in this process are empty, and closes its clients.
+/// Waits until the load is over and the queues of an embedded store are empty, then closes its clients.
 async fn close(load: Arc<Load>, clients: Vec<Client>) {
     while !load.is_finishing() {
         tokio::time::sleep(INTERVAL).await;
@@ -271,7 +270,7 @@ async fn close(load: Arc<Load>, clients: Vec<Client>) {
     {
         violation(&left);
     }
-    // Contenders of other tasks may still be waiting for their last grant.
+    // Contenders of other tasks may still wait for their last grant.
     while load.tally.contenders() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -280,7 +279,7 @@ async fn close(load: Arc<Load>, clients: Vec<Client>) {
     }
 }
 
-/// Reports the figures of all stores again and again.
+/// Periodically reports the figures of all stores.
 async fn report(loads: Vec<Arc<Load>>) {
     let metrics = tokio::runtime::Handle::current().metrics();
     loop {
@@ -293,10 +292,7 @@ async fn report(loads: Vec<Arc<Load>>) {
     }
 }
 
-/// Waits until every task has ended but the one that waits.
-///
-/// # Errors
-/// The number of tasks that go on.
+/// Waits until every other task has ended. The error is the number of remaining tasks.
 async fn until_no_task_is_left() -> Result<(), usize> {
     let metrics = tokio::runtime::Handle::current().metrics();
     for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! [`Members`]: the processes of the load, their figures, and what happens to them.
+//! [`Members`]: the processes of the load, their figures, and the faults that hit them.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,10 +16,10 @@ use crate::programs::own_program;
 
 pub(super) struct Members {
     members: Vec<Member>,
-    /// Killed and replaced again and again.
+    /// Repeatedly killed and replaced.
     guest: Member,
     guests: u64,
-    /// Before the clients whose connections are cut.
+    /// In front of the clients whose connections are cut.
     proxy: Proxy,
     cuts: u64,
     folder: PathBuf,
@@ -27,7 +27,6 @@ pub(super) struct Members {
     next_cut: Instant,
 }
 
-/// A process of the load.
 struct Member {
     name: &'static str,
     process: ChildProcess,
@@ -35,7 +34,7 @@ struct Member {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// Lines that a process has printed.
+/// What a process has printed.
 #[derive(Default)]
 struct Heard {
     is_ready: bool,
@@ -44,15 +43,15 @@ struct Heard {
     violations: Vec<String>,
 }
 
-/// Lives of guests, and times between two cuts: longer than a reconnection, and than the guests' session timeout.
+/// Lifetime of guests, and interval of cuts. Longer than a reconnection, and than the guests' session timeout.
 const LIFE: Duration = Duration::from_secs(6);
 const CUT: Duration = Duration::from_secs(5);
 
-/// Number of the first guest; those before are numbers of members.
+/// Number of the first guest. Lower numbers are members.
 const FIRST_GUEST: u64 = 100;
 
 impl Members {
-    /// Starts all processes. The first one writes large values, so many bytes in a second.
+    /// Starts all processes. The first one writes large values at `rate` bytes per second.
     pub(super) fn start(server: &Server, folder: &Path, rate: u64) -> io::Result<Self> {
         let proxy = Proxy::of_bytes(free_address(), server.address())?;
         let by_proxy = format!("lockkeeper://{}", proxy.address());
@@ -87,7 +86,7 @@ impl Members {
         self.late().is_empty()
     }
 
-    /// Returns the names of the processes that are not done.
+    /// Returns the names of the unfinished processes.
     pub(super) fn late(&self) -> String {
         let members = self.members.iter();
         let late = members.filter(|member| !member.heard.lock().unwrap().is_done);
@@ -126,7 +125,7 @@ impl Members {
         }
     }
 
-    /// Adds the figures of all processes to a sample; guests have none.
+    /// Adds the figures of all processes except guests to a sample.
     pub(super) fn add_to(&self, sample: &mut Sample) {
         for member in &self.members {
             if let Some(usage) = usage(member.process.pid()) {
@@ -142,11 +141,11 @@ impl Members {
         sample.add("embedded", "disk", files(&self.folder.join("own")).bytes);
     }
 
-    /// Has each process come to its end. The guest, which may hold a lock, is killed.
+    /// Tells each process to finish. Kills the guest, which may hold a lock.
     pub(super) fn finish(&mut self) {
         self.guest.process.end();
         for member in &mut self.members {
-            // One that has ended hears nothing, and is not done.
+            // Ignore an error, because a process that has ended is reported as unfinished.
             let _ = member.stdin.write_all(b"finish\n");
         }
     }
@@ -157,7 +156,7 @@ impl Members {
         }
     }
 
-    /// Returns how often clients were hurt.
+    /// Returns how often clients were hit.
     pub(super) fn hurt(&self) -> String {
         format!("{}, {}", self.guests, self.cuts)
     }
@@ -202,7 +201,7 @@ impl Member {
 }
 
 impl Heard {
-    /// Takes in a line of a process.
+    /// Processes a line of output.
     fn take(&mut self, name: &str, line: &str) {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("ready", _) => self.is_ready = true,
@@ -214,7 +213,7 @@ impl Heard {
                     .extend(numbers.map(|(name, value)| (name.to_owned(), value)));
             }
             ("violation", text) => self.violations.push(format!("{text} ({name})")),
-            // The last line of a guest may be cut short.
+            // The last line of a guest may be incomplete.
             _ if name == "guest" => {}
             _ => self.violations.push(format!("error: {name} says {line:?}")),
         }

@@ -1,22 +1,20 @@
-//! Figures of a process, as the system tells them, and sizes of folders.
+//! Figures of a process as reported by the system, and sizes of folders.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Figures of a process.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Usage {
-    /// Resident memory in bytes, now and at its peak.
+    /// Resident memory in bytes, current and peak.
     pub(super) rss: f64,
     pub(super) peak: f64,
     pub(super) threads: f64,
-    /// Open descriptors.
     pub(super) fds: f64,
 }
 
-/// Returns the figures of a process; `None` of one that has ended.
+/// Returns the figures of a process, or `None` if it has ended.
 pub(super) fn usage(pid: Pid) -> Option<Usage> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
@@ -28,25 +26,24 @@ pub(super) fn usage(pid: Pid) -> Option<Usage> {
     })
 }
 
-/// Returns the number behind a name and white space, of a text with a name in each line.
+/// Returns the number after a name at the start of a line.
 pub(super) fn field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number = line.trim_start_matches(':').split_whitespace().next()?;
     number.parse().ok()
 }
 
-/// A folder's files.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Files {
     pub(super) bytes: f64,
     pub(super) count: f64,
     /// Size of the largest snapshot of a store.
     pub(super) snapshot: f64,
-    /// A snapshot of a store is being written.
+    /// A snapshot is being written.
     pub(super) has_unfinished: bool,
 }
 
-/// Returns the files of a folder. Files that go meanwhile are left out.
+/// Returns the files of a folder, except those deleted concurrently.
 pub(super) fn files(folder: &Path) -> Files {
     let mut files = Files::default();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

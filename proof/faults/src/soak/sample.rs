@@ -1,18 +1,18 @@
-//! [`Sample`]: the figures of a soak at one moment, by name, and their line of JSON. PURE.
+//! [`Sample`]: the figures of a soak at one time, by name, and their JSON form. Does no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Figures at one moment. A name is a process and a figure: `server.rss`, `client-0.fds`, `client-0.lockkeeper.grants`.
+/// Figures at one time. A name consists of a process and a figure: `server.rss`, `client-0.fds`,
+/// `client-0.lockkeeper.grants`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// Seconds since the beginning of the load.
+    /// Seconds since the start of the load.
     pub(super) at: f64,
     pub(super) figures: BTreeMap<String, f64>,
 }
 
 impl Sample {
-    /// Adds a figure of a process.
     pub(super) fn add(&mut self, process: &str, figure: &str, value: f64) {
         self.figures.insert(format!("{process}.{figure}"), value);
     }
@@ -21,7 +21,6 @@ impl Sample {
         self.figures.get(name).copied()
     }
 
-    /// Returns the sum of a figure over all processes.
     pub(super) fn sum(&self, figure: &str) -> f64 {
         let of_processes = self
             .figures
@@ -30,7 +29,6 @@ impl Sample {
         of_processes.map(|(_, value)| value).sum()
     }
 
-    /// Returns the sample as a line of JSON.
     pub(super) fn json(&self) -> String {
         let mut line = format!("{{\"at\":{:.1}", self.at);
         for (name, value) in &self.figures {
@@ -41,12 +39,11 @@ impl Sample {
     }
 }
 
-/// Returns the last part of a name.
 pub(super) fn figure_of(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Writes a number with as many digits as say something.
+/// Writes a number with its significant digits.
 fn number(value: f64) -> String {
     match value.fract() == 0.0 {
         true => format!("{value:.0}"),
@@ -54,7 +51,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Returns the values of a series between two moments, given as shares of the samples' time.
+/// Returns the values of a series between two times, given as shares of the total.
 pub(super) fn between(samples: &[Sample], name: &str, from: f64, to: f64) -> Vec<f64> {
     let end = samples.last().map_or(0.0, |sample| sample.at);
     let within = samples
@@ -63,7 +60,7 @@ pub(super) fn between(samples: &[Sample], name: &str, from: f64, to: f64) -> Vec
     within.filter_map(|sample| sample.get(name)).collect()
 }
 
-/// Returns the median; 0 of nothing.
+/// Returns the median, or 0 without values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! [`Server`]: `lockkeeper serve` under a soak, with backups, an audit log that is rotated, and metrics that are scraped.
+//! [`Server`]: `lockkeeper serve` in a soak, with backups, a rotated audit log and scraped metrics.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ pub(super) struct Server {
     rotations: u64,
 }
 
-/// Snapshots of the store, as they were seen in its folder.
+/// Snapshots of the store, as observed in its folder.
 #[derive(Default)]
 struct Snapshots {
     largest: f64,
@@ -35,7 +35,7 @@ struct Snapshots {
     count: u64,
 }
 
-/// Backups that are kept.
+/// Number of backups to keep.
 pub(super) const KEPT: u64 = 3;
 
 /// Size at which the audit log is rotated.
@@ -55,7 +55,7 @@ const WORDS: [(&str, &str); 9] = [
 ];
 
 impl Server {
-    /// Starts it. A run of some minutes sees each kind of upkeep often.
+    /// Starts it. Intervals are so short that a run of some minutes sees all background work often.
     pub(super) fn start(program: PathBuf, folder: &Path, length: Duration) -> io::Result<Self> {
         let (address, metrics) = (free_address(), free_address());
         let backups = folder.join("backups");
@@ -114,7 +114,8 @@ impl Server {
         files(&self.folder.join("store"))
     }
 
-    /// Looks at the snapshots, and rotates the audit log. Called several times a second: a snapshot takes moments.
+    /// Looks at the snapshots, and rotates the audit log. Called several times per second, because a snapshot is
+    /// quick.
     pub(super) fn observe(&mut self) {
         let files = self.store();
         let written = four_letter_word(self.address, "mntr")
@@ -123,17 +124,14 @@ impl Server {
         self.snapshots.see(&files, written);
         let audit = self.folder.join("audit.json");
         if fs::metadata(&audit).is_ok_and(|metadata| metadata.len() > AUDIT) {
-            // As logrotate does it.
+            // As logrotate does.
             let _ = fs::rename(&audit, self.folder.join("audit.old"));
             self.process.signal(Signal::HUP);
             self.rotations += 1;
         }
     }
 
-    /// Adds the server's figures to a sample.
-    ///
-    /// # Errors
-    /// The reason why it does not tell them.
+    /// Adds the server's figures to a sample. The error says why the server does not report them.
     pub(super) fn add_to(&mut self, sample: &mut Sample) -> Result<(), String> {
         let words = self.words()?;
         for (word, figure) in WORDS {
@@ -164,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks for the server's figures, again if the machine is busy with other work.
+    /// Asks for the server's figures, with retries in case the machine is busy.
     fn words(&self) -> Result<String, String> {
         let mut asked = four_letter_word(self.address, "mntr");
         for _ in 0..10 {
@@ -176,7 +174,7 @@ impl Server {
         asked.map_err(|error| format!("the server does not answer: {error}"))
     }
 
-    /// Returns the remnants of the clients in the server, in words, once all are gone; nothing, as it should be.
+    /// Describes what clients have left behind in the server after they are gone. Should be empty.
     pub(super) fn remnants(&mut self) -> String {
         match self.words() {
             Ok(words) => remnants(&words),
@@ -184,10 +182,7 @@ impl Server {
         }
     }
 
-    /// Stops it in order.
-    ///
-    /// # Errors
-    /// A server that had ended, or does not end.
+    /// Stops it in order. Fails if the server had ended before, or does not end.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         if let Ok(Some(status)) = self.process.try_wait() {
             return Err(format!("error: the server has ended by itself: {status}"));
@@ -206,7 +201,7 @@ impl Server {
         }
     }
 
-    /// Returns how much upkeep was seen.
+    /// Describes the background work that was observed.
     pub(super) fn made(&self) -> String {
         let backups = files(&self.folder.join("backups")).count;
         let Self {
@@ -219,7 +214,7 @@ impl Server {
 }
 
 impl Snapshots {
-    /// Takes note of the store's files, and of the bytes of log at that moment.
+    /// Records the store's files, and the bytes of log at that time.
     fn see(&mut self, files: &Files, written: Option<f64>) {
         self.largest = self.largest.max(files.snapshot);
         let Some(written) = written else { return };
@@ -232,10 +227,10 @@ impl Snapshots {
     }
 }
 
-/// Limit of the znodes at the end: those of paths that are used again and again, and of large values.
+/// Limit of the znodes at the end, which belong to reused paths and large values.
 const MAX_LASTING_ZNODES: f64 = 40.0;
 
-/// Returns the remnants that an answer to `mntr` shows.
+/// Describes the leftovers in an answer to `mntr`.
 fn remnants(words: &str) -> String {
     let of = |word: &str| field(words, word).unwrap_or(f64::NAN);
     let znodes = of("zk_znode_count");
@@ -247,7 +242,7 @@ fn remnants(words: &str) -> String {
         ("watches", of("zk_watch_count") - 1.0),
         ("bytes of watches", of("zk_lockkeeper_watch_bytes")),
         ("bytes of sessions", of("zk_lockkeeper_session_bytes")),
-        // The one that asks.
+        // The connection of this request.
         ("connections", of("zk_num_alive_connections") - 1.0),
         ("unread bytes", of("zk_lockkeeper_outgoing_bytes")),
         ("incomplete bytes", of("zk_lockkeeper_unfinished_bytes")),

@@ -1,4 +1,4 @@
-//! [`Contender`]: a task that takes a lock, or several at once, again and again.
+//! [`Contender`]: a task that repeatedly takes one or several locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,18 @@ pub(super) struct Contender {
     pub(super) keys: &'static [&'static str],
     pub(super) random: Random,
     pub(super) reporter: Arc<Reporter>,
-    /// The time for which it holds on to a lock while it has no connection.
+    /// How long it keeps a lock without a connection.
     pub(super) longest_hold: Duration,
     pub(super) mistake: Option<Mistake>,
 }
 
-/// A grant of several keys: a number for each.
+/// A grant of several keys, with a number for each.
 struct Stay {
     grants: Vec<u64>,
-    /// Permits exclude nobody, and so write nothing.
+    /// False for permits, which exclude no other holder.
     writes: bool,
 }
 
-/// The end of a stay.
 #[derive(PartialEq)]
 enum Ending {
     Kept,
@@ -39,7 +38,7 @@ enum Ending {
 }
 
 impl Contender {
-    /// Contends until it is told to finish, and then until one more patient wait has been granted and released.
+    /// Contends until told to finish, and then until one more patient wait has been granted and released.
     pub(super) async fn compete(mut self) {
         loop {
             let is_last = self.reporter.is_finishing();
@@ -92,7 +91,7 @@ impl Stays for Contender {
         let stay = self.enter(&held)?;
         self.make_a_mistake().await;
         let mut ending = Ending::Kept;
-        // Some hold for so long that a fault happens meanwhile.
+        // Sometimes hold so long that a fault happens.
         let longest_ms = match self.random.once_in(25) {
             true => self.longest_hold.as_millis() as u64 / 4,
             false => 15,
@@ -122,9 +121,9 @@ impl Stays for Contender {
 }
 
 impl Contender {
-    /// Reports a grant, unless it is lost already.
+    /// Reports a grant, unless it is already lost.
     fn enter(&self, held: &Held) -> Option<Stay> {
-        // Before the guard is asked: it believed at that moment, too.
+        // Take the time before asking the guard, which therefore also believed at that time.
         let at = now();
         if !held.is_held() {
             self.no_grant("lost at once");
@@ -152,7 +151,7 @@ impl Contender {
         })
     }
 
-    /// Returns true if the guard believes, and reports that it does.
+    /// Returns `true` and reports it if the guard believes that it holds.
     fn confirm(&self, stay: &Stay, held: &Held) -> bool {
         let at = now();
         let is_held = held.is_held() || self.mistake == Some(Mistake::IgnoresLoss);
@@ -168,8 +167,8 @@ impl Contender {
         }
     }
 
-    /// Stays while there is no connection, as services do, until the guard is lost: that is when another holder may be
-    /// beside this one.
+    /// Keeps the lock without a connection until the guard is lost, as services do. Another holder might appear at
+    /// that point.
     async fn wait_for_connection(&mut self, stay: &Stay, held: &Held) -> Ending {
         let began = now();
         while now() - began < nanos(self.longest_hold) {
@@ -185,7 +184,7 @@ impl Contender {
         Ending::Kept
     }
 
-    /// Writes to the resources. Returns false if one of them refuses.
+    /// Writes to the resources. Returns `false` if one of them refuses.
     async fn write(&self, stay: &Stay, held: &Held) -> bool {
         if !stay.writes {
             return true;
@@ -206,14 +205,14 @@ impl Contender {
             Some(reason) => reason.to_string(),
             None => "no reason".to_owned(),
         };
-        // Of several locks at once one report will do: they are lost together.
+        // One report is enough, because several locks are lost together.
         if let Some(grant) = stay.grants.first() {
             let grant = *grant;
             self.reporter.report(&Report::Lost { grant, at, reason });
         }
     }
 
-    /// Makes the mistakes of a run that is meant to fail.
+    /// Makes the mistakes of a run that must fail.
     async fn make_a_mistake(&mut self) {
         match self.mistake {
             Some(Mistake::NeverLetsGo) => std::future::pending().await,
@@ -230,8 +229,8 @@ impl Contender {
     }
 }
 
-/// Returns true for a request that the server refuses, as on a full disk. A client whose handshake was broken off speaks
-/// ZooKeeper's own protocol until it connects again, and is told a code that may mean several things.
+/// Returns `true` if the server has refused a request, as on a full disk. A client whose handshake was interrupted
+/// uses ZooKeeper's own protocol until it reconnects, and receives an ambiguous code.
 fn is_refused(error: &LockError) -> bool {
     match error {
         LockError::Store(Error::DiskFull { .. } | Error::LimitReached { .. }) => true,

@@ -1,4 +1,4 @@
-//! [`Reporter`]: the way from the tasks of a worker to its parent, and back.
+//! [`Reporter`]: the communication between the tasks of a worker and its parent.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::report::Report;
 pub(crate) struct Reporter {
     tell: Box<dyn Fn(&Report) + Send + Sync>,
     numbers: AtomicU64,
-    /// Writes to resources that are not answered yet, by grant.
+    /// Unanswered writes to resources, by grant.
     uses: Mutex<HashMap<u64, oneshot::Sender<bool>>>,
     is_finishing: AtomicBool,
 }
@@ -30,12 +30,12 @@ impl Reporter {
         (self.tell)(report);
     }
 
-    /// Returns a number that no other grant or call has.
+    /// Returns a unique number for a grant or call.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes to the resource with the token of a grant. Returns false if the token is refused.
+    /// Writes to the resource with the token of a grant. Returns `false` if the token is refused.
     pub(crate) async fn write(&self, grant: u64) -> bool {
         let (answer, answered) = oneshot::channel();
         self.uses.lock().unwrap().insert(grant, answer);
@@ -43,7 +43,7 @@ impl Reporter {
         answered.await.unwrap_or(true)
     }
 
-    /// Hands the resource's answer to the task that waits for it.
+    /// Passes the resource's answer to the waiting task.
     pub(crate) fn used(&self, grant: u64, is_admitted: bool) {
         if let Some(answer) = self.uses.lock().unwrap().remove(&grant) {
             // The task may have given up.
@@ -51,7 +51,7 @@ impl Reporter {
         }
     }
 
-    /// Has each task do its last turn: all faults are over.
+    /// Tells each task to do its last turn, because all faults are over.
     pub(crate) fn finish(&self) {
         self.is_finishing.store(true, Ordering::Relaxed);
     }

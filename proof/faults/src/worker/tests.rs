@@ -1,4 +1,4 @@
-//! Workers at a store in memory: what they do is right, and each of their mistakes is noticed.
+//! Tests of workers on a store in memory: they behave well, and each of their mistakes is noticed.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::crew::locked;
 use crate::run::no_entry_is_left;
 use crate::time::{nanos, now};
 
-/// Returns a reporter that tells a checker at once.
+/// Returns a reporter that passes reports to a checker directly.
 fn reporter(number: usize, checker: &Arc<Mutex<Checker>>) -> Arc<Reporter> {
     let id = WorkerId {
         number,
@@ -31,7 +31,7 @@ fn reporter(number: usize, checker: &Arc<Mutex<Checker>>) -> Arc<Reporter> {
     reporter
 }
 
-/// Runs two workers with a mistake, and returns what is wrong. Sessions end early if that is wanted.
+/// Runs two workers with a mistake, and returns the violations. `expires` makes sessions end early.
 async fn wrong(mistake: Option<Mistake>, expires: bool) -> Vec<String> {
     let store = TestStore::system_time();
     let checker = Arc::new(Mutex::new(Checker::new(nanos(Duration::from_secs(60)))));

@@ -1,4 +1,4 @@
-//! [`User`]: a task that reads and writes registers, whose history is checked.
+//! [`User`]: a task that reads and writes registers whose history is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Uses registers until it is told to finish, and then until one more call has an answer.
+    /// Uses registers until told to finish, and then until one more call is answered.
     pub(super) async fn use_registers(mut self) {
         loop {
             let is_last = self.reporter.is_finishing();
             tokio::time::sleep(self.random.below_ms(80)).await;
-            // Without a session nothing is sent.
+            // Nothing is sent without a session.
             let Ok(session) = self.client.session().await else {
                 continue;
             };
@@ -43,7 +43,7 @@ impl User {
         }
     }
 
-    /// Makes one call, and reports it. Returns false if its outcome is unknown.
+    /// Makes and reports one call. Returns `false` if its outcome is unknown.
     async fn call(&mut self, session: &Session, key: &str) -> bool {
         let (call, what) = (self.reporter.number(), self.draw());
         self.reporter.report(&Report::Called {
@@ -57,7 +57,7 @@ impl User {
             _ => answer(session, &register(key), what, self.is_ensemble).await,
         };
         let Some(answer) = answer else {
-            // The connection needs a moment.
+            // Give the connection a moment.
             tokio::time::sleep(Duration::from_millis(50)).await;
             return false;
         };
@@ -78,10 +78,10 @@ impl User {
     }
 }
 
-/// Sends a call; `None` if its outcome is unknown.
+/// Sends a call. Returns `None` if its outcome is unknown.
 ///
-/// A follower of an ensemble answers reads from what it has, which may be old. A write that was committed first, on the
-/// same connection, makes the read one of the present: a `sync` would not, as a leader that was deposed answers it, too.
+/// A follower of an ensemble may answer reads with stale data. A write that is committed first on the same connection
+/// makes the read current. A `sync` would not, because a deposed leader answers it as well.
 pub(crate) async fn answer(
     session: &Session,
     path: &ZnodePath,
@@ -94,7 +94,6 @@ pub(crate) async fn answer(
     ask(session, path, call, false).await
 }
 
-/// Commits a write.
 async fn barrier(session: &Session) -> Result<(), Error> {
     let path = "/barrier".parse().expect("a path");
     match session.set_data(&path, "", None).await {

@@ -1,8 +1,8 @@
-//! Each check can fail.
+//! Tests that each check can fail.
 
 use super::*;
 
-/// Returns samples of ten minutes, one every five seconds, whose figure is a function of the share of the time.
+/// Returns samples every five seconds for ten minutes. The figure is a function of the elapsed share of the time.
 fn series(name: &str, value: impl Fn(f64) -> f64) -> Vec<Sample> {
     let sample = |number: i32| {
         let share = f64::from(number) / 120.0;
@@ -25,7 +25,7 @@ fn memory_that_grows_is_a_leak_and_peaks_and_a_warm_up_are_none() {
         if is_peak { 900.0 * MIB } else { 50.0 * MIB }
     });
     assert_eq!(leaks(&peaks), [""; 0]);
-    // 100 KiB a second.
+    // 100 KiB per second.
     let leaking = series("server.rss", |share| (50.0 + 60.0 * share) * MIB);
     assert_eq!(leaks(&leaking).len(), 1);
 }
@@ -54,14 +54,14 @@ fn descriptors_threads_and_tasks_that_are_not_given_back_are_leaks() {
 
 #[test]
 fn znodes_that_wait_for_the_reaper_go_with_the_load() {
-    // It doubles after half of the time.
+    // The rate doubles after half of the time.
     let is_late = |share| if share < 0.5 { 0.0 } else { 1.0 };
     let requests = |share| 3e6 * (share + (share - 0.5) * is_late(share));
     let samples = |waiting: f64| {
         let mut samples = series("server.requests", requests);
         for (number, sample) in samples.iter_mut().enumerate() {
             let more = 1.0 + waiting * is_late(sample.at / 600.0);
-            // The reaper was just there before every third sample.
+            // The reaper has just run before every third sample.
             let znodes = 300.0 + more * if number % 3 == 0 { 500.0 } else { 2_500.0 };
             sample.add("server", "znodes", znodes);
         }
@@ -125,7 +125,7 @@ fn the_table_shows_what_is_checked() {
     );
 }
 
-/// Reads a line that a soak has written.
+/// Parses a line that a soak has written.
 fn parsed(line: &str) -> Sample {
     let mut sample = Sample::default();
     let line = line.trim_start_matches('{').trim_end_matches('}');

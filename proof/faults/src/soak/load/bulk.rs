@@ -1,4 +1,4 @@
-//! Large values, by which the log reaches its volume.
+//! Large values that make the log reach its volume.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use lockkeeper_store::CreateMode;
 use super::Load;
 use super::paths::path;
 
-/// Number of writers, each with a znode of its own.
+/// Number of writers, each with its own znode.
 pub(super) const WRITERS: u64 = 4;
 
-/// Bytes of a value: close to the limit of a frame.
+/// Bytes of a value, close to the limit of a frame.
 const SIZE: usize = 900_000;
 
-/// Writes one value after the other, at a share of `rate` bytes in a second; what was missed is made up for.
+/// Writes values at a share of `rate` bytes per second, and catches up after delays.
 pub(super) async fn write(load: Arc<Load>, client: Client, writer: u64, rate: u64) {
     let (name, began) = (path(&format!("/bulk-{writer}")), Instant::now());
     let value = bytes::of_noise(writer);
@@ -48,7 +48,7 @@ pub(super) async fn write(load: Arc<Load>, client: Client, writer: u64, rate: u6
 mod bytes {
     use testkit::Random;
 
-    /// Returns bytes that nothing on their way could make fewer.
+    /// Returns incompressible bytes.
     pub(super) fn of_noise(seed: u64) -> Vec<u8> {
         let mut random = Random(seed);
         let mut bytes = Vec::with_capacity(super::SIZE + 8);

@@ -19,14 +19,13 @@ pub(super) struct Contender {
 }
 
 impl Contender {
-    /// Contends until the load is over.
     pub(super) async fn contend(mut self, mut random: Random) {
         let load = self.load.clone();
         load.tally.contender_begins();
         while !load.is_finishing() {
             tokio::time::sleep(random.below_ms(30)).await;
             let way = match Way::draw(&mut random) {
-                // Of some thousand grants a second these are dropped in the queue, and not after it.
+                // With thousands of grants per second, only a shorter limit drops waits while they are still queued.
                 Way::Dropped(limit) => Way::Dropped(limit / 20),
                 way => way,
             };
@@ -34,7 +33,7 @@ impl Contender {
             match wait(&self.client, self.keys, way, &mut random).await {
                 Ok(Some(held)) => {
                     load.tally.granted(start.elapsed());
-                    // No resource is in use during a conversion: readers are granted when a writer becomes one.
+                    // Use no resource during a conversion, because readers are granted when a writer downgrades.
                     if let Err(error) = self.hold(held, &mut random).await {
                         load.failed("a conversion", &error);
                     }
@@ -69,7 +68,7 @@ impl Stays for Contender {
     }
 }
 
-/// Enters the resources of all keys, and counts others that are there.
+/// Enters the resources of all keys, and counts conflicts.
 fn enter_all(load: &Load, keys: &[&str], held: &Held) -> Vec<Stay> {
     enter(&load.gate, keys, held, |key, closed| {
         let counter = match closed {
@@ -82,7 +81,7 @@ fn enter_all(load: &Load, keys: &[&str], held: &Held) -> Vec<Stay> {
     })
 }
 
-/// Pause between two turns of a task that could go on at once.
+/// Pause between two turns of a task.
 pub(super) async fn rest(random: &mut Random, longest_ms: u64) {
     tokio::time::sleep(Duration::from_millis(1) + random.below_ms(longest_ms)).await;
 }

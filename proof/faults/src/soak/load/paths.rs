@@ -1,4 +1,4 @@
-//! Paths that nobody has used before: what an index, a table or a label keeps of each would show.
+//! Paths that were never used before, which reveal an index, table or label that grows with each path.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,13 +34,13 @@ pub(super) async fn lock(load: Arc<Load>, client: Client, mut random: Random) {
         match waited {
             Ok(Some(held)) => {
                 load.tally.granted(began.elapsed());
-                // A lost connection delays the release, and the next turn with it.
+                // A lost connection delays the release and the next turn.
                 drop(held.release().await);
             }
             Ok(None) => {}
             Err(error) => load.failed("a fresh lock", &error),
         }
-        // The number of permits is meant to stay, until somebody deletes it.
+        // The number of permits persists until it is deleted.
         if let Recipe::Semaphore { .. } = recipe {
             let permits = self::path(&format!("{path}/permits"));
             remove(&client, &permits).await;
@@ -60,7 +60,7 @@ pub(super) async fn write(load: Arc<Load>, client: Client, mut random: Random) {
         let name = path(&format!("/data/{}", load.fresh()));
         let size = 1 << random.within(4..13);
         let outcome = match life(&session, &name, size).await {
-            // A create whose reply was lost: it is there or not.
+            // The reply to a create was lost, so the znode may or may not exist.
             Err(Error::NoNode { .. } | Error::NodeExists { .. }) => {
                 match session.create(&folder, "", CreateMode::Persistent).await {
                     Ok(_) | Err(Error::NodeExists { .. }) => Ok(()),
@@ -108,7 +108,7 @@ async fn life(session: &Session, name: &ZnodePath, size: usize) -> Result<(), Er
     session.delete(name, None).await
 }
 
-/// Removes a znode, as often as it takes: in the end only leaks are left.
+/// Removes a znode, and retries until it succeeds, so that only leaks are left in the end.
 pub(super) async fn remove(client: &Client, name: &ZnodePath) {
     loop {
         if let Ok(session) = client.session().await

@@ -1,4 +1,4 @@
-//! [`Tally`]: figures of the tasks at one store.
+//! [`Tally`]: figures of the tasks of one store.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -7,18 +7,17 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Waits that were granted, and those that gave up or were dropped.
+    /// Granted waits, and waits that gave up or were dropped.
     pub(super) grants: AtomicU64,
     pub(super) cancelled: AtomicU64,
-    /// Leases that were lost.
     pub(super) losses: AtomicU64,
-    /// Holders that met another one, or a newer token.
+    /// Holders that met another holder or a newer token.
     pub(super) conflicts: AtomicU64,
     pub(super) refused: AtomicU64,
-    /// Requests that are no locks, and calls that a cut connection has ended.
+    /// Requests other than locks, and calls interrupted by a cut connection.
     pub(super) ops: AtomicU64,
     pub(super) interrupted: AtomicU64,
-    /// Sessions that have come and gone.
+    /// Short-lived sessions.
     pub(super) visits: AtomicU64,
     /// Events of contenders.
     pub(super) events: AtomicU64,
@@ -35,12 +34,11 @@ impl Tally {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Returns a number that no other call has returned.
+    /// Returns a unique number.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a grant.
     pub(super) fn granted(&self, waited: Duration) {
         self.add(&self.grants, 1);
         let us = u32::try_from(waited.as_micros()).unwrap_or(u32::MAX);
@@ -55,7 +53,7 @@ impl Tally {
         self.contenders.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Number of contenders that are under way.
+    /// Returns the number of active contenders.
     pub(super) fn contenders(&self) -> u64 {
         self.contenders.load(Ordering::Relaxed)
     }
@@ -83,7 +81,7 @@ impl Tally {
     }
 }
 
-/// Returns the value that a share of all do not exceed.
+/// Returns the value at a quantile.
 fn percentile(mut values: Vec<u32>, share: f64) -> Option<u32> {
     values.sort_unstable();
     let place = (values.len() as f64 * share) as usize;

@@ -1,4 +1,4 @@
-//! Sessions that come and go, in each way in which a session can end but by a kill, which guests do.
+//! Short-lived sessions that end in every way except a kill, which guests cover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::contend::rest;
 use super::paths::path;
 use super::{Door, Load};
 
-/// Opens a session, uses it and ends it, again and again.
+/// Opens, uses and ends sessions.
 pub(super) async fn visit(load: Arc<Load>, mut random: Random) {
     load.tally.contender_begins();
     while !load.is_finishing() {
@@ -23,7 +23,7 @@ pub(super) async fn visit(load: Arc<Load>, mut random: Random) {
             Ok(()) => {}
             Err(error) => load.failed("a visit", &error),
         }
-        // Without a word its session is closed when the last handle goes.
+        // Otherwise the session is closed when its last handle is dropped.
         if random.once_in(2) {
             let _ = client.close().await;
         }
@@ -51,7 +51,7 @@ async fn stay(load: &Load, client: &Client, random: &mut Random) -> Result<(), L
     let shared = Mutex::new(client, "/mutex-0")?;
     let wait = shared.lock_timeout(random.below_ms(30));
     let waited = match random.once_in(2) {
-        // The session may end amid the wait.
+        // The session may end during the wait.
         true => tokio::time::timeout(Duration::from_millis(2), wait)
             .await
             .ok(),

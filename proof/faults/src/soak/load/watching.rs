@@ -1,4 +1,4 @@
-//! Watches, observers, streams of events and a warden: all that is armed, and must be disarmed.
+//! Watches, observers, event streams and a warden, which must all be disarmed again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::contend::rest;
 use super::paths::{path, remove};
 use super::{Load, violation};
 
-/// Time for which a stream is read before it is dropped.
+/// How long a stream is read before it is dropped.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Arms watches on znodes that exist and on ever-new ones; some fire, and some are dropped.
+/// Arms watches on existing and on ever-new znodes. Some fire, others are dropped.
 pub(super) async fn watch(load: Arc<Load>, client: Client, mut random: Random) {
     while !load.is_finishing() {
         rest(&mut random, 20).await;
@@ -56,7 +56,7 @@ async fn arm(session: &Session, name: &ZnodePath, random: &mut Random) -> Result
     session.delete(name, None).await
 }
 
-/// Reads a list of locks or of a queue, or follows one for a moment.
+/// Reads a list of locks or a queue, or follows one for a moment.
 pub(super) async fn observe(load: Arc<Load>, client: Client, mut random: Random) {
     while !load.is_finishing() {
         rest(&mut random, 100).await;
@@ -64,7 +64,7 @@ pub(super) async fn observe(load: Arc<Load>, client: Client, mut random: Random)
         load.tally.add(&load.tally.ops, 1);
         match outcome {
             Ok(()) => {}
-            // Nobody has come to that lock yet, or nobody holds it.
+            // The lock has never been used, or has no holder.
             Err(LockError::Store(Error::NoNode { .. })) => {}
             Err(error) => load.failed("an observer", &error),
         }
@@ -99,7 +99,7 @@ async fn glance(client: &Client, random: &mut Random) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Contends for a lock with a stream of events, which must tell a whole story.
+/// Contends for a lock with a stream of events, which must be complete.
 pub(super) async fn follow(load: Arc<Load>, client: Client, mut random: Random) {
     load.tally.contender_begins();
     let mutex = Mutex::new(&client, "/events").expect("a path");
@@ -121,7 +121,7 @@ pub(super) async fn follow(load: Arc<Load>, client: Client, mut random: Random) 
     load.tally.contender_ends();
 }
 
-/// Reads a stream to its end. Its first event is the queue or the grant, its last one an end.
+/// Reads a stream to its end. It must start with the queue or the grant, and finish with an end.
 async fn read(load: &Load, mut events: LockEvents) {
     let mut story = Vec::new();
     while let Some(event) = events.next().await {
@@ -133,11 +133,11 @@ async fn read(load: &Load, mut events: LockEvents) {
     }
 }
 
-/// Returns true if a stream tells of one contender from its beginning to its end.
+/// Returns `true` if a stream describes one contender from start to end.
 fn is_whole(story: &[LockEvent]) -> bool {
     use LockEvent::{Abandoned, Acquired, Lost, Queued, Released};
     let Some(last) = story.last() else {
-        // A wait that was refused before it joined the queue.
+        // The wait was refused before it joined the queue.
         return true;
     };
     let grants = story
@@ -151,12 +151,12 @@ fn is_whole(story: &[LockEvent]) -> bool {
     }
 }
 
-/// Has a warden watch the ever-new locks, as long as the load lasts.
+/// Lets a warden watch the ever-new locks during the load.
 pub(super) async fn guard(load: Arc<Load>, client: Client) {
     let warden = Warden::builder(&client).watch_prefix("/fresh");
     let (warden, mut reports) = warden.expect("a path").start();
     while !load.is_finishing() {
-        // Reports of locks that are overdue, which some of these are by their own statement.
+        // Reports overdue locks, which some of these are by their own metadata.
         let _ = tokio::time::timeout(GLANCE, reports.next()).await;
     }
     drop(warden);
