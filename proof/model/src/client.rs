@@ -1,43 +1,43 @@
-//! [`Client`]: the state of one client, its session's lease and the recipe.
+//! [`Client`]: the state of one client, with its session's lease and the recipe.
 
 use crate::connection::Connection;
 use crate::queue::{EntryId, Name, SessionId};
 
-/// Step of the recipe in which a client is, as in `recipes/src/queue/wait.rs` and `claim.rs`.
+/// The recipe's current step in a client, as in `recipes/src/queue/wait.rs` and `claim.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Between two waits.
     Idle,
-    /// The create is under way.
+    /// The create is in flight.
     Entering,
-    /// The reply to the create was lost; its entry is searched for by its unique name.
+    /// The reply to the create was lost. The client searches for its entry by the unique name.
     Searching,
-    /// The search has found this name, and asks for the owner.
+    /// The search has found this name, and asks for its owner.
     CheckingOwner(Name),
-    /// The list behind the create is under way.
+    /// The list after the create is in flight.
     Listing,
-    /// A later list is under way, or the one behind a create that was found again.
+    /// A later list is in flight, or the one after a recovered create.
     Relisting,
     /// The index is asked for the predecessor.
     Rechecking,
-    /// The watch on this entry is under way.
+    /// The watch on this entry is in flight.
     Arming(Name),
-    /// The waiter sleeps until this entry goes.
+    /// The waiter sleeps until this entry is deleted.
     Asleep(Name),
-    /// The own entry and the release marker are read.
+    /// Its own entry and the release marker are read.
     Confirming,
-    /// The entries ahead that the marker does not cover are read, and the own entry.
+    /// The entries ahead that the marker does not cover are read, then its own entry.
     ReadingStanding,
-    /// The turn has come, or a list does not show the own entry: a committed write settles both.
+    /// Its turn has come, or a list does not contain its entry. A committed write settles both.
     Proving,
     /// The client believes that it holds the lock.
     Holding,
-    /// The delete of the own entry is under way, or waits for a connection.
+    /// The delete of its own entry is in flight, or waits for a connection.
     Leaving,
 }
 
 impl Phase {
-    /// Returns the entry that this step is about.
+    /// Returns the entry that this step concerns.
     pub(crate) fn name(&mut self) -> Option<&mut Name> {
         match self {
             Self::CheckingOwner(name) | Self::Arming(name) | Self::Asleep(name) => Some(name),
@@ -46,46 +46,47 @@ impl Phase {
     }
 }
 
-/// State of the proof that a waiter has of its own entry. No part of the protocol: it tells a removal that the waiter
-/// could know of from one that came after its confirmation, of which a guard learns later.
+/// What a waiter knows of its own entry. This is not part of the protocol. It separates removals that the waiter could
+/// know of from those after its confirmation, which a guard notices later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Evidence {
-    /// Nothing since the last wake or reconnection.
+    /// Nothing since the last wake-up or reconnection.
     Unconfirmed,
-    /// The store has confirmed the entry since.
+    /// The store has confirmed the entry since then.
     Confirmed,
-    /// It has, and the entry was taken away by force after that.
+    /// The store has confirmed the entry, which was then removed by force.
     RemovedSince,
 }
 
-/// The own entry, as the client knows it.
+/// The client's own entry, as the client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct OwnEntry {
     pub(crate) name: Name,
     pub(crate) czxid: u8,
 }
 
-/// One client: a session and its connection, a lease, and a wait or a hold.
+/// A client: its session, connection and lease, and a wait or a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) session: SessionId,
-    /// False once the store has let the session expire; the client learns of it at its next connection.
+    /// False once the store has expired the session. The client learns of it when it reconnects.
     pub(crate) is_session_alive: bool,
     /// The client's own belief in its session (invariant 6).
     pub(crate) is_lease_valid: bool,
-    /// The store has heard from the session since the lease ended: it will not let it expire yet.
+    /// The store has heard from the session since the lease ended, so it may not expire it yet.
     pub(crate) is_touched: bool,
     pub(crate) phase: Phase,
-    /// The wait was cancelled, and its create is still to be cleaned up.
+    /// The wait was cancelled, and its create must still be cleaned up.
     pub(crate) is_abandoned: bool,
     pub(crate) waits_left: u8,
     pub(crate) own: Option<OwnEntry>,
-    /// Entries ahead, by the last list and the knowledge gained since.
+    /// Entries ahead, by the last list and later knowledge.
     pub(crate) ahead: Vec<Name>,
-    /// Parent for which the client has read the release marker, and may replace it.
+    /// The parent whose release marker the client has read and may replace.
     pub(crate) marked_parent: Option<u8>,
-    /// Place in the order of arrival: the transaction that first created an entry for this wait. No part of the protocol.
+    /// Position in the order of arrival: the transaction that first created an entry for this wait. Not part of the
+    /// protocol.
     pub(crate) arrival: Option<u8>,
     pub(crate) evidence: Evidence,
 }
@@ -120,17 +121,16 @@ impl Client {
         }
     }
 
-    /// Returns true from the create until the turn, unless the wait was cancelled.
+    /// Returns `true` from the create until the grant, unless the wait was cancelled.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.is_abandoned && !matches!(self.phase, Phase::Idle | Phase::Holding | Phase::Leaving)
     }
 
-    /// Returns true if the client has done all that it will do.
     pub(crate) fn is_finished(&self) -> bool {
         self.phase == Phase::Idle && self.waits_left == 0
     }
 
-    /// Ends the wait or the hold: nothing of it is at the store any more.
+    /// Ends the wait or hold, of which nothing is left in the store.
     pub(crate) fn finish(&mut self) {
         self.phase = Phase::Idle;
         self.is_abandoned = false;
@@ -141,7 +141,7 @@ impl Client {
         self.evidence = Evidence::Unconfirmed;
     }
 
-    /// Goes on in a new session, after the former has expired. What was under way ends with it.
+    /// Continues in a new session after the old one has expired, and drops everything in flight.
     pub(crate) fn open_session(&mut self) {
         self.session.generation += 1;
         self.is_session_alive = true;

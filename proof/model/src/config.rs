@@ -1,4 +1,4 @@
-//! [`Config`]: the size of a model, its store and the faults that may occur in it.
+//! [`Config`]: the size of a model, its store, and its possible faults.
 
 use std::fmt;
 
@@ -22,19 +22,19 @@ pub enum StoreKind {
 pub struct Budgets {
     /// Connections that break.
     pub disconnects: u8,
-    /// Leases that end while a wait or a hold goes on.
+    /// Leases that end during a wait or a hold.
     pub lapses: u8,
-    /// Sessions that expire, each after the end of its lease.
+    /// Sessions that expire, each after its lease.
     pub expiries: u8,
     /// Waits that are cancelled.
     pub cancellations: u8,
     /// Entries that an operator deletes.
     pub removals: u8,
-    /// Entries that a stranger's session replaces by one of the same name.
+    /// Entries that a stranger, a session outside the model, replaces by one of the same name.
     pub takeovers: u8,
     /// Followers that fall behind.
     pub lags: u8,
-    /// Parents that are deleted while the queue is empty, and created anew with a copy of the former data.
+    /// Parents that are deleted while the queue is empty, and recreated with a copy of their data.
     pub recreations: u8,
 }
 
@@ -43,20 +43,20 @@ pub struct Budgets {
 pub struct Config {
     /// Number of clients.
     pub clients: u8,
-    /// Number of times that each client asks for the lock.
+    /// How often each client asks for the lock.
     pub rounds: u8,
     /// Kind of the store.
     pub store: StoreKind,
     /// Faults that may occur.
     pub budgets: Budgets,
-    /// False where a session may expire at any moment, as behind a clock that runs beyond the stated margin. Then only
+    /// False if a session may expire at any time, as with a clock that drifts beyond the stated margin. Then only
     /// tokens protect.
     pub clocks_keep_margin: bool,
-    /// True where the queue begins as a copy: its parent has the release marker of another one.
+    /// True if the queue starts as a copy, whose parent has the release marker of another queue.
     pub begins_as_copy: bool,
-    /// True to follow each state to the end of all waits with no more faults, which also finds waits that turn in circles.
+    /// True to follow each state without further faults until all waits end. This also finds cycles of waits.
     pub follow_to_end: bool,
-    /// Change of the protocol that a property should notice.
+    /// A deliberate mistake in the protocol, which a property should detect.
     pub mistake: Option<Mistake>,
 }
 
@@ -80,12 +80,11 @@ impl Config {
         Self { budgets, ..self }
     }
 
-    /// Returns true if the protocol makes this mistake.
     pub(crate) fn makes(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
     }
 
-    /// Returns true if the store answers with predecessors.
+    /// Returns `true` if the store returns predecessors.
     pub(crate) fn has_index(&self) -> bool {
         self.store == StoreKind::Index
     }
@@ -137,7 +136,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// No faults, to be changed field by field.
+/// No faults, as a base for struct updates.
 pub(crate) const NONE: Budgets = Budgets {
     disconnects: 0,
     lapses: 0,
@@ -150,8 +149,8 @@ pub(crate) const NONE: Budgets = Budgets {
 };
 
 impl Config {
-    /// Returns the configurations that the command checks, for this number of clients. Faults are combined in groups, each
-    /// as large as a few minutes for three clients allow.
+    /// Returns the configurations that the command checks for this number of clients. Faults are combined in groups
+    /// that take at most a few minutes for three clients.
     pub fn standard(clients: u8) -> Vec<Self> {
         use StoreKind::{Ensemble, Index, List};
         let mut configs = Vec::new();
@@ -159,7 +158,7 @@ impl Config {
             configs
                 .extend(faults_of(store).map(|faults| Self::new(store, clients, 1).with(faults)));
         }
-        // A second wait behind the first, with what that has left: the marker, the queue, the order.
+        // A second wait after the first, with its leftovers: the marker, the queue, the order.
         for store in [Index, List] {
             let again = Budgets {
                 disconnects: 1,

@@ -1,4 +1,4 @@
-//! Faults: of the network, of time, of operators and of strangers.
+//! Faults of the network, of time, of operators and of strangers.
 
 use crate::client::{Evidence, Phase};
 use crate::config::Config;
@@ -7,7 +7,7 @@ use crate::model::State;
 use crate::queue::Name;
 
 impl State {
-    /// Ends a client's belief in its session. A guard is lost with it, for good.
+    /// Ends a client's belief in its session. A guard is lost with it permanently.
     pub(crate) fn end_lease(&mut self, at: usize) {
         let client = &mut self.clients[at];
         client.is_lease_valid = false;
@@ -18,8 +18,8 @@ impl State {
         }
     }
 
-    /// Returns true if the store may let a client's session expire now: while clocks keep the margin, not before its
-    /// client has stopped believing (invariant 6).
+    /// Returns `true` if the store may expire a client's session now. While clocks keep the margin, this is only after
+    /// its client has stopped believing in it (invariant 6).
     pub(crate) fn may_expire(&self, config: &Config, at: usize) -> bool {
         let client = &self.clients[at];
         let is_overdue = !client.is_lease_valid && !client.is_touched;
@@ -27,7 +27,7 @@ impl State {
         client.is_session_alive && (is_overdue || is_early)
     }
 
-    /// Lets a session expire: its entries go, its connection breaks, and what it had sent is refused.
+    /// Expires a session. Its entries are deleted, its connection breaks, and its requests in flight are refused.
     pub(crate) fn expire(&mut self, config: &Config, at: usize) {
         let client = &mut self.clients[at];
         client.is_session_alive = false;
@@ -43,13 +43,12 @@ impl State {
         self.remove_entries(config, &owned);
     }
 
-    /// Deletes an entry by force.
     pub(crate) fn remove_by_force(&mut self, config: &Config, name: Name) {
         self.note_force(name);
         self.remove_entries(config, &[name]);
     }
 
-    /// Replaces an entry, in one transaction, by one of the same name that belongs to a stranger's session.
+    /// Atomically replaces an entry by one of the same name that belongs to a stranger.
     pub(crate) fn take_over(&mut self, config: &Config, name: Name) {
         let czxid = self.queue.next_czxid;
         let mut entries = self.queue.entries.iter_mut();
@@ -62,7 +61,7 @@ impl State {
         self.fire_all(config, name);
     }
 
-    /// Removes the entries of a stranger, who leaves by itself.
+    /// Removes the entries of the stranger, who leaves on its own.
     pub(crate) fn dismiss_stranger(&mut self, config: &Config) {
         let entries = self.queue.entries.iter();
         let owned: Vec<_> = entries
@@ -72,13 +71,13 @@ impl State {
         self.remove_entries(config, &owned);
     }
 
-    /// Deletes the parent of an empty queue, and creates it anew with a copy of the former data.
+    /// Deletes the parent of an empty queue, and recreates it with a copy of its data.
     pub(crate) fn recreate(&mut self) {
         self.queue.parent += 1;
         self.queue.next_number = 0;
     }
 
-    /// Notes who loses its place by force: it is overtaken rightly, and may have confirmed its entry before.
+    /// Records who loses its place by force. It may rightly be overtaken, even if it has confirmed its entry before.
     fn note_force(&mut self, name: Name) {
         let client = &mut self.clients[usize::from(name.id.client)];
         if client.own.is_some_and(|own| own.name != name) || client.id() != name.id {

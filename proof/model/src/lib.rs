@@ -1,9 +1,9 @@
-//! Model of the queue protocol, checked exhaustively for a few clients by the model checker stateright.
+//! A model of the queue protocol, checked exhaustively for a few clients by the model checker stateright.
 //!
-//! A state holds a store, the sessions and connections of its clients, and the recipe of each client as a state machine;
-//! faults are actions that a budget bounds. The properties are the invariants of ARCHITECTURE.md, by number. The command
-//! checks the [configurations](Config::standard); a [`Mistake`] changes one rule of the protocol, to show that a property
-//! notices.
+//! A state contains a store, the sessions and connections of its clients, and each client's recipe as a state machine.
+//! Faults are actions limited by a budget. The properties are the invariants of ARCHITECTURE.md, by number. The
+//! command checks the [configurations](Config::standard). A [`Mistake`] changes one rule of the protocol, to show that
+//! a property detects it.
 
 mod check;
 mod client;

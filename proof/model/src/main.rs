@@ -1,4 +1,4 @@
-//! `lockkeeper-model`: checks the model of the queue protocol, and prints its figures.
+//! `lockkeeper-model`: checks the model of the queue protocol, and prints statistics.
 
 use std::process::ExitCode;
 use std::thread::available_parallelism;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     exit
 }
 
-/// Checks a configuration, prints the result, and returns true if all properties hold.
+/// Checks a configuration, prints the result, and returns `true` if all properties hold.
 fn holds(config: Config, threads: usize) -> bool {
     let outcome = check(config, threads);
     println!("{config}");

@@ -1,4 +1,4 @@
-//! [`Mistake`]: classic mistakes in a queued lock, each of which a property must notice.
+//! [`Mistake`]: classic mistakes in a queued lock. A property must detect each of them.
 
 use clap::ValueEnum;
 
@@ -42,7 +42,7 @@ pub enum Mistake {
 }
 
 impl Mistake {
-    /// Returns a small configuration in which the mistake shows.
+    /// Returns a small configuration in which the mistake is visible.
     pub fn demonstration(self) -> Config {
         use StoreKind::{Ensemble, Index, List};
         let one = |store, clients, budgets| Config::new(store, clients, 1).with(budgets);

@@ -11,19 +11,19 @@ use crate::queue::{Name, Queue, ReleaseMarker};
 #[derive(Clone, Copy, Debug)]
 pub struct QueueModel(pub Config);
 
-/// Store, clients, and all that is under way between them.
+/// The store, the clients, and everything in flight between them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub(crate) queue: Queue,
     pub(crate) clients: Vec<Client>,
     /// Faults that may still occur.
     pub(crate) budgets: Budgets,
-    /// The newest token that was granted.
+    /// The newest granted token.
     pub(crate) newest_token: u8,
     pub(crate) flaws: Flaws,
 }
 
-/// Violations that show in a step, not in a state.
+/// Violations that are visible in a step but not in a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Flaws {
     pub(crate) overtook: bool,
@@ -31,24 +31,24 @@ pub(crate) struct Flaws {
     pub(crate) woke_several: bool,
 }
 
-/// Step of the protocol, or a fault. Clients are given by their index.
+/// A step of the protocol or a fault. Clients are identified by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A client asks for the lock.
     Start(usize),
-    /// The store carries out the oldest request of a client.
+    /// The store executes the oldest request of a client.
     Serve(usize),
-    /// A client takes its oldest reply or event.
+    /// A client receives its oldest reply or event.
     Deliver(usize),
-    /// A holder gives the lock back.
+    /// A holder releases the lock.
     Release(usize),
-    /// A client connects again, and learns of the end of its session if that has expired.
+    /// A client reconnects, and learns whether its session has expired.
     Reconnect(usize),
-    /// A follower that lags applies all transactions.
+    /// A lagging follower applies all transactions.
     CatchUp(usize),
-    /// A stranger removes its entries.
+    /// The stranger removes its entries.
     DismissStranger,
-    /// The store carries out a change that was sent over an earlier connection.
+    /// The store executes a change that was sent over an earlier connection.
     ServeStray(usize),
     /// A connection breaks.
     Disconnect(usize),
@@ -58,18 +58,18 @@ pub enum Action {
     Expire(usize),
     /// A wait is cancelled.
     Cancel(usize),
-    /// An operator deletes the entry at this place of the queue.
+    /// An operator deletes the entry at this position of the queue.
     Remove(usize),
-    /// A stranger takes the name of the entry at this place, the last of the queue.
+    /// A stranger takes the name of the entry at this position, which is the last one.
     TakeOver(usize),
     /// A client's follower falls behind.
     Lag(usize),
-    /// The parent of the empty queue is created anew.
+    /// The parent of the empty queue is recreated.
     Recreate,
 }
 
 impl State {
-    /// Returns the steps that happen at some time if no fault prevents them.
+    /// Returns the steps that happen eventually unless a fault prevents them.
     pub(crate) fn steps(&self, actions: &mut Vec<Action>) {
         for (at, client) in self.clients.iter().enumerate() {
             let connection = &client.connection;
@@ -105,7 +105,8 @@ impl State {
             if entry.owner.is_some() && self.budgets.removals > 0 {
                 actions.push(Action::Remove(place));
             }
-            // A copy ahead of others would break any queue of names; at its end it concerns the owner of the name alone.
+            // A copy ahead of other entries would break any queue of names. At the end it only concerns the owner of
+            // the name.
             let is_last = place + 1 == self.queue.entries.len();
             if entry.owner.is_some() && is_last && self.budgets.takeovers > 0 {
                 actions.push(Action::TakeOver(place));
@@ -121,7 +122,7 @@ impl State {
         if !client.connection.strays.is_empty() {
             actions.push(Action::ServeStray(at));
         }
-        // A client at rest has nothing to lose.
+        // An idle client has nothing to lose.
         if client.phase == Phase::Idle {
             return;
         }
@@ -143,7 +144,6 @@ impl State {
         }
     }
 
-    /// Carries out an action.
     pub(crate) fn apply(&mut self, config: &Config, action: Action) {
         match action {
             Action::Start(at) => self.start(config, at),
@@ -201,7 +201,7 @@ impl Model for QueueModel {
     fn init_states(&self) -> Vec<State> {
         let clients = (0..self.0.clients).map(|client| Client::new(client, self.0.rounds));
         let mut queue = Queue::new();
-        // The marker of a parent that this store does not have, of a queue that has come further.
+        // The marker is from a parent that does not exist here, of a queue that has advanced further.
         queue.marker = self.0.begins_as_copy.then_some(ReleaseMarker {
             parent: u8::MAX,
             released: u8::MAX,

@@ -1,4 +1,4 @@
-//! Properties of each state, named as the invariants of ARCHITECTURE.md, by number.
+//! Properties of each state, named after the invariants of ARCHITECTURE.md.
 
 use stateright::Property;
 
@@ -22,11 +22,11 @@ pub const FIFO: &str = "FIFO: nobody who stays is overtaken";
 /// The end of waits.
 pub const PROGRESS: &str = "progress: every wait ends once faults stop";
 
-/// Largest number of steps from any state to the end of all waits without faults; more are a circle.
+/// Maximum number of steps from any state to the end of all waits without faults. More steps mean a cycle.
 const MAX_STEPS: usize = 2_000;
 
-/// Returns the properties of a configuration. A violation of an earlier one is reported before that of a later one in the
-/// same state. Where clocks run beyond the margin two clients may believe that they hold: then tokens alone protect.
+/// Returns the properties of a configuration. In the same state, earlier ones are reported first. If clocks drift
+/// beyond the margin, two clients may believe that they hold, and only tokens protect.
 pub(crate) fn all(config: &Config) -> Vec<Property<QueueModel>> {
     let mut properties: Vec<Property<QueueModel>> = Vec::new();
     if config.clocks_keep_margin {
@@ -50,7 +50,8 @@ pub(crate) fn all(config: &Config) -> Vec<Property<QueueModel>> {
     properties
 }
 
-/// Returns the situations that must occur in a configuration: a model that never gets there proves nothing of them.
+/// Returns situations that must occur in a configuration, because a model that never reaches them proves nothing about
+/// them.
 fn reached(config: &Config) -> Vec<Property<QueueModel>> {
     let mut situations = vec![Property::sometimes(
         "reached: the last grant",
@@ -86,7 +87,8 @@ fn any(state: &State, is_so: fn(&Client) -> bool) -> bool {
     state.clients.iter().any(is_so)
 }
 
-/// Returns the holders whose entry was not taken away by force: of that a guard learns later, and only tokens protect.
+/// Returns the holders whose entry was not removed by force. A guard notices such a removal later, and only tokens
+/// protect until then.
 fn holders(state: &State) -> impl Iterator<Item = &Client> {
     let clients = state.clients.iter();
     clients.filter(|one| one.phase == Phase::Holding && one.evidence != Evidence::RemovedSince)
@@ -112,7 +114,7 @@ fn watches_are_nearest(state: &State) -> bool {
     })
 }
 
-/// Returns true if no client at rest has an entry, or a create that may still make one.
+/// Returns `true` if no idle client has an entry or a create in flight.
 fn nothing_is_left(state: &State) -> bool {
     let resting = state.clients.iter().filter(|one| one.phase == Phase::Idle);
     resting.into_iter().all(|client| {
@@ -121,7 +123,8 @@ fn nothing_is_left(state: &State) -> bool {
     })
 }
 
-/// Returns true if something can still happen, or all waits are over; and, where asked for, if all waits end from here on.
+/// Returns `true` if something can still happen or all waits have ended. If configured, also checks that all waits end
+/// from here.
 fn makes_progress(config: &Config, state: &State) -> bool {
     let mut actions = Vec::new();
     state.steps(&mut actions);
@@ -131,8 +134,8 @@ fn makes_progress(config: &Config, state: &State) -> bool {
     }
 }
 
-/// Carries out steps, each kind in turn, and returns true if all waits end. A checker of liveness would see fewer errors:
-/// stateright's does not find circles.
+/// Executes all kinds of steps in turn, and returns `true` if all waits end. stateright's liveness checks would detect
+/// less, because they miss cycles.
 fn ends(config: &Config, mut state: State) -> bool {
     let mut actions: Vec<Action> = Vec::new();
     for turn in 0..MAX_STEPS {

@@ -1,49 +1,50 @@
-//! [`Queue`]: the part of a store that one queue occupies, its entries and the release marker on its parent.
+//! [`Queue`]: the part of a store that one queue occupies, with its entries and the release marker on its parent.
 
-/// Identity of a session: a client, and the number of sessions that it has had before.
+/// A session: its client, and the number of earlier sessions of that client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionId {
     pub(crate) client: u8,
     pub(crate) generation: u8,
 }
 
-/// Unique id in the name of an entry, drawn for one wait.
+/// The unique id in the name of an entry, chosen for one wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct EntryId {
     pub(crate) client: u8,
     pub(crate) wait: u8,
 }
 
-/// Full name of an entry: the id that its client chose, and the number that the store appended.
+/// The full name of an entry: the id chosen by its client, and the number appended by the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) number: u8,
     pub(crate) id: EntryId,
 }
 
-/// An entry's ephemeral znode.
+/// The ephemeral znode of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub(crate) name: Name,
-    /// The transaction that created it: the fencing token. Only creates are counted, which keeps the order.
+    /// The transaction that created it, which is the fencing token. Only creates are counted, which preserves the
+    /// order.
     pub(crate) czxid: u8,
-    /// `None`: a stranger's session, which has taken the name over.
+    /// `None` for a stranger, who has taken the name over.
     pub(crate) owner: Option<SessionId>,
 }
 
-/// "Released up to this number", valid below one parent only.
+/// "Released up to this number", valid only below one parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReleaseMarker {
     pub(crate) parent: u8,
     pub(crate) released: u8,
 }
 
-/// A queue as the store has it, or as a follower that lags still has it.
+/// A queue in the store, or as a lagging follower still has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queue {
-    /// In the order of their numbers.
+    /// Ordered by number.
     pub(crate) entries: Vec<Entry>,
-    /// The parent's czxid: below another parent numbers begin again.
+    /// The parent's czxid, because numbers restart below another parent.
     pub(crate) parent: u8,
     pub(crate) next_number: u8,
     pub(crate) next_czxid: u8,
@@ -61,7 +62,6 @@ impl Queue {
         }
     }
 
-    /// Appends an entry.
     pub(crate) fn create(&mut self, id: EntryId, owner: SessionId) -> Entry {
         let name = Name {
             number: self.next_number,
@@ -78,18 +78,15 @@ impl Queue {
         entry
     }
 
-    /// Returns the entry of this name.
     pub(crate) fn get(&self, name: Name) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Returns true if an entry of this name exists and belongs to this session.
     pub(crate) fn is_owned(&self, name: Name, owner: SessionId) -> bool {
         self.get(name)
             .is_some_and(|entry| entry.owner == Some(owner))
     }
 
-    /// Returns the nearest entry ahead of a number.
     pub(crate) fn nearest_ahead(&self, number: u8) -> Option<Name> {
         let ahead = self.entries.iter().rev();
         ahead
@@ -97,7 +94,6 @@ impl Queue {
             .find(|name| name.number < number)
     }
 
-    /// Returns the names of all entries.
     pub(crate) fn names(&self) -> Vec<Name> {
         self.entries.iter().map(|entry| entry.name).collect()
     }

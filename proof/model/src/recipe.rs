@@ -1,7 +1,7 @@
-//! The recipe: the reaction of a client to each reply, and to each new connection.
+//! The recipe: how a client reacts to each reply and each new connection.
 //!
-//! It follows `recipes/src/queue`: `claim.rs` for the create and its clean-up, `wait.rs` for the loop, `list.rs` for a
-//! store that only lists names.
+//! It follows `recipes/src/queue`: `claim.rs` for the create and its clean-up, `wait.rs` for the loop, and `list.rs`
+//! for a store that only lists names.
 
 use crate::client::{Evidence, OwnEntry, Phase};
 use crate::config::Config;
@@ -11,23 +11,21 @@ use crate::model::State;
 use crate::queue::{Name, ReleaseMarker};
 
 impl State {
-    /// Asks for the lock.
     pub(crate) fn start(&mut self, config: &Config, at: usize) {
         self.clients[at].waits_left -= 1;
         self.enter(config, at);
     }
 
-    /// Gives the lock back.
     pub(crate) fn release(&mut self, at: usize) {
         self.leave(at, true);
     }
 
-    /// Gives a wait up (invariant 7).
+    /// Cancels a wait (invariant 7).
     pub(crate) fn cancel(&mut self, config: &Config, at: usize) {
         let client = &mut self.clients[at];
         match client.phase {
             Phase::Entering if config.makes(Mistake::ForgetCreateUnderWay) => client.finish(),
-            // The number of the entry is not known yet: it is deleted behind the reply, or behind a search.
+            // The number of the entry is not known yet. It is deleted after the reply or after a search.
             Phase::Entering | Phase::Searching | Phase::CheckingOwner(_) => {
                 client.is_abandoned = true;
             }
@@ -35,7 +33,7 @@ impl State {
         }
     }
 
-    /// Takes the oldest reply or event of a connection.
+    /// Receives the oldest reply or event of a connection.
     pub(crate) fn deliver(&mut self, config: &Config, at: usize) {
         let client = &mut self.clients[at];
         let message = client.connection.replies.remove(0);
@@ -51,7 +49,7 @@ impl State {
         }
     }
 
-    /// Goes on over a new connection. The reply to each request under way was lost, and so was the watch.
+    /// Continues over a new connection. The replies to all requests in flight were lost, and so was the watch.
     pub(crate) fn reconnect(&mut self, config: &Config, at: usize) {
         let client = &mut self.clients[at];
         if !client.is_session_alive {
@@ -65,7 +63,8 @@ impl State {
         match client.phase {
             Phase::Idle | Phase::Holding => {}
             Phase::Entering if config.makes(Mistake::CreateAgain) => self.enter(config, at),
-            // Never sent again without a search: of two entries the unknown one would block all behind it.
+            // Never send it again without a search. If it created two entries, the unknown one would block everything
+            // behind it.
             Phase::Entering | Phase::Searching => self.search(config, at),
             Phase::CheckingOwner(name) => client.connection.send(Request::GetOwner(name)),
             Phase::Proving => self.prove(at),
@@ -73,7 +72,7 @@ impl State {
             Phase::Asleep(_) if config.makes(Mistake::SleepOnAfterReconnection) => {}
             Phase::ReadingStanding => self.read_standing(at),
             Phase::Confirming => self.confirm_own(at),
-            // After each reconnection the queue is read anew (invariant 8).
+            // After each reconnection the queue is read again (invariant 8).
             Phase::Listing
             | Phase::Relisting
             | Phase::Rechecking
@@ -128,7 +127,7 @@ impl State {
             }
             (Phase::Proving, Reply::Checked(true)) => self.recheck(config, at),
             (Phase::Leaving, Reply::Deleted) => self.clients[at].finish(),
-            // Replies to a wait that is over.
+            // Ignore replies to a wait that is over.
             _ => {}
         }
     }
@@ -157,7 +156,7 @@ impl State {
     fn search(&mut self, config: &Config, at: usize) {
         let client = &mut self.clients[at];
         client.phase = Phase::Searching;
-        // Behind a committed write, absence is proof: the create cannot be carried out any more (invariant 8).
+        // After a committed write, absence is proof, because the create cannot be executed any more (invariant 8).
         if !config.makes(Mistake::ListWithoutBarrier) {
             client.connection.send(Request::Barrier);
         }
@@ -168,7 +167,7 @@ impl State {
         let client = &mut self.clients[at];
         let id = client.id();
         match names.iter().find(|name| name.id == id) {
-            // By its owner, too: a name can be copied.
+            // Check the owner as well, because a name can be copied.
             Some(&name) => {
                 client.phase = Phase::CheckingOwner(name);
                 client.connection.send(Request::GetOwner(name));
@@ -177,7 +176,7 @@ impl State {
         }
     }
 
-    /// Goes on after a create that was certainly not carried out, and will not be.
+    /// Continues after a create that was certainly not executed and never will be.
     fn absent(&mut self, config: &Config, at: usize) {
         match self.clients[at].is_abandoned {
             true => self.clients[at].finish(),
@@ -196,7 +195,7 @@ impl State {
         }
     }
 
-    /// Asks the store for the predecessor as it is now.
+    /// Asks the store for the current predecessor.
     fn recheck(&mut self, config: &Config, at: usize) {
         let own = self.own(at);
         let client = &mut self.clients[at];
@@ -220,13 +219,13 @@ impl State {
     fn order(&mut self, config: &Config, at: usize, names: Vec<Name>) {
         let own = self.own(at);
         if !names.contains(&own) {
-            // A follower that lags hides the entry, or the entry is gone: a committed write tells.
+            // Either a lagging follower hides the entry, or it is gone. A committed write decides.
             return self.prove(at);
         }
         let ahead = names.into_iter().filter(|name| name.number < own.number);
         let client = &mut self.clients[at];
         client.ahead = ahead.collect();
-        // A list shows a name, and not whose it is. The first one comes right behind the create.
+        // A list contains names but not their owners. The first list directly follows the create.
         let is_known = client.phase == Phase::Listing || config.makes(Mistake::RecheckByName);
         match client.ahead.is_empty() && !is_known {
             true => self.confirm_own(at),
@@ -234,7 +233,7 @@ impl State {
         }
     }
 
-    /// Watches the nearest entry ahead, and no other (invariant 4).
+    /// Watches only the nearest entry ahead (invariant 4).
     fn watch_nearest(&mut self, config: &Config, at: usize) {
         let own = self.own(at);
         let client = &mut self.clients[at];
@@ -253,7 +252,7 @@ impl State {
 
     fn armed(&mut self, config: &Config, at: usize, on: Name, exists: bool) {
         self.clients[at].phase = Phase::Asleep(on);
-        // The entry may have gone between the list and the watch: then no event will come.
+        // The entry may have been deleted after the list. No event will arrive then.
         if !exists && !config.makes(Mistake::IgnoreMissingPredecessor) {
             self.woken(config, at, false);
         }
@@ -261,7 +260,8 @@ impl State {
 
     fn woken(&mut self, config: &Config, at: usize, clear: bool) {
         if clear {
-            // From the transaction that deleted the other: this entry exists, is the session's, and is not blocked.
+            // In the transaction that deleted the other entry, this one existed, belonged to this session, and was not
+            // blocked.
             return self.turn(config, at);
         }
         self.clients[at].evidence = Evidence::Unconfirmed;
@@ -282,7 +282,7 @@ impl State {
         client.connection.send(Request::Confirm(own));
     }
 
-    /// Drops the entry that was watched, and all that the marker covers.
+    /// Drops the watched entry, and all entries that the marker covers.
     fn pass(&mut self, config: &Config, at: usize, parent: u8, marker: Option<ReleaseMarker>) {
         let client = &mut self.clients[at];
         client.marked_parent = Some(parent);
@@ -290,7 +290,7 @@ impl State {
             true => drop(client.ahead.remove(0)),
             false => drop(client.ahead.pop()),
         }
-        // Numbers begin again under another parent: there the marker claims nothing.
+        // Numbers restart below another parent, where the marker means nothing.
         let believed = marker
             .filter(|marker| marker.parent == parent || config.makes(Mistake::TrustForeignMarker));
         if let Some(marker) = believed {
@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// Reads which of those ahead exist, and then the own entry.
+    /// Reads which of the entries ahead exist, then its own entry.
     fn read_standing(&mut self, at: usize) {
         let own = self.own(at);
         let client = &mut self.clients[at];
@@ -320,7 +320,7 @@ impl State {
         self.watch_nearest(config, at);
     }
 
-    /// Takes the turn that has come, if the lease allows it (invariant 6).
+    /// Takes the lock if the lease permits it (invariant 6).
     fn turn(&mut self, config: &Config, at: usize) {
         if self.clients[at].is_lease_valid || config.makes(Mistake::GrantWithoutLease) {
             self.grant(config, at);
@@ -329,7 +329,7 @@ impl State {
         }
     }
 
-    /// Has the store commit that the entry exists, which also renews the lease.
+    /// Makes the store commit that the entry exists, which also renews the lease.
     fn prove(&mut self, at: usize) {
         let own = self.own(at);
         self.clients[at].phase = Phase::Proving;
@@ -343,15 +343,15 @@ impl State {
         client.ahead.clear();
     }
 
-    /// Notes a grant that comes out of order, or with a token that is no newer than one before.
+    /// Records a grant that is out of order, or whose token is not newer than earlier ones.
     fn note_grant(&mut self, config: &Config, at: usize) {
         let own = self.clients[at].own.expect("only an entry is granted");
         let token = match config.makes(Mistake::TokenFromNumber) {
             true => own.name.number + 1,
             false => own.czxid,
         };
-        // A client that has lost its entry after it confirmed it may come late, with an older token: the resource refuses
-        // that. A holder by right is never refused.
+        // A client that has lost its entry after it confirmed it may be late, with an older token that the resource
+        // refuses. A rightful holder is never refused.
         let is_rightful = self.queue.is_owned(own.name, self.clients[at].session);
         self.flaws.token_not_newer |= is_rightful && token <= self.newest_token;
         self.newest_token = self.newest_token.max(token);
@@ -362,7 +362,7 @@ impl State {
         });
     }
 
-    /// Deletes the own entry. A holder that has read the marker moves it on in the same transaction.
+    /// Deletes its own entry. A holder that has read the marker advances it in the same transaction.
     pub(crate) fn leave(&mut self, at: usize, moves_marker: bool) {
         let own = self.own(at);
         let client = &mut self.clients[at];

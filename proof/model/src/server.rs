@@ -1,4 +1,4 @@
-//! The store: carries out requests, one at a time and in one order (invariant 2), and fires watches.
+//! The store: executes requests one at a time in a single order (invariant 2), and fires watches.
 
 use crate::client::Evidence;
 use crate::config::{Config, StoreKind};
@@ -8,16 +8,17 @@ use crate::model::State;
 use crate::queue::{Entry, EntryId, Name, Queue};
 
 impl State {
-    /// Carries out the oldest request of a client's connection, and sends the reply.
+    /// Executes the oldest request of a client's connection, and sends the reply.
     pub(crate) fn serve(&mut self, config: &Config, at: usize) {
         let Message { body, proves } = self.clients[at].connection.requests.remove(0);
         if body.is_write() {
-            // The reply to a write comes through the follower, behind everything committed before it.
+            // The follower sends the reply to a write after everything committed before it.
             self.catch_up(config, at);
-            // A committed write ends what the connection before may still have on its way.
+            // After a committed write, leftovers of the previous connection can no longer be executed.
             self.clients[at].connection.strays.clear();
         }
-        // A follower answers reads by itself: of an ensemble only a committed write proves that the session is alive.
+        // A follower answers reads on its own, so in an ensemble only a committed write proves that the session is
+        // alive.
         let proves = proves && (config.store != StoreKind::Ensemble || body.is_write());
         let client = &mut self.clients[at];
         client.is_touched |= proves && !client.is_lease_valid;
@@ -26,13 +27,13 @@ impl State {
         replies.push(Message { body, proves });
     }
 
-    /// Carries out the oldest change of an earlier connection. No reply comes.
+    /// Executes the oldest change of an earlier connection, without a reply.
     pub(crate) fn serve_stray(&mut self, config: &Config, at: usize) {
         let stray = self.clients[at].connection.strays.remove(0);
         self.carry_out(config, at, stray);
     }
 
-    /// Lets a follower that lags apply all transactions. Its watches fire then.
+    /// Lets a lagging follower apply all transactions, which fires its watches.
     pub(crate) fn catch_up(&mut self, config: &Config, at: usize) {
         let connection = &mut self.clients[at].connection;
         if connection.view.take().is_none() {
@@ -53,7 +54,7 @@ impl State {
         removed.iter().for_each(|name| self.fire_all(config, *name));
     }
 
-    /// Fires the watches on an entry that is gone.
+    /// Fires the watches on a deleted entry.
     pub(crate) fn fire_all(&mut self, config: &Config, gone: Name) {
         let mut woken = 0;
         for at in 0..self.clients.len() {
@@ -62,7 +63,7 @@ impl State {
                 && watch.on == gone
                 && connection.view.is_none()
             {
-                // An event for a waiter that was removed by force wakes nobody who is in the queue.
+                // An event for a waiter that was removed by force wakes no client in the queue.
                 let is_queued = self.queue.is_owned(watch.own, self.clients[at].session);
                 woken += u8::from(is_queued);
                 self.fire(config, at, watch);
@@ -74,7 +75,7 @@ impl State {
     fn fire(&mut self, config: &Config, at: usize, watch: Watch) {
         let client = &mut self.clients[at];
         let Watch { own, on } = watch;
-        // Computed at the end of the transaction, with the owner: a name can be taken over (invariant 8).
+        // Computed at the end of the transaction and with the owner, because a name can be taken over (invariant 8).
         let clear = config.has_index()
             && self.queue.is_owned(own, client.session)
             && self.queue.nearest_ahead(own.number).is_none();
@@ -182,7 +183,7 @@ impl State {
         is_own.then_some(entry.czxid)
     }
 
-    /// Notes that the client is told of its own entry. A follower that lags tells the truth of an earlier moment.
+    /// Records what the client learns about its own entry. A lagging follower reports an earlier state.
     fn note_evidence(&mut self, at: usize, own: Name) {
         let session = self.clients[at].session;
         if !self.seen_by(at).is_owned(own, session) {
@@ -194,7 +195,7 @@ impl State {
         };
     }
 
-    /// Returns the queue as the server has it to which this client is connected.
+    /// Returns the queue as seen by the client's server.
     pub(crate) fn seen_by(&self, at: usize) -> &Queue {
         let view = self.clients[at].connection.view.as_deref();
         view.unwrap_or(&self.queue)

@@ -1,4 +1,4 @@
-//! A path of actions as a story: one line for each step.
+//! Describes a path of actions, one line per step.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use stateright::Path;
 use crate::config::Config;
 use crate::model::{Action, State};
 
-/// Returns a line for each action of a path, and one for the state at its end.
+/// Returns a line for each action of a path, and one for its final state.
 pub(crate) fn tell(config: &Config, path: Path<State, Action>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last = None;

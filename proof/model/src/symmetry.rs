@@ -1,14 +1,14 @@
-//! Symmetry: clients are alike, so of states that differ only in the clients' numbers one is checked.
+//! Symmetry reduction. States that only differ in the numbering of the clients are checked once.
 
 use crate::connection::{Message, Predecessor, Reply, Request, Watch};
 use crate::model::State;
 use crate::queue::{Name, Queue};
 
-/// New numbers of the clients, by the old ones.
+/// The new number of each client.
 struct Renaming(Vec<u8>);
 
-/// Returns the representative of all states that differ from this one in the clients' numbers. Clients are ordered by
-/// what they have got to; where that leaves a tie, two representatives may remain, which costs time and hides nothing.
+/// Returns the representative of all states that only differ in the numbering of the clients. Clients are ordered by
+/// their state. After a tie, two representatives may remain, which costs time but hides nothing.
 pub(crate) fn representative(state: &State) -> State {
     let mut order: Vec<usize> = (0..state.clients.len()).collect();
     order.sort_by_key(|&at| {

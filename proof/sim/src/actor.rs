@@ -1,4 +1,4 @@
-//! The contenders: each client tries its locks in different ways, until the faults have ended, and then once more.
+//! The contenders. Each tries to get locks in different ways until the faults have ended, and then once more.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,26 +16,25 @@ use crate::resource::Resource;
 use crate::run::Sabotage;
 use crate::world::{Random, World};
 
-/// A guard and what it guards; of several mutexes under one guard it is one of them.
+/// A guard and its resource, which is one of several for a guard of several mutexes.
 pub(crate) type Grant = (Rc<Held>, Rc<Resource>);
 
-/// Returns a guard that nothing else uses.
+/// Returns a guard that is no longer shared.
 fn sole(held: Rc<Held>) -> Held {
     Rc::into_inner(held).expect("only its holder uses it")
 }
 
-/// A task of a client.
 pub(crate) struct Actor {
     pub(crate) world: World,
     pub(crate) name: String,
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    /// All that the run has.
+    /// All resources of the run.
     pub(crate) resources: Vec<Rc<Resource>>,
-    /// The one that this contends for.
+    /// The resource that it contends for.
     pub(crate) place: usize,
-    /// The semaphore of its last wait, if that is its own.
+    /// The semaphore of its last wait, if it keeps one.
     pub(crate) semaphore: Option<Semaphore>,
     /// The owner for which it enters a re-entrant mutex, with its number.
     pub(crate) owner: Option<(u64, Owner)>,
@@ -44,10 +43,10 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Contends so many times, and more often in a run that would be too short.
+    /// Contends this many times, or more in a run that would be too short.
     pub(crate) async fn compete(mut self, turns: u64) {
         let mut turn = 0;
-        // Where the store is in memory, each holds at last: no session may end without a fault.
+        // In a run in memory every contender must hold once in the end, because no session may end without a fault.
         let mut has_held = self.world.memory().is_none();
         while turn < turns || self.world.is_short() || !has_held {
             turn += 1;
@@ -70,11 +69,11 @@ impl Actor {
         self.world.tell(format_args!("{} is done", self.name));
     }
 
-    /// Counts a wait that has failed, or fails the run if no fault explains it.
+    /// Counts a failed wait, or fails the run if no fault explains it.
     pub(crate) fn explain(&self, error: &LockError) {
         match error {
             LockError::Timeout { .. } => self.world.count("waits given up"),
-            // Without the error's text, which has a random id.
+            // Leave out the error's text, which contains a random id.
             error if error.is_session_end() => {
                 self.world.count("waits that ended with their session");
                 self.world
@@ -105,8 +104,8 @@ impl Actor {
         self.clock.sleep(length).await;
     }
 
-    /// Fails the run if a grant is lost as it comes, with the session alive: a wait ends with a part of the lease left
-    /// (invariant 6).
+    /// Fails the run if a new grant is already lost although the session is alive, because a wait must end with part
+    /// of the lease left (invariant 6).
     pub(crate) fn check_grant(&self, held: &Held) {
         if held.has_outlived_its_lease() {
             self.world.violate(format_args!(
@@ -116,12 +115,12 @@ impl Actor {
         }
     }
 
-    /// Returns true for an error that a server out of reach explains.
+    /// Returns `true` for an error that an unreachable server explains.
     fn is_out_of_reach(&self, error: &LockError) -> bool {
         is_out_of_reach(error) && self.world.memory().is_none()
     }
 
-    /// Returns true for the error of a store that a client has filled, or of a disk without room.
+    /// Returns `true` for the error of a full store or disk.
     fn is_out_of_room(&self, error: &LockError) -> bool {
         match error {
             LockError::Store(Error::DiskFull { .. }) => true,
@@ -130,7 +129,7 @@ impl Actor {
         }
     }
 
-    /// Changes the number of permits now and then, whoever holds and waits.
+    /// Sometimes changes the number of permits, regardless of holders and waiters.
     async fn change_permits(&mut self) {
         let resource = self.resources[self.place].clone();
         let Recipe::Semaphore { permits } = resource.recipe else {
@@ -160,7 +159,7 @@ impl Actor {
         }
     }
 
-    /// Returns the resources to contend for: its own, or now and then all that mutexes guard.
+    /// Returns the resources to contend for: its own, or sometimes those of several mutexes.
     fn wanted(&mut self) -> Vec<Rc<Resource>> {
         let own = &self.resources[self.place];
         let of_mutexes = self.resources.iter();
@@ -176,14 +175,14 @@ impl Actor {
         }
     }
 
-    /// Returns some of the resources, in any order.
+    /// Returns a random selection of the resources in random order.
     fn some_of(&mut self, mut all: Vec<Rc<Resource>>) -> Vec<Rc<Resource>> {
         let count = self.random.within(1..all.len() as u64 + 1);
         let draw = |_| all.swap_remove(self.random.within(0..all.len() as u64) as usize);
         (0..count).map(draw).collect()
     }
 
-    /// Tries once, in a random way. Returns nothing if it gave up, or has held by now.
+    /// Tries once in a random way. Returns nothing if it gave up or no longer holds.
     pub(crate) async fn contend(
         &mut self,
         wanted: &[Rc<Resource>],
@@ -231,7 +230,7 @@ impl Actor {
             .collect())
     }
 
-    /// Makes the mistakes of a run that is meant to fail.
+    /// Makes the mistakes of a run that must fail.
     async fn make_a_mistake(&mut self) {
         let resource = &self.resources[self.place];
         match self.sabotage {
@@ -250,7 +249,7 @@ impl Actor {
         }
     }
 
-    /// Reads or writes znodes whose history is checked. A lost reply is no failure.
+    /// Reads or writes znodes whose history is checked. A lost reply is not a failure.
     async fn use_znodes(&mut self) {
         let register = &self.resources[self.place].register;
         let used = match self.random.within(0..6) {
@@ -267,7 +266,7 @@ impl Actor {
         }
     }
 
-    /// Uses the resources for a while, and lets the locks go.
+    /// Uses the resources for a while, and releases the locks.
     pub(crate) async fn hold(&mut self, mut grants: Vec<Grant>, since: Duration) {
         self.split(&mut grants);
         self.work(&grants, since).await;
@@ -289,14 +288,14 @@ impl Actor {
         self.world
             .tell(format_args!("{} lets {} go", self.name, grants[0].1.path));
         for (held, _) in grants {
-            // Of several mutexes under one guard the last.
+            // The last reference of a guard of several mutexes.
             if let Some(held) = Rc::into_inner(held) {
                 self.let_go(held).await;
             }
         }
     }
 
-    /// Converts a guard. Returns nothing if it is lost, or, where the store is in memory, dropped midway.
+    /// Converts a guard. Returns nothing if it is lost, or dropped midway in a run in memory.
     async fn convert(&mut self, held: Held) -> Option<Held> {
         let is_in_memory = self.world.memory().is_some();
         let way = match is_in_memory && self.random.once_in(6) {
@@ -324,7 +323,6 @@ impl Actor {
         None
     }
 
-    /// Works under locks for a while.
     async fn work(&mut self, grants: &[Grant], since: Duration) {
         let enter =
             |(held, resource): &Grant| resource.enter(&self.name, held, (&self.clock, since));
@@ -348,7 +346,7 @@ impl Actor {
         drop(stays);
     }
 
-    /// Lets a lock go in one of three ways.
+    /// Releases a lock in one of three ways.
     async fn let_go(&mut self, held: Held) {
         match self.random.within(0..3) {
             0 => drop(held),

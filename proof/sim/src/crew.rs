@@ -1,4 +1,4 @@
-//! [`Crew`]: the tasks of one client, and of the processes that take its place when it is killed.
+//! [`Crew`]: the tasks of one client, and of the processes that replace it when it is killed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,23 +17,23 @@ use crate::resource::Resource;
 use crate::run::Sabotage;
 use crate::world::{Random, World, drifting};
 
-/// A client, and the processes that take its place.
+/// A client and the processes that replace it.
 pub(crate) struct Crew {
     world: World,
     number: u64,
-    /// Clock of the host on which the present process runs.
+    /// Clock of the host that runs the current process.
     clock: RefCell<Option<Clock>>,
-    /// Number of processes that were killed so far.
+    /// Number of processes killed so far.
     killed: Cell<u64>,
     kill: Notify,
 }
 
-/// Parts from which the tasks of a client are started.
+/// What the tasks of a client are started from.
 pub(crate) struct Work {
     pub(crate) random: Random,
     pub(crate) resources: Vec<Rc<Resource>>,
     pub(crate) history: Rc<History>,
-    /// Largest number of waits of a task.
+    /// Maximum number of waits per task.
     pub(crate) turns: u64,
     /// Mistake of the first task.
     pub(crate) sabotage: Option<Sabotage>,
@@ -50,7 +50,7 @@ impl Crew {
         }
     }
 
-    /// Returns the name of the host that runs the present process.
+    /// Returns the name of the host that runs the current process.
     pub(crate) fn host(&self) -> String {
         match self.killed.get() {
             0 => format!("client-{}", self.number),
@@ -63,7 +63,7 @@ impl Crew {
         self.clock.borrow().clone()
     }
 
-    /// Kills the process: nothing that it still wants to send gets out. Its session ends by its timeout.
+    /// Kills the process. Nothing that it has not sent yet gets out, and its session ends by its timeout.
     pub(crate) fn kill(&self) {
         let host = self.host();
         self.world.tell(format_args!("{host} is killed"));
@@ -72,7 +72,7 @@ impl Crew {
         self.kill.notify_one();
     }
 
-    /// Works until a process has done all that it was to do. Returns its client.
+    /// Runs until a process has finished its work. Returns its client.
     pub(crate) async fn run(self: Rc<Self>, mut work: Work) -> Client {
         loop {
             let (host, process) = (self.host(), work.random.fork());
@@ -110,12 +110,12 @@ impl Crew {
             let turns = random.within(5..40).min(work.turns);
             actors.spawn_local(actor.compete(turns));
         }
-        // Dropped with this future: a process that is killed does nothing more.
+        // The tasks are dropped with this future, so a killed process does nothing more.
         while actors.join_next().await.is_some() {}
         client
     }
 
-    /// Returns the owner for which a task enters a re-entrant mutex, with its number: one of two of its client.
+    /// Returns the owner for which a task enters a re-entrant mutex, with its number. Each client has two.
     fn owner(
         &self,
         resource: &Resource,
@@ -134,7 +134,7 @@ impl Crew {
     }
 }
 
-/// Connects a host, however often it takes.
+/// Connects a host, with retries.
 pub(crate) async fn connect(
     world: &World,
     host: &str,
@@ -151,7 +151,7 @@ pub(crate) async fn connect(
         let network = world.network();
         match simulation::connect(network, (host, &servers), clock, options.clone()).await {
             Ok(client) => return client,
-            // Without the error's text, which has a random id.
+            // Leave out the error's text, which contains a random id.
             Err(Error::SessionExpired { .. }) => {
                 world.tell(format_args!(
                     "{host} cannot connect: its session has expired"

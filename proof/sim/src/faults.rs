@@ -1,4 +1,4 @@
-//! The faults of a run: each seed draws the kinds that happen in it, and how often.
+//! The faults of a run. The seed determines which kinds occur, and how often.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use crate::history::History;
 use crate::resource::Resource;
 use crate::world::{Random, SERVER, World, drifting};
 
-/// Kinds of faults that an operator, a power line or a cable causes.
+/// Kinds of faults caused by operators, power or cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Kill,
     PowerLoss,
     Restart,
-    /// A client and the server are parted, in both directions or in one.
+    /// A client and the server are separated, in one direction or both.
     Partition,
     /// All connections of a client are reset.
     Reset,
-    /// The disk fails, for a while.
+    /// The disk fails for a while.
     DiskFails,
-    /// A client's process is killed; another one takes its place.
+    /// A client's process is killed and replaced.
     ClientKilled,
     /// A client's process is stopped for a while, or its machine suspended.
     ClientStopped,
-    /// The same of the server.
+    /// The server's process is stopped for a while, or its machine suspended.
     ServerStopped,
-    /// A backup is made, or the last one is put back.
+    /// A backup is made, or the last one is restored.
     Restore,
-    /// The server continues on another machine, with a copy of the disk.
+    /// The server continues on another machine with a copy of the disk.
     Move,
-    /// The disk is damaged, and the server continues with what can be salvaged.
+    /// The disk is damaged, and the server continues with the salvaged data.
     Salvage,
-    /// A member of an ensemble is killed, and started again after a while; mostly the leader.
+    /// A member of an ensemble, usually the leader, is killed and restarted after a while.
     MemberKilled,
-    /// All members are.
+    /// All members are killed.
     MembersKilled,
     /// A member is stopped for a while, or its machine suspended.
     MemberStopped,
-    /// A member is parted from the others, in both directions or in one. Its clients reach it.
+    /// A member is separated from the others, in one direction or both. Its clients reach it.
     MembersParted,
-    /// A member shows nothing new for a while.
+    /// A member returns only old data for a while.
     MemberLags,
 }
 
@@ -76,7 +76,7 @@ const FAULTS: [Fault; 12] = [
     Fault::Salvage,
 ];
 
-/// The network as it is without faults.
+/// The network without faults.
 pub(crate) fn calm() -> Weather {
     Weather {
         delay: Duration::from_millis(1)..Duration::from_millis(3),
@@ -87,7 +87,7 @@ pub(crate) fn calm() -> Weather {
     }
 }
 
-/// Draws the network's behaviour while there are faults.
+/// Draws the network's behavior while there are faults.
 pub(crate) fn weather(random: &mut Random) -> Weather {
     let mut often = |most: f64| match random.once_in(2) {
         true => 0.0,
@@ -104,7 +104,7 @@ pub(crate) fn weather(random: &mut Random) -> Weather {
     }
 }
 
-/// Causes faults, and starts the server again whenever it is down.
+/// Causes faults, and restarts the server whenever it is down.
 pub(crate) struct Operator {
     pub(crate) world: World,
     pub(crate) random: Random,
@@ -115,15 +115,14 @@ pub(crate) struct Operator {
     pub(crate) resources: Vec<Rc<Resource>>,
     pub(crate) history: Rc<History>,
     pub(crate) backup: Option<Backup>,
-    /// The options of the store are drawn anew at each start.
+    /// The options of the store are drawn again at each start.
     pub(crate) changes_options: bool,
-    /// The longest timeout that sessions were ever allowed, in seconds.
+    /// The longest session timeout that was ever allowed, in seconds.
     pub(crate) longest_s: u64,
-    /// The one that they are to be allowed at least, since something was lost: also where the first start after it fails.
+    /// Minimum of the longest timeout since something was lost. Also applies if the first start after that fails.
     pub(crate) least_longest_s: u64,
 }
 
-/// Draws the options of a store.
 fn store_options(
     random: &mut Random,
     max_bytes: Option<usize>,
@@ -143,21 +142,21 @@ fn store_options(
     }
 }
 
-/// Time by which the faults go on at most, in a run that would be too short.
+/// Limit of the time with faults in a run that would be too short.
 pub(crate) const LONGER: Duration = Duration::from_secs(300);
 
-/// Part of a full store's limit up to which sessions are admitted all the same, and identities: a sixteenth each.
+/// A full store still admits sessions and identities up to this part of its limit, a sixteenth each.
 const BEYOND_PART: usize = 8;
 
 impl Operator {
-    /// Starts the server; on a disk that fails, again and again.
+    /// Starts the server, with retries if the disk fails.
     pub(crate) async fn start(&mut self) {
         if self.ensemble.is_some() || self.world.memory().is_some() {
             return;
         }
         let pace = Duration::from_millis(1)..Duration::from_millis(1 + self.random.within(1..20));
         let max_bytes = self.world.max_bytes();
-        // What was lost may have told of the longest timeout allowed so far, so that is the operator's to keep.
+        // The lost data may have contained the longest allowed timeout, so the operator must remember it.
         let least = self.least_longest_s;
         let allowed = &mut self.longest_s;
         let longest = |drawn: u64| {
@@ -179,7 +178,7 @@ impl Operator {
         }
     }
 
-    /// Causes faults for so long, in a run that would be too short for longer, and mends everything.
+    /// Causes faults for this long, or longer in a run that would be too short, and then repairs everything.
     pub(crate) async fn run(mut self, length: Duration) -> Self {
         if let Some(memory) = self.world.memory() {
             memory.run(&self.world, length).await;
@@ -229,7 +228,7 @@ impl Operator {
         self.ensemble.is_none() && self.host.is_down()
     }
 
-    /// Fails the run if the store keeps more than its limit.
+    /// Fails the run if the store exceeds its limit.
     fn check_budget(&self) {
         let (Some(limit), Some(kept)) = (self.world.max_bytes(), self.host.kept_bytes()) else {
             return;
@@ -292,7 +291,7 @@ impl Operator {
                 self.host.disk().fail(self.random.next(), faults);
                 tokio::time::sleep(self.random.below_ms(10_000)).await;
                 self.host.disk().fail(0, DiskFaults::default());
-                // Later syncs succeed, and do not bring back what an earlier one has failed to write.
+                // Later syncs succeed, but do not restore what an earlier one has failed to write.
                 if self.random.once_in(3) {
                     self.world.count("fault: power lost after the disk failed");
                     self.lose_power().await;
@@ -335,8 +334,8 @@ impl Operator {
         }
     }
 
-    /// Makes a backup. The first client gives a store the id by which clients know it again: a backup from before it is
-    /// one of another store to them, and they say so.
+    /// Makes a backup, but not before the first client has given the store its id. To the clients, an earlier backup
+    /// would be a different store, which they report.
     fn back_up(&mut self) {
         if !self.world.has_happened("clients connected") {
             return;
@@ -351,7 +350,7 @@ impl Operator {
         }
     }
 
-    /// Puts a backup back. What was acknowledged since is lost; tokens go on above all that were given out.
+    /// Restores a backup. Writes acknowledged since then are lost, but new tokens exceed all earlier ones.
     async fn restore(&mut self, backup: &Backup) {
         self.world.count("fault: backup restored");
         self.least_longest_s = self.longest_s;
@@ -365,8 +364,8 @@ impl Operator {
         self.start().await;
     }
 
-    /// Damages the disk, and continues with what can be read of it. Where that is too little the disk is exchanged for
-    /// its mirror.
+    /// Damages the disk, and continues with what can be salvaged. If that is too little, the disk is replaced by its
+    /// mirror.
     async fn salvage(&mut self) {
         self.host.kill();
         self.pause().await;
@@ -385,7 +384,7 @@ impl Operator {
         self.start().await;
     }
 
-    /// Forgets what was acknowledged: the store is back at an earlier state.
+    /// Forgets acknowledged writes, because the store is back at an earlier state.
     fn forget(&self) {
         self.history.forget();
         for resource in &self.resources {
@@ -399,8 +398,8 @@ impl Operator {
         self.start().await;
     }
 
-    /// Has the power fail within one of the next writes, and waits a moment longer: what the server says after a write
-    /// must not run ahead of its sync.
+    /// Lets the power fail during one of the next writes, and waits a moment longer. What the server says after a
+    /// write must not precede its sync.
     async fn wait_for_a_write(&mut self) {
         self.world.count("fault: power lost within a write");
         self.host.crash_within(1 + self.random.within(0..40));
@@ -413,7 +412,7 @@ impl Operator {
         tokio::time::sleep(self.random.below_ms(300)).await;
     }
 
-    /// Parts a host from others, in both directions or in one.
+    /// Separates a host from others, in one direction or both.
     pub(crate) fn part(&mut self, host: &str, others: &[String]) {
         let ways = self.random.within(0..3);
         for other in others {
@@ -426,7 +425,7 @@ impl Operator {
         }
     }
 
-    /// Stops all that runs by a clock, and its network, for a while.
+    /// Stops everything that uses a clock, and its network, for a while.
     async fn stop(&mut self, clock: &Clock, host: &str) {
         self.world.network().isolate(host);
         self.world.time().stop(clock);
@@ -442,7 +441,7 @@ impl Operator {
         self.crews[self.random.within(0..count) as usize].clone()
     }
 
-    /// Leaves the server down for a while: mostly for moments, and now and then for longer than any timeout.
+    /// Leaves the server down, usually briefly but sometimes for longer than any timeout.
     pub(crate) async fn pause(&mut self) {
         let longest = match self.random.within(0..6) {
             0 => 60_000,

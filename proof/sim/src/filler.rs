@@ -1,4 +1,4 @@
-//! [`Filler`]: a client that fills a small store, so that all clients meet its limits.
+//! [`Filler`]: a client that fills a small store, so that all clients reach its limits.
 
 use std::time::Duration;
 
@@ -15,13 +15,11 @@ pub(crate) struct Filler {
     working: JoinHandle<()>,
 }
 
-/// Znodes that it creates and deletes.
 const ZNODES: u64 = 60;
 
-/// Largest data of a znode.
 const LARGEST_BYTES: u64 = 16 << 10;
 
-/// Data that no request may have.
+/// Size of data that no request may have.
 const TOO_LARGE_BYTES: usize = 3 << 20;
 
 impl Filler {
@@ -32,7 +30,7 @@ impl Filler {
         }
     }
 
-    /// Fails the run unless it has ended within a while.
+    /// Fails the run unless it ends within a time limit.
     pub(crate) async fn check(self) {
         let limit = Duration::from_secs(600);
         if tokio::time::timeout(limit, self.working).await.is_err() {
@@ -83,26 +81,26 @@ async fn delete(client: &Client, path: &ZnodePath) -> Result<(), Error> {
     client.session().await?.delete(path, None).await
 }
 
-/// Counts an outcome. A limit that is reached is a clear error, and the end of nothing (invariant 10).
+/// Counts an outcome. A reached limit is a clear error and ends nothing (invariant 10).
 fn note(world: &World, done: Result<(), Error>) {
     match done {
         Ok(()) => world.count("budget: requests carried out"),
         Err(error) if is_refusal(&error) => world.count("budget: requests refused"),
-        // The second is ZooKeeper's word for it, on a connection without our extension.
+        // The second is ZooKeeper's error on a connection without our extension.
         Err(Error::TooLarge { .. } | Error::BadArguments(_)) => {
             world.count("budget: requests too large");
         }
         Err(Error::NodeExists { .. } | Error::NoNode { .. }) => {}
         Err(error) if error.is_session_end() => {}
         Err(Error::ConnectionLoss | Error::ConnectFailed { .. }) => {}
-        // Of a disk that has no room, while it fails.
+        // The disk has no room while it fails.
         Err(Error::DiskFull { .. }) => {}
         Err(error) => world.violate(format_args!("error: a full store says {error:?}")),
     }
 }
 
-/// Returns true for the refusal of a store that is full, also as a part of a multi. On a connection without our extension
-/// it has ZooKeeper's words.
+/// Returns `true` for the refusal of a full store, even as part of a multi or in ZooKeeper's words on a connection
+/// without our extension.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     match error {
         Error::LimitReached { .. } => true,
@@ -112,7 +110,7 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// Deletes everything again: deletes need no room.
+/// Deletes everything again, because deletes need no room.
 async fn empty(client: &Client, clock: &Clock) {
     for number in 0..ZNODES {
         while !is_gone(delete(client, &path(number)).await) {

@@ -1,4 +1,5 @@
-//! [`History`]: the calls on a few znodes, with their answers, for the checker of [`linearizability`](testkit::linearizable).
+//! [`History`]: the calls on a few znodes and their answers, for the checker of
+//! [`linearizability`](testkit::linearizable).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,14 +10,14 @@ use testkit::linearizable::{Answer, Call, Operation, is_linearizable};
 
 use crate::world::{Random, World};
 
-/// Number of znodes. Few, so that the calls on each are many and overlap.
+/// Number of znodes. A small number makes the calls on each overlap.
 const KEYS: u64 = 3;
 
-/// The calls of a run on znodes that everybody creates, reads, writes and deletes.
+/// The calls of a run on znodes that all clients create, read, write and delete.
 pub(crate) struct History {
     world: World,
     operations: RefCell<BTreeMap<u64, Vec<Operation>>>,
-    /// Counts calls and answers, in their order.
+    /// Logical time that counts calls and answers.
     now: Cell<u64>,
     values: Cell<u64>,
     /// Number of restores so far.
@@ -34,7 +35,7 @@ impl History {
         }
     }
 
-    /// Forgets everything: a backup has brought back an earlier state.
+    /// Forgets everything, because a backup has restored an earlier state.
     pub(crate) fn forget(&self) {
         self.check();
         self.operations.borrow_mut().clear();
@@ -46,7 +47,7 @@ impl History {
         let (key, call) = (random.within(0..KEYS), self.draw(random));
         let life = self.life.get();
         let place = self.begin(key, call);
-        // Of what a backup has brought back nothing is known: after it come other znodes.
+        // The restored state is unknown, so other znodes are used after it.
         let path = format!("/key-{life}-{key}").parse().expect("a path");
         let answer = match client.session().await {
             Ok(session) => ask(&session, &path, call, self.world.is_ensemble()).await,
@@ -97,7 +98,7 @@ impl History {
         operations[place].answered = Some((at, answer));
     }
 
-    /// Fails the run unless each znode could have given these answers.
+    /// Fails the run unless each znode's answers are possible.
     pub(crate) fn check(&self) {
         for (key, operations) in &*self.operations.borrow() {
             self.world.count("history: znodes checked");

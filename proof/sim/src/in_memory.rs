@@ -27,7 +27,7 @@ pub(crate) fn draw_way(random: &mut Random) -> Way {
 }
 
 impl Actor {
-    /// Takes the mutexes that are free, or each as it is granted. Returns those that are still held.
+    /// Takes the free mutexes, or each mutex when it is granted. Returns those that are still held.
     pub(crate) async fn contend_for_each(
         &mut self,
         wanted: &[Rc<Resource>],
@@ -67,13 +67,13 @@ impl Actor {
         Ok(Vec::new())
     }
 
-    /// Returns true if the next leadership is to be that of a service that leads whenever it can.
+    /// Returns `true` if the next leadership is that of a service that leads whenever it can.
     pub(crate) fn leads_by_run(&mut self, resource: &Resource) -> bool {
         let is_possible = self.world.memory().is_some() && resource.recipe == Recipe::Election;
         is_possible && self.random.once_in(3)
     }
 
-    /// Leads whenever it can, until its work is done.
+    /// Leads whenever it can until its work is done.
     pub(crate) async fn lead(
         &mut self,
         resource: &Rc<Resource>,
@@ -100,7 +100,7 @@ impl Actor {
         Ok(Vec::new())
     }
 
-    /// Splits a permit in two, now and then.
+    /// Sometimes splits a permit in two.
     pub(crate) fn split(&mut self, grants: &mut Vec<Grant>) {
         if self.world.memory().is_none() || self.random.once_in(2) {
             return;
@@ -115,7 +115,7 @@ impl Actor {
         }
     }
 
-    /// Uses the guard itself, and a re-entrant mutex again, while it is held.
+    /// Uses the guard itself, and sometimes re-enters a re-entrant mutex.
     pub(crate) async fn use_guard(&mut self, grants: &[Grant], since: Duration) {
         if self.world.memory().is_none() {
             return;
@@ -138,7 +138,7 @@ impl Actor {
         }
         match &**held {
             Held::Leadership(leadership, _) if self.random.once_in(2) => {
-                // Refused or not: the term may be over.
+                // The result does not matter, because the term may be over.
                 let data = format!("at work in {}", leadership.epoch());
                 let _ = leadership.set_data(data).await;
             }

@@ -1,5 +1,5 @@
-//! Simulates a server, its clients, their network and its disk under faults: one process, one thread a run, virtual time,
-//! one seed a run.
+//! Simulates a server, its clients, their network and its disk under faults. It is a single process with one thread,
+//! one seed and virtual time per run.
 //!
 //! Each run draws its own kinds of faults (swarm testing). A run that breaks a promise prints its seed and its last
 //! events, and `--seed N --trace` replays it exactly.
@@ -66,16 +66,15 @@ struct Options {
     threads: u64,
 }
 
-/// The last events that are printed of a run that fails.
+/// Number of events that a failed run prints.
 const STORY: usize = 40;
 
-/// Results of all runs.
 #[derive(Default)]
 struct Results {
     tally: Tally,
     runs: u64,
     failed: Vec<u64>,
-    /// Operations of the run that had the fewest.
+    /// Number of operations of the run with the fewest.
     fewest_operations: Option<u64>,
 }
 
@@ -113,7 +112,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs seed after seed.
 fn work(options: Options, next: &AtomicU64, results: &Mutex<Results>) {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +156,7 @@ impl Options {
     }
 }
 
-/// Prints the story of a run, if it is asked for; of one that fails the end of the smallest that was found.
+/// Prints the events of a run if requested, or the last events of the smallest failing run found.
 fn report(plan: Plan, outcome: &Outcome, is_traced: bool) {
     if is_traced {
         println!("{}", outcome.story.join("\n"));

@@ -1,4 +1,4 @@
-//! The faults of an ensemble: members that are killed, stopped, parted from each other, or late.
+//! The faults of an ensemble: members that are killed, stopped, separated from each other, or lag.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::world::{Random, World};
 /// Draws the options of an ensemble, in a run that has one.
 pub(crate) fn ensemble_options(world: &World, random: &mut Random) -> Option<EnsembleOptions> {
     let tick = world.ensemble_tick()?;
-    // Members that hear of each other within a part of a tick: a leader's ping, which comes every half tick, is answered
-    // within the tick for which a proof waits.
+    // Keep messages between members well below a tick. A leader's ping, which is sent every half tick, is then
+    // answered within the tick for which a proof waits.
     let longest = tick / 8;
     let seconds = Duration::from_secs;
     Some(EnsembleOptions {
@@ -26,7 +26,6 @@ pub(crate) fn ensemble_options(world: &World, random: &mut Random) -> Option<Ens
 }
 
 impl Operator {
-    /// Starts the members that are down.
     pub(crate) fn start_members(&self) {
         if let Some(ensemble) = &self.ensemble {
             for member in 0..self.world.hosts().len() {
@@ -35,7 +34,7 @@ impl Operator {
         }
     }
 
-    /// Returns a member: once in two times the leader.
+    /// Returns a member, in half of the cases the leader.
     fn member(&mut self, ensemble: &Ensemble) -> usize {
         let count = self.world.hosts().len() as u64;
         let drawn = self.random.within(0..count) as usize;
@@ -92,8 +91,8 @@ impl Operator {
         }
     }
 
-    /// Stops a member for longer than the others wait for it: one that leads is deposed meanwhile, and learns of that
-    /// before it acts on anything that has come in the meantime.
+    /// Stops a member for longer than the others wait for it. A leader is deposed in the meantime, and learns of that
+    /// before it acts on anything received since.
     async fn stop_member(&mut self, ensemble: &Ensemble, member: usize, host: &str) {
         let clock = ensemble.clock(member);
         self.world.network().isolate(host);

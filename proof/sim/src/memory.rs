@@ -1,4 +1,5 @@
-//! [`Memory`]: a store in memory that all clients of a run share, without servers and network. A plan hurts its sessions.
+//! [`Memory`]: a store in memory that all clients of a run share, without servers or network. A plan injects faults
+//! into its sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +15,17 @@ use tokio::task::unconstrained;
 use crate::faults::LONGER;
 use crate::world::{Random, World};
 
-/// A store in memory, as its clients meet it and as it is.
+/// A store in memory, with and without faults.
 pub(crate) struct Memory {
     hurt: TestStore,
     base: Store,
-    /// Its requests never fail, and are answered immediately.
+    /// Its requests never fail and are answered immediately.
     session: Session,
 }
 
 impl Memory {
-    /// Draws one of four kinds of store: it may only list names, as a ZooKeeper server does, and it may be that only a
-    /// committed write proves that a session lives.
+    /// Draws one of four kinds of store. It may only list names, like a ZooKeeper server, and it may accept only a
+    /// committed write as proof that a session is alive.
     pub(crate) fn draw(random: &mut Random, time: &Time) -> Self {
         let base = Store::memory_with(StoreOptions::new().clock(time.clock(0)));
         let connector: Arc<dyn Connector> = match random.once_in(2) {
@@ -48,7 +49,7 @@ impl Memory {
         self.hurt.clock()
     }
 
-    /// Opens a client whose sessions are hurt.
+    /// Opens a client whose sessions suffer faults.
     pub(crate) async fn connect(&self, random: &mut Random) -> Client {
         let timeout = Duration::from_millis(random.within(1_000..12_000));
         let options = ConnectOptions::new().session_timeout(timeout);
@@ -56,12 +57,13 @@ impl Memory {
         client.expect("the plan hurts no session before it is open")
     }
 
-    /// Opens a client that nothing happens to.
+    /// Opens a client without faults.
     pub(crate) async fn inspector(&self) -> Client {
         self.base.connect().await.expect("nothing goes wrong")
     }
 
-    /// Lets the plan work for so long, in a run that would be too short for longer, and mends everything.
+    /// Lets the plan inject faults for this long, or longer in a run that would be too short, and then repairs
+    /// everything.
     pub(crate) async fn run(&self, world: &World, length: Duration) {
         tokio::time::sleep(length).await;
         while world.is_short() && world.time().elapsed() < length + LONGER {
@@ -83,12 +85,12 @@ impl Memory {
     }
 }
 
-/// Returns the answer to a request that nothing happens to, be it the task's turn to wait or not.
+/// Returns the answer to a request without faults, even if the task has used up its budget.
 pub(crate) fn answer<T>(request: impl Future<Output = T>) -> T {
     now_or_never(unconstrained(request)).expect("a store in memory answers immediately")
 }
 
-/// Draws a plan: each kind of fault never, seldom or often.
+/// Draws a plan in which each kind of fault occurs never, seldom or often.
 fn plan(random: &mut Random) -> Plan {
     let ms = Duration::from_millis;
     let seed = random.next();

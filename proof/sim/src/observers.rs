@@ -11,14 +11,13 @@ use crate::crew::connect;
 use crate::resource::Resource;
 use crate::world::{Random, World, drifting};
 
-/// Observers of all elections of a run.
 pub(crate) struct Observers {
     world: World,
     paths: Vec<String>,
     watching: JoinSet<()>,
 }
 
-/// Data of the leader that they must see at last.
+/// Data of the leader that they must see last.
 const LAST: &str = "the last";
 
 impl Observers {
@@ -37,7 +36,8 @@ impl Observers {
         }
     }
 
-    /// Fails the run unless all of them see the last leader within a while: what is newest is never missed.
+    /// Fails the run unless all of them see the last leader within a time limit, because the newest state is never
+    /// missed.
     pub(crate) async fn check(mut self, client: &Client) -> Result<(), LockError> {
         let mut leaderships = Vec::new();
         for path in &self.paths {
@@ -55,7 +55,7 @@ impl Observers {
     }
 }
 
-/// Sees the leaders of an election, in the order of their epochs, until the last.
+/// Follows the leaders of an election, in the order of their epochs, until the last.
 async fn watch(world: World, path: String, mut random: Random) {
     let clock = drifting(&world, &mut random);
     let client = connect(&world, "observer", &clock, &mut random).await;

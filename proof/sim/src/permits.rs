@@ -1,4 +1,4 @@
-//! [`Permits`]: the numbers of permits that a semaphore may have had, and since when and until when.
+//! [`Permits`]: the numbers of permits that a semaphore may have had, and when.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use lockkeeper::{Client, LockError, Semaphore};
 
 use crate::world::World;
 
-/// The numbers of a semaphore.
+/// The numbers of permits of a semaphore.
 ///
-/// A change of unknown outcome may be carried out at any later time, so that its number stays possible. One that is
-/// acknowledged ends all numbers before it that are known to have been stored.
+/// A change with unknown outcome may be executed at any later time, so its number stays possible. An acknowledged
+/// change ends all earlier numbers that are known to have been stored.
 pub(crate) struct Permits {
     numbers: RefCell<Vec<Number>>,
-    /// One change at a time: of several at once it would be unknown which one is the last.
+    /// Only one change at a time. The last of several concurrent changes would be unknown.
     is_changing: Cell<bool>,
 }
 
@@ -35,7 +35,7 @@ impl Permits {
         }
     }
 
-    /// Records that a backup has brought back an earlier number: it may be any of them.
+    /// Records that a backup has restored an earlier number, which may be any of them.
     pub(crate) fn forget(&self) {
         for number in &mut *self.numbers.borrow_mut() {
             number.ended = None;
@@ -51,10 +51,8 @@ impl Permits {
         possible.map(|number| number.permits).max().unwrap_or(0)
     }
 
-    /// Changes the number, while others hold and wait.
-    ///
-    /// # Errors
-    /// Those of [`Semaphore::set_permits`], which faults explain.
+    /// Changes the number regardless of holders and waiters. Faults explain its errors, which are those of
+    /// [`Semaphore::set_permits`].
     pub(crate) async fn change(
         &self,
         world: &World,
@@ -92,7 +90,7 @@ impl Permits {
     }
 }
 
-/// A change under way. It ends with its future, also where that is dropped.
+/// A change in progress. It ends with its future, even if that is dropped.
 struct Change<'a>(&'a Cell<bool>);
 
 impl Drop for Change<'_> {

@@ -1,4 +1,4 @@
-//! [`Register`]: a znode that everybody reads and writes by its version, and the history that its answers must fit.
+//! [`Register`]: a znode that all clients read and write by version, and the history that its answers must fit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use crate::world::World;
 
 /// A znode with a history.
 ///
-/// A write states the version that it replaces, so each version has one value, whatever becomes of the writes whose
-/// replies are lost; and an acknowledged version never goes back, neither by a crash nor for a reader who asks after it.
+/// A write names the version that it replaces. Each version therefore has a single value, even if replies to writes
+/// are lost. An acknowledged version never disappears, neither after a crash nor for a later reader.
 pub(crate) struct Register {
     world: World,
     path: ZnodePath,
@@ -27,7 +27,7 @@ pub(crate) struct Register {
     life: Cell<u64>,
 }
 
-/// A watch that was set by the read of a version.
+/// A watch set by the read of a version.
 struct Watch {
     session: SessionId,
     version: i32,
@@ -54,7 +54,7 @@ impl Register {
         }
     }
 
-    /// Forgets the history: a backup has brought back an earlier state.
+    /// Forgets the history, because a backup has restored an earlier state.
     pub(crate) fn forget(&self) {
         self.values.borrow_mut().clear();
         self.acknowledged.set(-1);
@@ -62,10 +62,7 @@ impl Register {
         self.life.set(self.life.get() + 1);
     }
 
-    /// Reads it, and writes the next version.
-    ///
-    /// # Errors
-    /// Those of the session, which faults explain.
+    /// Reads it, and writes the next version. Faults explain its errors.
     pub(crate) async fn write(&self, who: &str, client: &Client) -> Result<(), Error> {
         let session = client.session().await?;
         let life = self.life.get();
@@ -88,7 +85,7 @@ impl Register {
             .await
         {
             Ok(stat) => self.acknowledge(life, stat.version, value),
-            // Another one was faster, or this very write has been carried out though its reply was lost.
+            // Another client was faster, or this write was executed but its reply was lost.
             Err(Error::BadVersion { .. }) => self.world.count("register: writes overtaken"),
             Err(error) => {
                 self.world.count("register: writes of unknown outcome");
@@ -98,10 +95,7 @@ impl Register {
         Ok(())
     }
 
-    /// Reads it, with a watch for the next change if so wanted. Returns its version, if it exists.
-    ///
-    /// # Errors
-    /// Those of the session, which faults explain.
+    /// Reads it, and optionally sets a watch. Returns its version if it exists. Faults explain its errors.
     pub(crate) async fn read(&self, client: &Client, watch: bool) -> Result<Option<i32>, Error> {
         let session = client.session().await?;
         let (before, life) = (self.acknowledged.get(), self.life.get());
@@ -148,18 +142,18 @@ impl Register {
         }
         if version >= 0 {
             self.agree(version, value);
-            // Who reads later sees no less, whoever wrote it.
+            // Later readers must see at least this version, whoever wrote it.
             self.acknowledged.set(self.acknowledged.get().max(version));
         }
         Ok((version >= 0).then_some(version))
     }
 
-    /// Records a write that was not made: the next one contradicts it.
+    /// Records a write that was not made, which the next write contradicts.
     pub(crate) fn invent(&self) {
         self.agree(self.acknowledged.get() + 1, "invented".to_owned());
     }
 
-    /// Fails the run if the session reads a version before it has the event of the change that ended the one before it.
+    /// Fails the run if the session reads a version before it has received the event of the change to it.
     fn check_watches(&self, session: &Session, version: i32) {
         let mut watches = self.watches.borrow_mut();
         let before = watches.len();
@@ -176,8 +170,8 @@ impl Register {
         }
     }
 
-    /// Fails the run if a watch has not fired though the version that it watches has ended. That of a process that was
-    /// killed as the last fault fires when its session ends.
+    /// Fails the run if a watch on an old version has not fired. The watch of a process killed by the last fault fires
+    /// when its session ends.
     pub(crate) async fn check_all_watches(&self, client: &Client) {
         let Ok(Some(version)) = self.read(client, false).await else {
             return;
@@ -194,7 +188,7 @@ impl Register {
         }
     }
 
-    /// Returns the first of the watches that have not fired though their version is older than this.
+    /// Returns the oldest watched version below this one whose watch has not fired.
     fn oldest_without_event(&self, version: i32) -> Option<i32> {
         let mut watches = self.watches.borrow_mut();
         watches.retain_mut(|watch| !watch.has_fired());
@@ -211,7 +205,7 @@ impl Register {
         self.agree(version, value);
     }
 
-    /// Fails the run if the version was seen with another value.
+    /// Fails the run if the version had a different value before.
     fn agree(&self, version: i32, value: String) {
         let mut values = self.values.borrow_mut();
         let known = values.entry(version).or_insert_with(|| value.clone());

@@ -1,4 +1,4 @@
-//! [`Resource`]: the thing that a lock guards, and that notices when it does not.
+//! [`Resource`]: what a lock guards. It notices failures of the lock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::permits::Permits;
 use crate::register::Register;
 use crate::world::World;
 
-/// A resource that checks tokens, and remembers the guards that are out.
+/// A resource that checks tokens, and remembers the active guards.
 pub(crate) struct Resource {
     world: World,
     pub(crate) path: String,
@@ -21,15 +21,15 @@ pub(crate) struct Resource {
     /// The numbers of permits of a semaphore.
     pub(crate) permits: Permits,
     gate: RefCell<FencingGate>,
-    /// The newest token that was granted exclusively.
+    /// The newest exclusively granted token.
     granted: Cell<Option<FencingToken>>,
     holders: RefCell<Vec<Holder>>,
-    /// Number of permits of a store in memory, and of its leases when they were last counted.
+    /// Number of permits and of leases in a store in memory, when last counted.
     number: Cell<u32>,
     leases: Cell<usize>,
 }
 
-/// One whose guard is out.
+/// The holder of an active guard.
 struct Holder {
     name: String,
     held: Rc<Held>,
@@ -37,7 +37,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Returns true if it believes to hold. Nobody believes anything on a host that is stopped.
+    /// Returns `true` if it believes that it holds. On a stopped host it cannot believe anything.
     fn believes(&self, world: &World) -> bool {
         !world.time().is_stopped(&self.clock) && self.held.is_held()
     }
@@ -59,14 +59,14 @@ impl Resource {
         }
     }
 
-    /// Forgets what the store has acknowledged: a backup has brought back an earlier state.
+    /// Forgets acknowledged writes, because a backup has restored an earlier state.
     pub(crate) fn forget(&self) {
         self.register.forget();
         self.permits.forget();
     }
 
-    /// Records a grant, to a wait that began at `since`. An exclusive token is newer than all exclusive ones before, and no
-    /// more than may believe to hold.
+    /// Records a grant to a wait that started at `since`. An exclusive token must exceed all earlier exclusive ones,
+    /// and not too many may believe that they hold.
     pub(crate) fn enter(
         self: &Rc<Self>,
         who: &str,
@@ -82,7 +82,7 @@ impl Resource {
                 "tokens: {path} was granted by {token} after a newer one"
             ));
         }
-        // A later writer is granted only once this reader has gone.
+        // A later writer is granted only after this reader has left.
         let is_passed = matches!(**held, Held::Read(_)) && self.granted.get() > Some(token);
         if is_passed && held.is_held() && world.beliefs_exclude() {
             world.violate(format_args!(
@@ -102,8 +102,8 @@ impl Resource {
         }
     }
 
-    /// Records an exclusive token. Returns false if it is not newer than all before, or, of an owner that is inside
-    /// already, another than its first.
+    /// Records an exclusive token. Returns `false` if it is not newer than all before. For an owner that is already
+    /// inside, returns `false` if it differs from the owner's first token.
     fn is_newest(&self, held: &Held) -> bool {
         let token = Some(held.token());
         let before = self.granted.replace(token);
@@ -126,7 +126,7 @@ impl Resource {
         held.filter(|held| held.owner() == owner).cloned().collect()
     }
 
-    /// Fails the run if an owner is refused without an entry under a lock that is lost.
+    /// Fails the run if an owner is refused although none of its entries is lost.
     pub(crate) fn check_refusal(&self, owner: u64) {
         self.world.count("re-entries refused");
         let inside = self.inside(Some(owner));
@@ -138,8 +138,8 @@ impl Resource {
         }
     }
 
-    /// Fails the run if a store in memory has more leases than permits, but for those that it had before their number was
-    /// lowered.
+    /// Fails the run if a store in memory has more leases than permits, apart from leases that existed before the
+    /// number was lowered.
     fn check_leases(&self) {
         let (Some(memory), Recipe::Semaphore { .. }) = (self.world.memory(), self.recipe) else {
             return;
@@ -154,10 +154,8 @@ impl Resource {
         }
     }
 
-    /// Changes the number of permits, of a store in memory in no time: then the leases can be counted before and after.
-    ///
-    /// # Errors
-    /// Those of [`Permits::change`].
+    /// Changes the number of permits. In a store in memory this takes no time, so that the leases can be counted
+    /// before and after. The errors are those of [`Permits::change`].
     pub(crate) async fn change_permits(
         &self,
         client: &Client,
@@ -179,8 +177,8 @@ impl Resource {
         changed
     }
 
-    /// Fails the run if more believe to hold than may. A smaller number of permits revokes none: only a
-    /// [grant](Self::enter) counts against the number of its moment.
+    /// Fails the run if too many believe that they hold. A smaller number of permits revokes none, so only a
+    /// [grant](Self::enter) is checked against the number at its time.
     pub(crate) fn check(&self) {
         self.check_against(self.permits.most_since(Duration::ZERO));
     }
@@ -211,8 +209,8 @@ impl Resource {
         }
     }
 
-    /// Fails the run if the state of an election says something else, or if a store in memory has no entry for what is
-    /// believed to be held: others may have it.
+    /// Fails the run if the state of an election contradicts its leadership, or if a store in memory lacks the entry
+    /// of a believed hold, because others may have the lock then.
     fn check_belief(&self, held: &Held) {
         let path = &self.path;
         if !held.agrees_with_its_state() {
@@ -250,7 +248,7 @@ impl Resource {
     }
 }
 
-/// A holder's time at a resource. It ends when this is dropped.
+/// A holder's use of a resource. It ends when dropped.
 pub(crate) struct Stay {
     resource: Rc<Resource>,
     held: Rc<Held>,
@@ -260,7 +258,7 @@ impl Drop for Stay {
     fn drop(&mut self) {
         self.resource.check();
         if self.resource.world.memory().is_some() {
-            // Also when the lock is lost: then it is the token that protects.
+            // Write even if the lock is lost, because then the token must protect.
             self.resource.write("a holder that leaves", &self.held);
         }
         if !self.held.is_held() {

@@ -1,4 +1,4 @@
-//! One run: a server, its clients and their faults, by one seed.
+//! One run: a server, its clients and their faults, determined by a seed.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,41 +25,40 @@ use crate::resource::Resource;
 use crate::watchman::Watchman;
 use crate::world::{Random, SERVER, StoreKind, Tally, Terms, World, drifting};
 
-/// Outcome of a run.
 pub(crate) struct Outcome {
     pub(crate) violation: Option<String>,
     pub(crate) story: Vec<String>,
     pub(crate) tally: Tally,
 }
 
-/// Longest time, in virtual time, that everything takes once the faults have ended.
+/// Time limit, in virtual time, for everything to finish once the faults have ended.
 const PATIENCE: Duration = Duration::from_secs(2_000);
 
-/// Size of a run: each is an upper limit of what the seed draws.
+/// Size of a run. Each value is an upper limit of what the seed draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) clients: u64,
-    /// Waits of each task of a client.
+    /// Waits per task of a client.
     pub(crate) turns: u64,
     /// Length of the time with faults, in seconds.
     pub(crate) faults_s: u64,
-    /// Least number of operations: until then the tasks go on, and mostly the faults.
+    /// Minimum number of operations. Until then the tasks continue, and usually the faults.
     pub(crate) operations: u64,
-    /// The servers; drawn unless set.
+    /// The kind of servers, drawn unless set.
     pub(crate) store: Option<StoreKind>,
     pub(crate) sabotage: Option<Sabotage>,
 }
 
-/// Mistake of the first task, by which a check is seen to fail.
+/// A mistake of the first task, which shows that a check can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests make mistakes"))]
 pub(crate) enum Sabotage {
-    /// It waits for another lock than that of its resource.
+    /// It waits for the lock of another resource.
     WrongLock,
     /// It leaves an entry in the queue.
     LeavesAnEntry,
-    /// It never lets go.
+    /// It never releases.
     NeverLetsGo,
     /// It acknowledges a write that was not made.
     InventsAWrite,
@@ -78,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Returns smaller plans, of which one may fail as well.
+    /// Returns smaller plans, which may fail as well.
     fn smaller(self, largest: Self) -> impl Iterator<Item = Self> {
         let now = Self {
             clients: self.clients.min(largest.clients),
@@ -120,7 +119,7 @@ impl Plan {
         .filter(move |plan| *plan != now && plan.clients > 0 && plan.turns > 0)
     }
 
-    /// Returns the smallest plan found that fails, from one that does.
+    /// Returns the smallest failing plan found, starting from a failing one.
     pub(crate) fn shrunk(self) -> Self {
         let mut smallest = self;
         while let Some(smaller) = smallest
@@ -133,10 +132,10 @@ impl Plan {
     }
 }
 
-/// Operations of a run, at least.
+/// Minimum number of operations of a run.
 pub(crate) const LEAST_OPERATIONS: u64 = 500;
 
-/// The most that a seed draws.
+/// The maximum that a seed draws.
 const MOST: Plan = Plan {
     seed: 0,
     clients: 5,
@@ -148,12 +147,12 @@ const MOST: Plan = Plan {
 };
 
 thread_local! {
-    /// The first panic of a run: those of tasks go no further than their tasks.
+    /// The first panic of a run. Panics of tasks do not propagate.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has panics of runs noted instead of printed.
+/// Records panics of runs instead of printing them.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -169,7 +168,6 @@ fn note_panics() {
     });
 }
 
-/// Runs a plan.
 pub(crate) fn run(plan: Plan) -> Outcome {
     simulate_process();
     note_panics();
@@ -181,7 +179,7 @@ pub(crate) fn run(plan: Plan) -> Outcome {
         .build();
     let runtime = runtime.expect("a runtime without IO needs nothing of the system");
     let mut world = None;
-    // What it unwinds through is dropped: only the world is looked at again.
+    // Everything that the panic unwinds through is dropped. Only the world is used afterwards.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let local = LocalSet::new();
         local.block_on(&runtime, async {
@@ -209,7 +207,7 @@ pub(crate) fn run(plan: Plan) -> Outcome {
     }
 }
 
-/// A run: the server and its operator, and everything that the clients are made of.
+/// A run: the server and its operator, and what the clients are built from.
 struct Simulation {
     plan: Plan,
     world: World,
@@ -335,7 +333,7 @@ impl Simulation {
         summarize(&world, ensemble.as_ref());
     }
 
-    /// Starts a warden, in some of the runs.
+    /// Starts a warden in some of the runs.
     fn watchman(&mut self) -> Option<Watchman> {
         let is_there = self.world.holders_are_removed() || self.random.once_in(3);
         let (resources, random) = (&self.operator.resources, self.random.fork());
@@ -343,21 +341,20 @@ impl Simulation {
         is_there.then(|| Watchman::start(&self.world, resources, random))
     }
 
-    /// Starts observers of all elections, where the store is in memory.
+    /// Starts observers of all elections in a run in memory.
     fn observers(&mut self) -> Option<Observers> {
         self.world.memory()?;
         let (resources, random) = (&self.operator.resources, &mut self.random);
         Some(Observers::start(&self.world, resources, random))
     }
 
-    /// Starts a client that fills the store while there are faults, where it is small.
+    /// Starts a client that fills the store during the faults if the store is small.
     fn filler(&mut self, length: Duration) -> Option<Filler> {
         let random = self.random.fork();
         self.world.max_bytes()?;
         Some(Filler::start(&self.world, random, length))
     }
 
-    /// Starts the clients.
     fn crews(&mut self) -> JoinSet<Client> {
         let mut crews = JoinSet::new();
         for crew in self.operator.crews.clone() {
@@ -374,7 +371,7 @@ impl Simulation {
     }
 }
 
-/// Connects a client that looks at what is left, once all faults have ended. A store that was restored or copied keeps new
+/// Connects a client that checks what is left once all faults have ended. A restored or copied store keeps new
 /// sessions waiting for the longest timeout.
 async fn inspector(world: &World) -> Option<Client> {
     if let Some(memory) = world.memory() {
@@ -396,8 +393,8 @@ async fn inspector(world: &World) -> Option<Client> {
     }
 }
 
-/// Fails unless the queues are empty within a while: clean-ups may still be under way, and a session that nobody has any
-/// more has its timeout.
+/// Fails unless the queues become empty in time. Clean-ups may still be in progress, and abandoned sessions last until
+/// their timeout.
 async fn check_empty(world: &World, client: &Client, resource: &Resource) {
     let limit = world.time().elapsed() + Duration::from_secs(120);
     for path in resource.recipe.queues(&resource.path) {
@@ -410,7 +407,7 @@ async fn check_empty(world: &World, client: &Client, resource: &Resource) {
                 Ok((names, _)) if names.is_empty() => break,
                 Err(lockkeeper::Error::NoNode { .. }) => break,
                 left if world.time().elapsed() > limit => {
-                    // Without the names, which have random ids.
+                    // Leave out the names, which contain random ids.
                     let left = left.map(|(names, _)| names.len());
                     let left = left.map_or("is out of reach".to_owned(), |left| {
                         format!("has {left} entries")
@@ -423,9 +420,10 @@ async fn check_empty(world: &World, client: &Client, resource: &Resource) {
     }
 }
 
-/// Fails unless a stranger, who knows the id of a session alone, gets it not, and leaves its owner alone (invariant 14).
+/// Fails unless a stranger who only knows the id of a session is refused and does not disturb its owner (invariant
+/// 14).
 async fn check_stranger(world: &World, client: &Client) {
-    // ZooKeeper closes the owner's connection; a store in memory has none.
+    // ZooKeeper closes the owner's connection, and a store in memory has none.
     if world.is_ensemble() || world.memory().is_some() {
         return;
     }
@@ -446,7 +444,7 @@ async fn check_stranger(world: &World, client: &Client) {
     }
 }
 
-/// Starts an ensemble, in a run that has one.
+/// Starts an ensemble in a run that has one.
 fn ensemble(world: &World, random: &mut Random) -> Option<Ensemble> {
     let options = ensemble_options(world, random)?;
     let clocks = world
@@ -510,7 +508,8 @@ mod tests {
         }
     }
 
-    /// Runs so many seeds, or with `LOCKKEEPER_FULL` so many, and fails unless all keep the promises and see all this.
+    /// Runs `seeds` seeds, or `full` with `LOCKKEEPER_FULL`. Fails unless all keep the promises and together show
+    /// everything in `expected`.
     fn check((seeds, full): (u64, u64), plan: fn(u64) -> Plan, expected: &[&'static str]) {
         let seeds = match std::env::var_os("LOCKKEEPER_FULL") {
             Some(_) => full,
@@ -546,7 +545,7 @@ mod tests {
         }
     }
 
-    /// Returns the first violation that a mistake leads to.
+    /// Returns the first violation that a mistake causes.
     fn caught(sabotage: Sabotage) -> (Plan, String) {
         let plans = (0..40).map(|seed| Plan {
             sabotage: Some(sabotage),

@@ -1,4 +1,4 @@
-//! [`Watchman`]: a warden on a host of its own, which watches all locks of a run.
+//! [`Watchman`]: a warden on its own host that watches all locks of a run.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -12,7 +12,6 @@ use crate::crew::connect;
 use crate::resource::Resource;
 use crate::world::{Random, World, drifting};
 
-/// A warden and its client.
 pub(crate) struct Watchman {
     world: World,
     working: JoinHandle<()>,
@@ -31,7 +30,7 @@ impl Watchman {
         }
     }
 
-    /// Fails the run unless it sees, within a while, that nobody holds any more.
+    /// Fails the run unless it notices in time that all locks are free.
     pub(crate) async fn check(self) {
         let _ = self.done.send(());
         let limit = Duration::from_secs(300);
@@ -57,7 +56,7 @@ async fn work(
         () = &mut reporting => {}
         _ = &mut is_done => {}
     }
-    // It hears of the last departures as of all others.
+    // The last releases must be reported like all others.
     while warden.stats().holders > 0 || !warden.overdue_all().is_empty() {
         clock.sleep(Duration::from_millis(100)).await;
     }

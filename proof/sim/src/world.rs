@@ -1,4 +1,4 @@
-//! [`World`]: everything that the tasks of a run share: time, network, randomness, counts, and the story so far.
+//! [`World`]: what the tasks of a run share: time, network, randomness, counts and the log of events.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,15 +33,15 @@ impl Tally {
         }
     }
 
-    /// Returns the number of operations of clients: waits, releases, conversions, reads and writes. Those on the znodes of
-    /// checked histories are not among them.
+    /// Returns the number of client operations: waits, releases, conversions, reads and writes. Operations on the
+    /// znodes of checked histories are not included.
     pub(crate) fn operations(&self) -> u64 {
         let counts = OPERATIONS.iter().filter_map(|what| self.0.get(what));
         counts.sum()
     }
 }
 
-/// The counts of what is an operation. Each grant has its release.
+/// The counts that are operations. Each grant has its release.
 const OPERATIONS: [&str; 10] = [
     "conversions: downgraded",
     "conversions: lost",
@@ -55,7 +55,7 @@ const OPERATIONS: [&str; 10] = [
     "waits",
 ];
 
-/// The faults and the ways of recovery that runs must have seen, all together.
+/// The faults and kinds of recovery that all runs together must have shown.
 #[cfg(test)]
 pub(crate) const EXPECTED: [&str; 55] = [
     "backups",
@@ -115,7 +115,7 @@ pub(crate) const EXPECTED: [&str; 55] = [
     "writes refused by their tokens",
 ];
 
-/// The same of runs in memory.
+/// The same for runs in memory.
 #[cfg(test)]
 pub(crate) const EXPECTED_IN_MEMORY: [&str; 23] = [
     "batches of locks",
@@ -165,13 +165,13 @@ impl fmt::Display for Tally {
 #[derive(Clone)]
 pub(crate) struct World(Rc<Inner>);
 
-/// Largest difference of a clock's rate, in microseconds a second: quartz has less than 100.
+/// Maximum drift of a clock in microseconds per second. Quartz clocks stay below 100.
 const DRIFT_PPM: u64 = 500;
 
-/// The same beyond all margins.
+/// Drift beyond all margins.
 const WILD_DRIFT_PPM: u64 = 300_000;
 
-/// Creates the clock of a host, with a rate of its own. A store in memory has one for all.
+/// Creates the clock of a host with its own rate. In a run in memory all share one.
 pub(crate) fn drifting(world: &World, random: &mut Random) -> Clock {
     if let Some(memory) = world.memory() {
         return memory.clock().clone();
@@ -184,18 +184,18 @@ pub(crate) fn drifting(world: &World, random: &mut Random) -> Clock {
     world.time().clock(drift - most.cast_signed())
 }
 
-/// Terms of a run, on which it depends what its checks may ask for.
+/// Conditions of a run that determine what its checks may require.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// False where clocks run so differently that only tokens protect.
+    /// False if clocks drift so far that only tokens protect.
     pub(crate) clocks_keep_margin: bool,
-    /// True if a warden removes overdue holders, who may not hear of it at once.
+    /// True if a warden removes overdue holders, which may notice it late.
     pub(crate) holders_are_removed: bool,
-    /// Limit of the bytes that the store keeps, where a client fills it.
+    /// Limit of the bytes that the store keeps, if a client fills it.
     pub(crate) max_bytes: Option<usize>,
-    /// The tick of an ensemble; `None` for a server.
+    /// The tick of an ensemble, or `None` for a server.
     pub(crate) ensemble_tick: Option<Duration>,
-    /// True if some of the clients speak ZooKeeper's protocol alone.
+    /// True if some clients only speak ZooKeeper's protocol.
     pub(crate) some_are_plain: bool,
 }
 
@@ -235,7 +235,6 @@ impl Terms {
         }
     }
 
-    /// Returns the hosts of the servers.
     pub(crate) fn hosts(self) -> Vec<String> {
         match self.ensemble_tick {
             None => vec![SERVER.to_owned()],
@@ -244,13 +243,12 @@ impl Terms {
     }
 }
 
-/// The host of the server, where there is one.
+/// The host of the server, if there is one.
 pub(crate) const SERVER: &str = "server";
 
-/// Members of an ensemble.
 const MEMBERS: usize = 3;
 
-/// Limit of a store that is to become full: for the queues of all clients, and some twenty large znodes.
+/// Limit of a store that must become full. It fits the queues of all clients, and about twenty large znodes.
 const TIGHT_BYTES: usize = 256 << 10;
 
 struct Inner {
@@ -284,32 +282,28 @@ impl World {
         }))
     }
 
-    /// Returns false where clocks run so differently that only tokens protect.
     pub(crate) fn clocks_keep_margin(&self) -> bool {
         self.0.terms.clocks_keep_margin
     }
 
-    /// Returns true if a warden removes overdue holders, who may not hear of it at once.
     pub(crate) fn holders_are_removed(&self) -> bool {
         self.0.terms.holders_are_removed
     }
 
-    /// Returns true for an ensemble: what a read shows may be old.
+    /// Returns `true` for an ensemble, where reads may be stale.
     pub(crate) fn is_ensemble(&self) -> bool {
         self.0.terms.ensemble_tick.is_some()
     }
 
-    /// Returns the tick of an ensemble.
     pub(crate) fn ensemble_tick(&self) -> Option<Duration> {
         self.0.terms.ensemble_tick
     }
 
-    /// Returns the hosts of the servers.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.0.terms.hosts()
     }
 
-    /// Returns the servers as a client connects to them, which may know ZooKeeper's protocol alone.
+    /// Returns the servers as a client connects to them. The client may only speak ZooKeeper's protocol.
     pub(crate) fn servers(&self, random: &mut Random) -> Servers {
         let is_plain = self.0.terms.some_are_plain && random.once_in(2);
         if is_plain && !self.is_ensemble() {
@@ -322,18 +316,17 @@ impl World {
         }
     }
 
-    /// Returns the limit of the bytes that the store keeps, in a run in which a client fills it.
     pub(crate) fn max_bytes(&self) -> Option<usize> {
         self.0.terms.max_bytes
     }
 
-    /// Returns true if the store may have refused a request for want of room, be it its limit's or its disk's: on a
-    /// connection without our extension both have the same words.
+    /// Returns `true` if the store may have refused a request for lack of room, due to its own limit or its disk. On a
+    /// connection without our extension, both have the same error.
     pub(crate) fn can_run_out_of_room(&self) -> bool {
         self.max_bytes().is_some() || self.has_happened("fault: disk without room")
     }
 
-    /// Returns true if no two may believe to hold at once. Otherwise only tokens protect.
+    /// Returns `true` if no two may believe simultaneously that they hold. Otherwise only tokens protect.
     pub(crate) fn beliefs_exclude(&self) -> bool {
         self.clocks_keep_margin() && !self.holders_are_removed()
     }
@@ -346,7 +339,6 @@ impl World {
         &self.0.network
     }
 
-    /// Returns the store of a run without servers.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         self.0.memory.as_ref()
     }
@@ -359,23 +351,22 @@ impl World {
         self.0.tally.borrow_mut().count(what, by);
     }
 
-    /// Returns true while the run has fewer operations than it is to have.
+    /// Returns `true` while the run has too few operations.
     pub(crate) fn is_short(&self) -> bool {
         self.0.tally.borrow().operations() < self.0.least_operations
     }
 
-    /// Returns true if it was counted.
     pub(crate) fn has_happened(&self, what: &str) -> bool {
         self.0.tally.borrow().has(what)
     }
 
-    /// Adds an event to the story.
+    /// Adds an event to the log.
     pub(crate) fn tell(&self, event: impl fmt::Display) {
         let at = self.0.time.elapsed().as_secs_f64();
         self.0.story.borrow_mut().push(format!("{at:>9.3} {event}"));
     }
 
-    /// Records that a promise was broken: the run ends.
+    /// Records a broken promise, which ends the run.
     pub(crate) fn violate(&self, what: impl fmt::Display) {
         self.tell(format_args!("VIOLATION {what}"));
         let mut violation = self.0.violation.borrow_mut();
@@ -383,7 +374,6 @@ impl World {
         self.0.violated.notify_one();
     }
 
-    /// Waits until a promise is broken.
     pub(crate) async fn violated(&self) {
         self.0.violated.notified().await;
     }
