@@ -36,7 +36,6 @@ fn folder() -> TempFolder {
     folder
 }
 
-/// Returns the backups in a folder, sorted by name.
 fn backups(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -53,7 +52,6 @@ fn file_of(line: &str) -> PathBuf {
     rest.split(' ').next().unwrap().into()
 }
 
-/// Waits for the next backup, and returns its file.
 fn next(server: &Server) -> PathBuf {
     file_of(&server.logs("backup made"))
 }
@@ -73,7 +71,6 @@ fn keep_with(server: &Server, folder: &TempFolder, zxid: Zxid) -> PathBuf {
     }
 }
 
-/// Creates a znode, and returns its czxid.
 fn create(server: &Server, path: &str, data: &'static str) -> Zxid {
     block_on(async {
         let session = server.connect().await.session().await.unwrap();

@@ -72,7 +72,6 @@ impl Running {
         }
     }
 
-    /// Waits until the queue of a workload has this many entries.
     async fn has_entries(&self, client: &Client, workload: &str, count: usize) {
         let queue = format!("{}/{workload}", self.znode);
         while entries(client, &queue).await < count {

@@ -5,7 +5,6 @@ use std::process::{Command, Output};
 
 use super::support::*;
 
-/// Returns the subcommands, in the order of the help.
 fn subcommands() -> Vec<String> {
     let help = success(&lockkeeper(&[&"--help"]));
     let headings = [

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::support::*;
 
-/// Creates a znode, and returns its czxid.
 fn put(store: &Store, name: &str, data: &'static str) -> Zxid {
     let path: ZnodePath = format!("/{name}").parse().unwrap();
     block_on(async {

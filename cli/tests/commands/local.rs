@@ -96,7 +96,6 @@ impl Home {
         Some(machine)
     }
 
-    /// Returns the listening process, if any.
     pub(crate) fn server(&self) -> Option<Pid> {
         let stream = UnixStream::connect(self.data()?.join("socket")).ok()?;
         Some(rustix::net::sockopt::socket_peercred(stream).unwrap().pid)
@@ -108,7 +107,6 @@ impl Home {
             .unwrap_or_default()
     }
 
-    /// Returns the number of servers that have listened.
     fn servers(&self) -> usize {
         self.log().matches(" ready address=").count()
     }
@@ -199,7 +197,6 @@ impl Holder {
         }
     }
 
-    /// Waits for the grant, and returns the token.
     fn granted(&mut self) -> u64 {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();

@@ -21,7 +21,6 @@ fn serve_metrics(data: &str) -> Command {
     command
 }
 
-/// Returns the address of a server's metrics from its ready line.
 fn metrics_of(server: &Server) -> String {
     let (_, rest) = server.ready.rsplit_once(" metrics ").unwrap();
     rest.split(' ').next().unwrap().to_owned()

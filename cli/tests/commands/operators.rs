@@ -65,7 +65,6 @@ impl Place {
         command
     }
 
-    /// Returns the output of `lockkeeper admin sessions --json`.
     fn sessions(&self) -> Vec<Value> {
         let text = success(&self.admin(&["sessions", "--json"]));
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -96,14 +95,12 @@ async fn until_refused(client: &Client) -> Error {
     }
 }
 
-/// Returns the records of an audit log.
 fn records(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
     text.lines().map(read).collect()
 }
 
-/// Returns the records of one event.
 fn of_event<'a>(records: &'a [Value], event: &str) -> Vec<&'a Value> {
     records.iter().filter(|it| it["event"] == event).collect()
 }

@@ -10,7 +10,6 @@ use super::dashboard::client::{Dashboard, Events};
 use super::running::Running;
 use super::stores::*;
 
-/// Duration of a measurement.
 const WINDOW: Duration = Duration::from_secs(3);
 
 /// Limit per process. zookeeper-client alone causes twenty wake-ups.

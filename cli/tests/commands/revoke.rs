@@ -47,7 +47,6 @@ impl AtTerminal {
         String::from_utf8(shown).unwrap()
     }
 
-    /// Writes a line, and waits for the end.
     fn answer(mut self, line: &str) -> (Option<i32>, String) {
         self.terminal.write_all(line.as_bytes()).unwrap();
         let status = self.child.wait().unwrap();
@@ -58,7 +57,6 @@ impl AtTerminal {
     }
 }
 
-/// The final question.
 const QUESTION: &str = "Take the lock away? [y/N] ";
 
 on_each_store! {

@@ -27,7 +27,6 @@ impl StoreAt {
         self.output(arguments).status.code()
     }
 
-    /// A command that holds or waits for a lock, with a short session.
     pub(crate) fn subcommand(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(&[name, "--session-timeout", TIMEOUT]);
         command.args(arguments);
@@ -66,7 +65,6 @@ impl StoreAt {
         });
     }
 
-    /// Waits until the queue of the lock `a` has this many entries.
     pub(crate) fn queue_has(&self, entries: usize) {
         block_on(async {
             let client = self.connect().await;
@@ -80,7 +78,6 @@ impl StoreAt {
 pub(crate) struct Running {
     child: ChildProcess,
     stdout: BufReader<ChildStdout>,
-    /// The first line of the command.
     pub(crate) first: String,
 }
 
@@ -114,7 +111,6 @@ impl Running {
         Process::child_of(self.guardian().pid)
     }
 
-    /// The first process of the command.
     pub(crate) fn command(&self) -> Process {
         Process::child_of(self.reaper().pid)
     }

@@ -34,7 +34,6 @@ enum Given {
 
 const ALL: [Given; 3] = [Given::Flags, Given::Environment, Given::Profile];
 
-/// A user with a configuration folder.
 struct User(TempFolder);
 
 impl User {
@@ -58,7 +57,6 @@ impl User {
         fs::set_permissions(self.file(), Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns the environment of the user's commands.
     fn variables(&self) -> [(&'static str, String); 3] {
         let at = |name: &str| self.0.at(name).display().to_string();
         [
@@ -325,7 +323,6 @@ fn a_server_may_have_another_name_than_the_host_of_the_url() {
     }
 }
 
-/// Returns the rows of `config`, split into words.
 fn rows(output: &Output) -> Vec<Vec<String>> {
     let text = success(output);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();

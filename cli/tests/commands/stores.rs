@@ -31,7 +31,6 @@ enum Host {
     Shared,
     /// Managed elsewhere.
     Elsewhere,
-    /// It was killed.
     Dead,
 }
 
@@ -104,7 +103,6 @@ impl StoreAt {
         lockkeeper::connect(&self.url).await.unwrap()
     }
 
-    /// The command with these arguments, for this store.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(arguments).env("LOCKKEEPER_URL", &self.url);
@@ -117,7 +115,6 @@ impl StoreAt {
         self.command(arguments).output().unwrap()
     }
 
-    /// Returns the process of the command that serves the store.
     pub(crate) fn server(&self) -> Option<Pid> {
         match &self.host {
             Host::Served(server) => Some(server.pid()),

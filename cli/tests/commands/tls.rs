@@ -46,7 +46,6 @@ impl Authority {
         format!("{}{}", self.pem, list.pem().unwrap())
     }
 
-    /// A certificate for 127.0.0.1, and its key.
     pub(crate) fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -76,7 +75,6 @@ impl Files {
         self.folder.at(name)
     }
 
-    /// Has the server's certificate signed again.
     fn renew(&self, authority: &Authority) {
         let (certificate, key) = authority.sign();
         fs::write(self.at("cert"), certificate).unwrap();
@@ -91,7 +89,6 @@ impl Files {
     }
 }
 
-/// Returns the address after the word `tls` in the ready line.
 pub(crate) fn tls_address(server: &Server) -> &str {
     let (_, address) = server
         .ready

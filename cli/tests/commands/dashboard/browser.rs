@@ -108,7 +108,6 @@ impl Locks {
         self.runtime.block_on(create);
     }
 
-    /// Creates the parent of all locks.
     fn folder(&self) {
         let create = async {
             let session = self.client.session().await.unwrap();
@@ -126,7 +125,6 @@ fn labelled(label: &str) -> LockOptions {
     LockOptions::new().label(label)
 }
 
-/// Returns the URL fragment of a lock's page.
 fn page_of(dashboard: &Dashboard, name: &str) -> String {
     let path = named(name);
     let path = path

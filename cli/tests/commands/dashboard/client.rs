@@ -18,7 +18,6 @@ const STUCK: Duration = Duration::from_secs(60);
 /// `lockkeeper dashboard`. Dropping it kills it.
 pub(crate) struct Dashboard {
     process: ServerProcess,
-    /// The URL that it printed.
     pub(crate) url: String,
 }
 
@@ -42,7 +41,6 @@ impl Dashboard {
         self.process.pid()
     }
 
-    /// Returns its address, as `127.0.0.1:PORT`.
     pub(crate) fn at(&self) -> &str {
         let rest = self.url.strip_prefix("http://").unwrap();
         rest.split_once('/').unwrap().0
@@ -57,13 +55,11 @@ impl Dashboard {
         self.process.logs(text)
     }
 
-    /// Sends a signal, and returns the exit status.
     pub(crate) fn end(self, signal: Signal) -> Option<i32> {
         self.process.end(signal).status.code()
     }
 }
 
-/// Sends a request with this request line, headers and body.
 pub(crate) fn send(at: &str, first: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
@@ -87,7 +83,6 @@ pub(crate) fn get(at: &str, path: &str, headers: &[(&str, &str)]) -> Page {
     answer(send(at, &format!("GET {path} HTTP/1.1"), headers, ""))
 }
 
-/// Requests a revocation with these headers, as JSON.
 pub(crate) fn post(at: &str, headers: &[(&str, &str)], body: &Value) -> Page {
     let mut all = vec![("Content-Type", "application/json")];
     all.extend(headers);
@@ -123,7 +118,6 @@ impl Events {
         Err(Page { status, head, body })
     }
 
-    /// Opens a stream, which must succeed.
     #[track_caller]
     pub(crate) fn of(at: &str, path: &str) -> Self {
         let events = Self::open(at, path, &[]);

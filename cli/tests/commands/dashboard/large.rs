@@ -8,7 +8,6 @@ const MANY: usize = 10_000;
 
 const AT_ONCE: usize = 256;
 
-/// Enters a queue under each of these names, in this order.
 async fn enter(session: &Session, names: impl Iterator<Item = String>) -> Vec<ZnodePath> {
     let paths: Vec<ZnodePath> = names.map(|name| name.parse().unwrap()).collect();
     let mut entries = Vec::new();

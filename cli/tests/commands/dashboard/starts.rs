@@ -10,7 +10,6 @@ use rustix::process::Signal;
 use super::super::server::{Server, ended_well, put, serve};
 use super::*;
 
-/// Returns the address of a server's dashboard from the end of its ready line.
 pub(super) fn dashboard_of(server: &Server) -> String {
     let (_, address) = server.ready.rsplit_once(" dashboard ").unwrap();
     address.to_owned()

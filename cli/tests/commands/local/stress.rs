@@ -83,7 +83,6 @@ fn client(home: &Home, resource: &Resource, mut dice: Random) {
     }
 }
 
-/// Kills the guardian of a command, if it already runs.
 fn kill_guardian(holder: &Holder) {
     let front = holder.child.id();
     let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children"));

@@ -77,7 +77,6 @@ fn names(expression: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the pairs of label and value in an expression.
 fn matchers(expression: &str) -> Vec<String> {
     let pairs = expression.split(['{', ',', '}']).map(str::trim);
     let is_matcher = |pair: &&str| pair.contains("=\"") && pair.ends_with('"');

@@ -10,7 +10,6 @@ use testkit::ChildProcess;
 use super::super::stops::{deaf, forbid_writing};
 use super::*;
 
-/// Returns status and body of a probe.
 fn probe(at: &str, path: &str) -> (u16, String) {
     let page = request(at, "GET", path);
     (page.status, page.body)

@@ -20,7 +20,6 @@ pub(crate) fn request(at: &str, method: &str, path: &str) -> Page {
     answer(stream)
 }
 
-/// Reads the answer to its end.
 pub(crate) fn answer(mut stream: TcpStream) -> Page {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

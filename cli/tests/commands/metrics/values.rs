@@ -109,7 +109,6 @@ fn every_request_is_in_the_histogram_of_durations() {
     assert!(samples.at(&format!("{name}_sum")) > 0.0);
 }
 
-/// Reads the metrics until a sample has this value.
 pub(super) fn until(at: &str, name: &str, value: f64) -> Samples {
     for _ in 0..1_000 {
         let samples = Samples::read(at);

@@ -12,7 +12,6 @@ use testkit::ChildProcess;
 use super::super::metrics::http::{Samples, request};
 use super::*;
 
-/// Returns the arguments for a log in this file.
 fn logged(path: &Path) -> Vec<String> {
     [
         "--data=memory".into(),
@@ -137,7 +136,6 @@ fn sighup_opens_the_file_anew_and_no_record_is_lost() {
     assert_eq!(paths(&new), ["/after"]);
 }
 
-/// Limits the size of files that a process can write.
 fn limit_files(pid: Pid, bytes: Option<u64>) {
     let limit = Rlimit {
         current: bytes,

@@ -30,7 +30,6 @@ fn once_per(store: &StoreAt, period: &str, options: &[&str], command: &[&str]) -
     store.under_lock(&arguments.concat())
 }
 
-/// Calls the hourly job `a` with this command.
 fn call(store: &StoreAt, options: &[&str], command: &[&str]) -> Output {
     once_per(store, "1h", options, command).output().unwrap()
 }

@@ -4,7 +4,6 @@ use crate::running::*;
 use crate::stores::*;
 use crate::support::*;
 
-/// Any file.
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
 fn stderr(output: &std::process::Output) -> String {

@@ -105,7 +105,6 @@ enum Target {
     Server,
 }
 
-/// Results of all rounds.
 #[derive(Default)]
 struct Seen {
     rounds: AtomicUsize,
@@ -156,7 +155,6 @@ impl Harm {
         self.was_unwatched |= watching.into_iter().all(is_away);
     }
 
-    /// Continues stopped processes.
     fn continued(&mut self, which: impl Fn(Target) -> bool) {
         for (target, pid, since) in std::mem::take(&mut self.stopped) {
             if !which(target) {

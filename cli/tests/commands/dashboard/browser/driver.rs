@@ -50,7 +50,6 @@ struct Browser {
     waiting: Mutex<Waiting>,
 }
 
-/// Receivers of the browser's messages.
 #[derive(Default)]
 struct Waiting {
     last: u64,
@@ -265,7 +264,6 @@ impl Window {
         }
     }
 
-    /// Returns the visible text, for messages.
     fn shown(&self) -> String {
         let shown = self.try_evaluate("`${location.hash} ${JSON.stringify(document.body.dataset)}\n${document.body.innerText}`");
         let mut shown = shown
@@ -282,7 +280,6 @@ impl Window {
         self.evaluate(&found).as_str().unwrap().to_owned()
     }
 
-    /// Waits until the first element of a selector has this text.
     pub(super) fn until_text(&self, selector: &str, text: &str) {
         self.until(&format!(
             "document.querySelector({}).textContent === {}",
@@ -323,7 +320,6 @@ impl Window {
         text.chars().for_each(|it| self.press(&it.to_string()));
     }
 
-    /// Presses Tab until the focus is on an element.
     pub(super) fn tab_to(&self, selector: &str) {
         let is_there = format!("document.activeElement.matches({})", json!(selector));
         for _ in 0..50 {
@@ -335,7 +331,6 @@ impl Window {
         panic!("no Tab leads to {selector}: {}", self.shown());
     }
 
-    /// Clicks on the middle of an element.
     pub(super) fn click(&self, selector: &str) {
         let middle = self.until(&format!(
             "(() => {{
