@@ -16,7 +16,6 @@ pub(crate) use self::locks::{Belief, WorkerId};
 pub(crate) use self::progress::Progress;
 use self::registers::Registers;
 
-/// The checks of a run, and its counts.
 pub(crate) struct Checker {
     locks: Locks,
     registers: Registers,
@@ -118,7 +117,6 @@ impl Checker {
         }
     }
 
-    /// Records a fault that is over.
     pub(crate) fn fault(&mut self, fault: Fault) {
         self.leases.fault(fault);
     }
@@ -146,12 +144,10 @@ impl Checker {
         &self.violations
     }
 
-    /// Returns the number of lost leases that no fault explains.
     pub(crate) fn lost_without_cause(&self) -> u64 {
         self.leases.without_cause().len() as u64
     }
 
-    /// Returns the number of leases that a fault has cost.
     pub(crate) fn lost_by(&self, fault: &Fault) -> u64 {
         self.leases.lost_by(fault)
     }
@@ -164,7 +160,6 @@ impl Checker {
         self.registers.keys()
     }
 
-    /// Returns the counts, including those of the checks.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = self.counts.clone();
         counts.insert(

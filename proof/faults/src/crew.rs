@@ -21,7 +21,6 @@ struct Worker {
     reader: Option<JoinHandle<()>>,
 }
 
-/// A worker's state, according to its reports.
 #[derive(Default)]
 struct Heard {
     is_ready: AtomicBool,
@@ -31,7 +30,6 @@ struct Heard {
     may_end: AtomicBool,
 }
 
-/// A kind of worker: its program and its number of tasks.
 pub(crate) struct Kind {
     pub(crate) belief: Belief,
     pub(crate) tasks: usize,
@@ -109,7 +107,6 @@ impl Crew {
         end(&mut self.workers[number]);
     }
 
-    /// Starts a worker that was killed.
     pub(crate) fn restart(&mut self, number: usize) {
         let life = self.workers[number].id.life + 1;
         self.workers[number] = self.spawn(number, life);

@@ -77,7 +77,6 @@ impl Disk {
         matches!(self.kind, Kind::Tmpfs)
     }
 
-    /// Describes how it is filled.
     pub(crate) fn describe(&self) -> &'static str {
         match self.kind {
             Kind::Tmpfs => "a tmpfs that is filled",

@@ -15,7 +15,6 @@ struct OfKind {
     lost: u64,
 }
 
-/// Returns the tables of a run between two times.
 pub(crate) fn tables(checker: &Checker, faults: &[Fault], (from, to): (u64, u64)) -> String {
     let mut text = String::from(
         "\n| fault | times | longest until well again, s | longest without a grant, s \

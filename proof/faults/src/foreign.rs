@@ -31,7 +31,6 @@ impl Foreign {
             .collect()
     }
 
-    /// Returns a worker for these servers.
     pub(crate) fn worker(self, hosts: String, seed: u64) -> Kind {
         let command = move |number: usize, life: u32| {
             let mut command = testkit::with_death_signal(&self.command[0]);

@@ -169,7 +169,6 @@ fn start(
     Ok(run.carry_out())
 }
 
-/// Returns a worker with this library's client.
 fn own_worker(
     url: String,
     seed: u64,

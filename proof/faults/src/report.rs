@@ -57,13 +57,11 @@ pub(crate) enum Report {
 }
 
 impl Report {
-    /// Returns the report as a line.
     pub(crate) fn to_line(&self) -> String {
         let json = serde_json::to_string(self).expect("a report is plain JSON");
         json + "\n"
     }
 
-    /// Parses a line.
     pub(crate) fn of_line(line: &str) -> serde_json::Result<Self> {
         serde_json::from_str(line)
     }

@@ -22,10 +22,8 @@ use crate::worker::{connect_options, user};
 /// Session timeout of all clients, in milliseconds.
 pub(crate) const TIMEOUT_MS: u64 = 3_000;
 
-/// Time for clients to find a server again.
 const RECONNECTION: Duration = Duration::from_secs(2);
 
-/// Time for all workers to finish after the last fault.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A running system: servers, and the proxies in front of them.
@@ -47,14 +45,11 @@ pub(crate) trait System {
     /// Returns the URL of the servers without proxies.
     fn url(&self) -> String;
 
-    /// Returns the tick of an ensemble in milliseconds.
     fn tick(&self) -> Option<u64>;
 
-    /// Returns the end of the servers' logs.
     fn logs(&self) -> String;
 }
 
-/// Faults of clients and of their network.
 const OF_CLIENTS: [&str; 4] = [
     "client killed",
     "client stopped",
@@ -223,7 +218,6 @@ impl<S: System> Run<S> {
         wrong.is_none_or(|wrong| self.broken(&wrong))
     }
 
-    /// Reports a broken promise.
     fn broken(&self, why: &str) -> bool {
         let mut story = String::new();
         let last = self.faults.iter().rev().take(3).rev();

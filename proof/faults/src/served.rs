@@ -75,7 +75,6 @@ impl Served {
         })
     }
 
-    /// Returns the server's address for a worker.
     pub(crate) fn hosts(&self, worker: usize) -> String {
         self.proxies[worker][0].address().to_string()
     }

@@ -54,7 +54,6 @@ impl Options {
         Duration::from_secs_f64(self.minutes * 60.0)
     }
 
-    /// Returns the bytes of log to write.
     fn volume(&self) -> f64 {
         1e9 * self.log_gigabytes.unwrap_or(50.0 * self.minutes / 60.0)
     }
@@ -65,7 +64,6 @@ impl Options {
     }
 }
 
-/// Time for everything to end after the load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Counters that must keep growing in each process.

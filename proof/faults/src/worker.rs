@@ -61,7 +61,6 @@ pub(crate) enum Mistake {
 }
 
 impl Mistake {
-    /// Returns its name as an option's value.
     pub(crate) fn name(self) -> String {
         let value = clap::ValueEnum::to_possible_value(&self);
         value.expect("no mistake is hidden").get_name().to_owned()
@@ -113,7 +112,6 @@ fn listen(reporter: &Reporter) {
     std::process::exit(0);
 }
 
-/// Returns the options of a client of the store.
 pub(crate) fn connect_options(timeout: u64, tick: Option<u64>) -> ConnectOptions {
     let options = ConnectOptions::new()
         .session_timeout(Duration::from_millis(timeout))

@@ -30,9 +30,7 @@ pub(crate) struct Actor {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    /// All resources of the run.
     pub(crate) resources: Vec<Rc<Resource>>,
-    /// The resource that it contends for.
     pub(crate) place: usize,
     /// The semaphore of its last wait, if it keeps one.
     pub(crate) semaphore: Option<Semaphore>,
@@ -346,7 +344,6 @@ impl Actor {
         drop(stays);
     }
 
-    /// Releases a lock in one of three ways.
     async fn let_go(&mut self, held: Held) {
         match self.random.within(0..3) {
             0 => drop(held),

@@ -17,7 +17,6 @@ use crate::resource::Resource;
 use crate::run::Sabotage;
 use crate::world::{Random, World, drifting};
 
-/// A client and the processes that replace it.
 pub(crate) struct Crew {
     world: World,
     number: u64,
@@ -33,9 +32,7 @@ pub(crate) struct Work {
     pub(crate) random: Random,
     pub(crate) resources: Vec<Rc<Resource>>,
     pub(crate) history: Rc<History>,
-    /// Maximum number of waits per task.
     pub(crate) turns: u64,
-    /// Mistake of the first task.
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -58,7 +55,6 @@ impl Crew {
         }
     }
 
-    /// Returns the clock of that host, once it runs.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.clock.borrow().clone()
     }

@@ -21,7 +21,6 @@ pub(crate) enum Fault {
     Partition,
     /// All connections of a client are reset.
     Reset,
-    /// The disk fails for a while.
     DiskFails,
     /// A client's process is killed and replaced.
     ClientKilled,
@@ -47,7 +46,6 @@ pub(crate) enum Fault {
     MemberLags,
 }
 
-/// The faults of an ensemble and its clients.
 const AMONG_MEMBERS: [Fault; 9] = [
     Fault::MemberKilled,
     Fault::MembersKilled,
@@ -60,7 +58,6 @@ const AMONG_MEMBERS: [Fault; 9] = [
     Fault::ClientStopped,
 ];
 
-/// The faults of a server and its clients.
 const FAULTS: [Fault; 12] = [
     Fault::Kill,
     Fault::PowerLoss,
@@ -76,7 +73,6 @@ const FAULTS: [Fault; 12] = [
     Fault::Salvage,
 ];
 
-/// The network without faults.
 pub(crate) fn calm() -> Weather {
     Weather {
         delay: Duration::from_millis(1)..Duration::from_millis(3),

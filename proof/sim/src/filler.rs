@@ -19,7 +19,6 @@ const ZNODES: u64 = 60;
 
 const LARGEST_BYTES: u64 = 16 << 10;
 
-/// Size of data that no request may have.
 const TOO_LARGE_BYTES: usize = 3 << 20;
 
 impl Filler {

@@ -42,7 +42,6 @@ impl History {
         self.life.set(self.life.get() + 1);
     }
 
-    /// Makes one call, and records it with its answer.
     pub(crate) async fn call(&self, client: &Client, random: &mut Random) {
         let (key, call) = (random.within(0..KEYS), self.draw(random));
         let life = self.life.get();

@@ -74,7 +74,6 @@ impl Memory {
         world.tell("all faults have ended");
     }
 
-    /// Returns the number of a znode's children.
     pub(crate) fn count_children(&self, path: &ZnodePath) -> usize {
         let children = answer(self.session.get_children(path));
         children.map_or(0, |(names, _)| names.len())

@@ -12,13 +12,11 @@ use crate::permits::Permits;
 use crate::register::Register;
 use crate::world::World;
 
-/// A resource that checks tokens, and remembers the active guards.
 pub(crate) struct Resource {
     world: World,
     pub(crate) path: String,
     pub(crate) recipe: Recipe,
     pub(crate) register: Register,
-    /// The numbers of permits of a semaphore.
     pub(crate) permits: Permits,
     gate: RefCell<FencingGate>,
     /// The newest exclusively granted token.
@@ -119,7 +117,6 @@ impl Resource {
         }
     }
 
-    /// Returns the entries of an owner.
     fn inside(&self, owner: Option<u64>) -> Vec<Rc<Held>> {
         let holders = self.holders.borrow();
         let held = holders.iter().map(|holder| &holder.held);

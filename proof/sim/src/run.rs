@@ -39,7 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(2_000);
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) clients: u64,
-    /// Waits per task of a client.
     pub(crate) turns: u64,
     /// Length of the time with faults, in seconds.
     pub(crate) faults_s: u64,
@@ -207,7 +206,6 @@ pub(crate) fn run(plan: Plan) -> Outcome {
     }
 }
 
-/// A run: the server and its operator, and what the clients are built from.
 struct Simulation {
     plan: Plan,
     world: World,
@@ -444,7 +442,6 @@ async fn check_stranger(world: &World, client: &Client) {
     }
 }
 
-/// Starts an ensemble in a run that has one.
 fn ensemble(world: &World, random: &mut Random) -> Option<Ensemble> {
     let options = ensemble_options(world, random)?;
     let clocks = world
@@ -545,7 +542,6 @@ mod tests {
         }
     }
 
-    /// Returns the first violation that a mistake causes.
     fn caught(sabotage: Sabotage) -> (Plan, String) {
         let plans = (0..40).map(|seed| Plan {
             sabotage: Some(sabotage),

@@ -145,7 +145,6 @@ pub(crate) const EXPECTED_IN_MEMORY: [&str; 23] = [
 
 #[cfg(test)]
 impl Tally {
-    /// Returns what never happened.
     pub(crate) fn missing(&self, expected: &[&'static str]) -> Vec<&'static str> {
         let expected = expected.iter().copied();
         expected.filter(|what| !self.has(what)).collect()
@@ -161,7 +160,6 @@ impl fmt::Display for Tally {
     }
 }
 
-/// State that the tasks of one run share.
 #[derive(Clone)]
 pub(crate) struct World(Rc<Inner>);
 
@@ -243,7 +241,6 @@ impl Terms {
     }
 }
 
-/// The host of the server, if there is one.
 pub(crate) const SERVER: &str = "server";
 
 const MEMBERS: usize = 3;
@@ -360,7 +357,6 @@ impl World {
         self.0.tally.borrow().has(what)
     }
 
-    /// Adds an event to the log.
     pub(crate) fn tell(&self, event: impl fmt::Display) {
         let at = self.0.time.elapsed().as_secs_f64();
         self.0.story.borrow_mut().push(format!("{at:>9.3} {event}"));

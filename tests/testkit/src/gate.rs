@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use lockkeeper::FencingToken;
 
-/// How a holder uses a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Exclusive,

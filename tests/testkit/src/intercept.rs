@@ -19,7 +19,6 @@ pub trait Intercept: Send + Sync + 'static {
         inner.store_id()
     }
 
-    /// Receives the outcome of each flush.
     fn flushed(&self, _outcome: Flushed) {}
 }
 

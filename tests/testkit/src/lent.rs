@@ -14,7 +14,6 @@ use lockkeeper_zookeeper_client::{LentClient, zookeeper_client as zk};
 
 use crate::runtime;
 
-/// Delay between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connects to the store at a URL, or at `lent://host:port/chroot` with a client of the crate zookeeper-client.

@@ -28,7 +28,6 @@ impl Call {
 pub enum Answer {
     Done,
     Version(i32),
-    /// The version and the value of the znode.
     Found(i32, u64),
     Exists,
     Missing,
@@ -44,7 +43,6 @@ pub struct Operation {
     pub answered: Option<(u64, Answer)>,
 }
 
-/// Version and value of the znode, or `None` if it does not exist.
 type State = Option<(i32, u64)>;
 
 /// Number of different states after which the search gives up.
@@ -62,7 +60,6 @@ pub fn is_linearizable(operations: &[Operation]) -> Option<bool> {
     (found || search.seen.len() < MOST).then_some(found)
 }
 
-/// Returns the versions at which values were read.
 fn found(operations: &[Operation]) -> HashMap<u64, i32> {
     let answers = operations.iter().filter_map(|operation| operation.answered);
     let found = answers.filter_map(|(_, answer)| match answer {

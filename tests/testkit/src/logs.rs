@@ -13,7 +13,6 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
-/// Time limit of a wait for a line or the end of a span.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A recorder of events up to a level.

@@ -70,7 +70,6 @@ impl Mortal {
     }
 }
 
-/// Returns the first of these hosts that answers.
 fn answering(hosts: &str) -> Result<SocketAddr, Error> {
     let answers = |host: &&str| TcpStream::connect(host).is_ok();
     let host = hosts.split(',').find(answers).unwrap_or(hosts);

@@ -33,10 +33,8 @@ pub struct Frame {
 
 const PING: i32 = -2;
 
-/// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
-/// Time limit of a wait for something on the wire.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +123,6 @@ impl Listener {
     }
 }
 
-/// A proxy in front of a server. Dropping it closes its connections and refuses new ones.
 pub struct Proxy {
     address: Address,
     shared: Arc<Shared>,

@@ -44,7 +44,6 @@ impl Leases {
         self.losses.push(loss);
     }
 
-    /// Returns the losses that no fault explains.
     pub(super) fn without_cause(&self) -> Vec<String> {
         let explained = |loss: &&Loss| self.faults.iter().any(|fault| self.explains(fault, loss));
         let losses = self.losses.iter().filter(|loss| !explained(loss));
@@ -53,7 +52,6 @@ impl Leases {
             .collect()
     }
 
-    /// Returns the number of losses that a fault explains.
     pub(super) fn lost_by(&self, fault: &Fault) -> u64 {
         let losses = self.losses.iter();
         losses.filter(|loss| self.explains(fault, loss)).count() as u64

@@ -55,7 +55,6 @@ struct Lock {
 #[derive(Default)]
 pub(super) struct Locks {
     locks: BTreeMap<String, Lock>,
-    /// The position of each grant.
     places: HashMap<(WorkerId, u64), (String, usize)>,
 }
 
@@ -107,7 +106,6 @@ impl Locks {
         }
     }
 
-    /// Returns the violations.
     pub(super) fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (key, lock) in &self.locks {

@@ -17,14 +17,12 @@ pub(super) enum Silence {
     Both,
 }
 
-/// A server's ports for its peers.
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     pub(super) quorum: SocketAddr,
     pub(super) election: SocketAddr,
 }
 
-/// The connection from one server to another.
 struct Link {
     from: usize,
     to: usize,

@@ -10,7 +10,6 @@ use super::links::Links;
 use super::{SERVERS, TICK_MS};
 use crate::disk::Disk;
 
-/// Role of a server that is serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Leader,
@@ -60,7 +59,6 @@ impl Member {
         self.process = self.config.start();
     }
 
-    /// Returns its role if it serves.
     pub(super) fn role(&self) -> Option<Role> {
         let answer = four_letter_word(self.config.address, "srvr").ok()?;
         match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {

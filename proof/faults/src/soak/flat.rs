@@ -49,7 +49,6 @@ fn allowance(figure: &str) -> Option<Allowance> {
 /// Disk space in bytes that a store may use according to docs/durability.md.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskBound {
-    /// Size of the largest snapshot.
     pub(super) snapshot: f64,
     /// Most bytes written from the end of one snapshot to the end of the next. This includes writes during the
     /// snapshot, because its start cannot be observed.
@@ -185,7 +184,6 @@ pub(super) fn broken(samples: &[Sample]) -> Vec<String> {
     wrong
 }
 
-/// Returns the growths as a Markdown table.
 pub(super) fn table(samples: &[Sample]) -> String {
     let mut text = String::from(
         "\n| series | second quarter | last quarter | peak | allowed |\n|---|---|---|---|---|\n",

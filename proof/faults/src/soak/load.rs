@@ -48,7 +48,6 @@ pub(crate) struct Options {
 const TIMEOUT: Duration = Duration::from_secs(10);
 const GUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Interval of reports of figures.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Number of clients of a store that live as long as the process.
@@ -57,7 +56,6 @@ const CLIENTS: usize = 3;
 /// How to reach a store.
 enum Door {
     Url(String, Duration),
-    /// A store in this process.
     Own(Store),
 }
 
@@ -112,7 +110,6 @@ impl Load {
         }
     }
 
-    /// Records the outcome of a request.
     fn request(&self, what: &str, outcome: Result<(), lockkeeper::Error>) {
         self.tally.add(&self.tally.ops, 1);
         if let Err(error) = outcome {
@@ -187,7 +184,6 @@ async fn carry_out(options: &Options, is_finishing: &Arc<AtomicBool>) -> std::io
     Ok(())
 }
 
-/// Creates the shared state of a store's tasks.
 fn load(options: &Options, url: &str, is_finishing: &Arc<AtomicBool>) -> std::io::Result<Load> {
     let own = StoreOptions::new().reaper_interval(Duration::from_secs(2));
     let timeout = if options.guest {

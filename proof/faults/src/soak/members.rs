@@ -34,7 +34,6 @@ struct Member {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// What a process has printed.
 #[derive(Default)]
 struct Heard {
     is_ready: bool,
@@ -86,7 +85,6 @@ impl Members {
         self.late().is_empty()
     }
 
-    /// Returns the names of the unfinished processes.
     pub(super) fn late(&self) -> String {
         let members = self.members.iter();
         let late = members.filter(|member| !member.heard.lock().unwrap().is_done);
@@ -118,7 +116,6 @@ impl Members {
         }
     }
 
-    /// Collects the violations that processes have reported.
     pub(super) fn hear(&mut self, violations: &mut Vec<String>) {
         for member in self.members.iter().chain([&self.guest]) {
             member.hear(violations);
@@ -201,7 +198,6 @@ impl Member {
 }
 
 impl Heard {
-    /// Processes a line of output.
     fn take(&mut self, name: &str, line: &str) {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("ready", _) => self.is_ready = true,

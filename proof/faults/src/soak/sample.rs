@@ -43,7 +43,6 @@ pub(super) fn figure_of(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Writes a number with its significant digits.
 fn number(value: f64) -> String {
     match value.fract() == 0.0 {
         true => format!("{value:.0}"),

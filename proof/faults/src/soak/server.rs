@@ -35,10 +35,8 @@ struct Snapshots {
     count: u64,
 }
 
-/// Number of backups to keep.
 pub(super) const KEPT: u64 = 3;
 
-/// Size at which the audit log is rotated.
 const AUDIT: u64 = 1024 * 1024;
 
 /// Figures of `mntr`, and their names in samples.

@@ -30,7 +30,6 @@ impl Reporter {
         (self.tell)(report);
     }
 
-    /// Returns a unique number for a grant or call.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

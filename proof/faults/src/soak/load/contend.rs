@@ -11,7 +11,6 @@ use testkit::recipe::{Held, Way};
 
 use super::{Load, violation};
 
-/// A contender for the locks of some keys.
 pub(super) struct Contender {
     pub(super) load: Arc<Load>,
     pub(super) client: Client,

@@ -77,7 +77,6 @@ pub(super) async fn write(load: Arc<Load>, client: Client, mut random: Random) {
     }
 }
 
-/// The whole life of a znode.
 async fn life(session: &Session, name: &ZnodePath, size: usize) -> Result<(), Error> {
     let mode = match size % 3 {
         0 => CreateMode::Ephemeral,

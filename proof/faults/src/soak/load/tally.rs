@@ -19,7 +19,6 @@ pub(super) struct Tally {
     pub(super) interrupted: AtomicU64,
     /// Short-lived sessions.
     pub(super) visits: AtomicU64,
-    /// Events of contenders.
     pub(super) events: AtomicU64,
     /// Bytes of large values.
     pub(super) bulk: AtomicU64,
@@ -34,7 +33,6 @@ impl Tally {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Returns a unique number.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -53,7 +51,6 @@ impl Tally {
         self.contenders.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of active contenders.
     pub(super) fn contenders(&self) -> u64 {
         self.contenders.load(Ordering::Relaxed)
     }
@@ -81,7 +78,6 @@ impl Tally {
     }
 }
 
-/// Returns the value at a quantile.
 fn percentile(mut values: Vec<u32>, share: f64) -> Option<u32> {
     values.sort_unstable();
     let place = (values.len() as f64 * share) as usize;

@@ -99,7 +99,6 @@ async fn glance(client: &Client, random: &mut Random) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Contends for a lock with a stream of events, which must be complete.
 pub(super) async fn follow(load: Arc<Load>, client: Client, mut random: Random) {
     load.tally.contender_begins();
     let mutex = Mutex::new(&client, "/events").expect("a path");
