@@ -1,4 +1,4 @@
-//! Store URLs: those that exclude no other process, and typing mistakes.
+//! Store URLs that exclude no other process, and mistyped URLs.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

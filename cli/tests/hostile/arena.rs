@@ -20,7 +20,7 @@ use super::served::{Memory, OTHER, Served};
 /// If set, the test is the attacker of the server at this address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
 
-/// Prefixes that tell the attacker's lines from those of the test harness.
+/// Prefixes of the attacker's lines, which distinguish them from the output of the test harness.
 const UNDER_WAY: &str = "attack: under way";
 const RESULT: &str = "attack: result ";
 

@@ -112,7 +112,7 @@ impl Crew {
         self.workers[number] = self.spawn(number, life);
     }
 
-    /// Tells each task to do a last turn, and waits for all. Returns the workers that do not finish.
+    /// Lets each task do a last turn, and waits for all. Returns the workers that do not finish.
     pub(crate) fn finish_within(&self, limit: Duration) -> Vec<String> {
         for worker in &self.workers {
             tell(&worker.stdin, "finish");

@@ -9,7 +9,7 @@ use crate::checks::Belief;
 use crate::crew::Kind;
 use crate::run::TIMEOUT_MS;
 
-/// Debian's jars. Those of `libcurator-recipes-java` list their dependencies.
+/// Debian's jars. The ones in `libcurator-recipes-java` list their dependencies.
 const JARS: [&str; 2] = ["curator-recipes", "slf4j-simple"];
 
 /// A program that contends for locks. Its arguments lack only the servers and the seed.

@@ -157,7 +157,7 @@ impl Actor {
         }
     }
 
-    /// Returns the resources to contend for: its own, or sometimes those of several mutexes.
+    /// Returns the resources to contend for: its own, or sometimes several mutexes.
     fn wanted(&mut self) -> Vec<Rc<Resource>> {
         let own = &self.resources[self.place];
         let of_mutexes = self.resources.iter();

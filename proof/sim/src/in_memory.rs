@@ -27,7 +27,7 @@ pub(crate) fn draw_way(random: &mut Random) -> Way {
 }
 
 impl Actor {
-    /// Takes the free mutexes, or each mutex when it is granted. Returns those that are still held.
+    /// Takes the free mutexes, or each mutex when it is granted. Returns the guards still held.
     pub(crate) async fn contend_for_each(
         &mut self,
         wanted: &[Rc<Resource>],
@@ -67,7 +67,7 @@ impl Actor {
         Ok(Vec::new())
     }
 
-    /// Returns `true` if the next leadership is that of a service that leads whenever it can.
+    /// Returns `true` if the next leader is a service that leads whenever it can.
     pub(crate) fn leads_by_run(&mut self, resource: &Resource) -> bool {
         let is_possible = self.world.memory().is_some() && resource.recipe == Recipe::Election;
         is_possible && self.random.once_in(3)

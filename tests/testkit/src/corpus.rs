@@ -43,7 +43,7 @@ impl Fuzzer {
         inputs
     }
 
-    /// Fails unless the corpus contains exactly the generated inputs, apart from those that libFuzzer has found.
+    /// Fails unless the corpus contains exactly the generated inputs, apart from those found by libFuzzer.
     pub fn assert_matches_encoder(&self) {
         let mut made: Vec<_> = self.made.clone();
         made.sort();
@@ -73,7 +73,7 @@ impl Fuzzer {
         );
     }
 
-    /// Fails unless the inputs are accepted or refused as their names say. Those that libFuzzer has found may be
+    /// Fails unless the inputs are accepted or refused as their names say. Those found by libFuzzer may be
     /// either.
     pub fn assert_accepts_and_refuses(&self) {
         for (name, bytes) in self.checked_in() {

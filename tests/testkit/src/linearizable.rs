@@ -126,7 +126,7 @@ impl Search<'_> {
         })
     }
 
-    /// Returns the calls that may be next, which are those that started before the first unexplained answer. Calls
+    /// Returns the calls that may be next, all of which started before the first unexplained answer. Calls
     /// with unknown outcome are last, because most of them explain nothing. Among calls that differ only in a value
     /// that was never read, the earliest suffices.
     fn step(&self, state: State) -> Step {

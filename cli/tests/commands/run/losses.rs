@@ -3,7 +3,7 @@
 use crate::running::*;
 use crate::stores::*;
 
-/// Prints its pid and that of a grandchild in another session, and only ends by SIGKILL.
+/// Prints its pid and the pid of a grandchild in another session, and only ends by SIGKILL.
 const STUBBORN: &str = r#"
     trap '' TERM INT HUP
     setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1000; done' &

@@ -138,7 +138,7 @@ impl Members {
         sample.add("embedded", "disk", files(&self.folder.join("own")).bytes);
     }
 
-    /// Tells each process to finish. Kills the guest, which may hold a lock.
+    /// Asks each process to finish. Kills the guest, which may hold a lock.
     pub(super) fn finish(&mut self) {
         self.guest.process.end();
         for member in &mut self.members {

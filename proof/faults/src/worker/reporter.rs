@@ -50,7 +50,7 @@ impl Reporter {
         }
     }
 
-    /// Tells each task to do its last turn, because all faults are over.
+    /// Lets each task do its last turn, because all faults are over.
     pub(crate) fn finish(&self) {
         self.is_finishing.store(true, Ordering::Relaxed);
     }
