@@ -1,4 +1,4 @@
-//! The way from a connection URL to a session, and sessions at a server over the wire protocol.
+//! Connection URLs, clients and their sessions.
 
 pub(crate) mod connect;
 #[cfg(feature = "client")]

@@ -1,4 +1,4 @@
-//! [`connect`], its options, and the [`Client`] that it returns.
+//! [`connect`] and the [`Client`] that it returns.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,8 +23,8 @@ use crate::runtime::clock::Clock;
 /// Connects to the store at a URL, with the default options.
 ///
 /// # Errors
-/// [`Error::Target`] for a bad URL, [`Error::ConnectFailed`] if no server answers within the connect timeout,
-/// [`Error::NoChroot`]; [`Error::Forked`] in a process that was forked, without exec, from one that had used this
+/// [`Error::Target`] for a bad URL. [`Error::ConnectFailed`] if no server answers within the connect timeout.
+/// [`Error::NoChroot`]. [`Error::Forked`] in a process that was forked without exec from one that had used this
 /// library: connect after the fork.
 ///
 /// ```
@@ -44,8 +44,8 @@ where
 /// Connects to the store at a URL.
 ///
 /// # Errors
-/// As [`connect`], and [`Error::BadArguments`] for invalid options; [`Error::Tls`] if a certificate cannot be used or
-/// is refused.
+/// As [`connect`]. [`Error::BadArguments`] for invalid options. [`Error::Tls`] if a certificate cannot be used or is
+/// refused.
 pub async fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -55,7 +55,7 @@ where
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
-    // On another thread: recovery of a large store reads its whole log, and would block the caller's executor.
+    // On another thread, because recovery of a large store reads its whole log and would block the caller's executor.
     if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
         return store.connect_with(options).await;
@@ -115,15 +115,14 @@ impl Store {
     /// Opens a client.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and
-    /// [`Error::BadArguments`] for invalid options.
+    /// As [`connect`](Self::connect), and [`Error::BadArguments`] for invalid options.
     pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
         Client::open(self.connector(), self.target().to_owned(), options).await
     }
 }
 
-/// A client of one store. It hands out the current [`Session`], and opens a new one when the last has ended, so
-/// recipes outlive their sessions. A clone is the same client.
+/// A client of one store. It opens a new [`Session`] when the last has ended, so recipes outlive their sessions. Clones
+/// share the same client.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -131,10 +130,10 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// The first session, which most clients keep for good: returned without a lock while it is alive.
+    /// Most clients never need another session, so it is returned without a lock while it is alive.
     first: Session,
     current: Mutex<Current>,
-    /// Serializes the opening of sessions.
+    /// Lets concurrent callers open only one session.
     opening: tokio::sync::Mutex<()>,
     store_id: OnceLock<String>,
 }
@@ -145,11 +144,10 @@ struct Current {
 }
 
 impl Client {
-    /// Opens the first session at a store. [`connect`] is the usual way; this one is for custom stores and wrappers.
-    /// `target` names the store in errors.
+    /// Opens the first session at a store, for custom stores and wrappers. `target` names the store in errors.
     ///
     /// # Errors
-    /// Those of the connector, and [`Error::BadArguments`] for invalid options.
+    /// The connector's errors, and [`Error::BadArguments`] for invalid options.
     pub async fn open(
         connector: Arc<dyn Connector>,
         target: String,
@@ -182,7 +180,7 @@ impl Client {
         &self.0.target
     }
 
-    /// Returns the id of the store that this client's fencing tokens belong to; `None` if it has none.
+    /// Returns the id of the store that issued this client's fencing tokens. `None` if it has none.
     pub fn store_id(&self) -> Option<&str> {
         self.0.store_id.get().map(String::as_str)
     }
@@ -192,13 +190,12 @@ impl Client {
         self.0.connector.clock()
     }
 
-    /// Returns the number of clean-ups of the current session under way; see [`Session::pending_cleanups`]. Clean-ups
-    /// of a session end with it.
+    /// Returns the number of pending clean-ups of the current session. See [`Session::pending_cleanups`].
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()
     }
 
-    /// Returns the last session, alive or over.
+    /// Returns the last session, even if it has ended.
     pub fn current_session(&self) -> Session {
         self.0.current.lock().session.clone()
     }
@@ -208,21 +205,21 @@ impl Client {
     /// Cancel safe.
     ///
     /// # Errors
-    /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close); [`Error::StoreChanged`] if the
-    /// URL leads to another store than before.
+    /// As [`connect`]. [`Error::SessionClosed`] after [`close`](Self::close). [`Error::StoreChanged`] if the URL now
+    /// leads to another store.
     pub async fn session(&self) -> Result<Session> {
-        // A caller that needs nothing else in a loop, or only requests whose replies are ready, gives way to other tasks.
+        // Yields to other tasks in case the caller loops over calls that are always ready.
         coop::consume_budget().await;
         match self.live_session()? {
             Some(session) => Ok(session),
-            // Boxed: rare, and futures that ask for a session stay small.
+            // Boxed because it is rare, so that callers' futures stay small.
             None => Box::pin(self.reopen()).await,
         }
     }
 
     async fn reopen(&self) -> Result<Session> {
         let _one_at_a_time = self.0.opening.lock().await;
-        // Another caller may have opened it while this one waited.
+        // Another caller may have opened it while we waited.
         if let Some(session) = self.live_session()? {
             return Ok(session);
         }
@@ -231,7 +228,7 @@ impl Client {
         let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
-        // The client was closed in the meantime: the new session is dropped, which closes it.
+        // Closed in the meantime. Dropping the new session closes it.
         if current.closed {
             return Err(Error::SessionClosed {
                 session: current.session.id(),
@@ -241,10 +238,10 @@ impl Client {
         Ok(session)
     }
 
-    /// Returns the client's session, if it is alive: as [`session`](Self::session), without opening another.
+    /// Returns the session if it is alive, without opening another.
     ///
     /// # Errors
-    /// [`Error::SessionClosed`] after [`close`](Self::close), [`Error::Forked`].
+    /// [`Error::SessionClosed`] after [`close`](Self::close). [`Error::Forked`].
     pub fn live_session(&self) -> Result<Option<Session>> {
         Error::if_forked()?;
         if self.0.first.status().is_alive() {
@@ -260,8 +257,7 @@ impl Client {
         Ok(session.status().is_alive().then(|| session.clone()))
     }
 
-    /// Checks that the new session is at the store that the client's fencing tokens belong to: tokens of two stores
-    /// cannot be compared. A store without an id is accepted.
+    /// Refuses another store, because fencing tokens of two stores cannot be compared. Accepts a store without an id.
     fn check_store_id(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         let Some(found) = backend.store_id() else {
             return Ok(());
@@ -277,15 +273,14 @@ impl Client {
         })
     }
 
-    /// Closes the session, and opens no other. Its locks are released at once.
+    /// Closes the session, which releases its locks immediately. The client opens no other.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] if the store could not be reached: it releases the locks after the session's
-    /// timeout.
+    /// [`Error::ConnectionLoss`] if the store could not be reached. It releases the locks after the session timeout.
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();
-            // First: no session may be opened while this one is being closed.
+            // Before the close, so that no session is opened in the meantime.
             current.closed = true;
             current.session.clone()
         };
@@ -299,15 +294,14 @@ impl Client {
 }
 
 impl Drop for Inner {
-    /// Waits once, for a limited time, for clean-ups that are still unsent: the last handle of a client is often
-    /// dropped as the process exits.
+    /// Waits a limited time for unsent clean-ups, because the last handle is often dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
-        // Only if the thread that writes is known to make progress: otherwise clean-ups would not end in time either.
+        // If the writing thread makes no progress, waiting would only delay the exit.
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }
-        // On a runtime of one thread this is the thread that reads.
+        // On a single-threaded runtime, this thread is the one that reads.
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);

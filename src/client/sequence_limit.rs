@@ -1,21 +1,20 @@
-//! The largest sequence number that is accepted from a ZooKeeper.
+//! The largest sequence number that we accept from a ZooKeeper server.
 
 use crate::model::error::Error;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Op, OpReply};
 
-/// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are refused, so
-/// that all clients with this limit have stopped before it wraps.
+/// ZooKeeper's counter of children wraps below zero after 2^31 − 1. We refuse numbers this close to the end, so that
+/// all clients with this limit stop before it wraps.
 const LIMIT: i64 = i32::MAX as i64 - 1_000_001;
 
-/// Returns true if what a create has made has a number within the limit, or none at all.
 pub(super) fn is_within_limit(create: &Create, made: &ZnodePath) -> bool {
     let number = made.as_str().strip_prefix(create.path.as_str());
     let number = number.and_then(|number| number.parse().ok());
     !create.mode.is_sequential() || number.is_some_and(|number| (0..=LIMIT).contains(&number))
 }
 
-/// Returns the error of a multi that was given a number beyond the limit.
+/// Returns an error if a create of a multi received a number beyond the limit.
 pub(super) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
     let spent = ops
         .iter()
@@ -31,7 +30,6 @@ pub(super) fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
     Some(sequence_exhausted(spent))
 }
 
-/// Returns the error of a znode that was created with a number beyond the limit.
 pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
@@ -39,7 +37,7 @@ pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     }
 }
 
-/// Returns the znodes that a multi has created, in the order in which they can be deleted: children before parents.
+/// Returns the znodes that a multi has created, children before parents, so that they can be deleted in this order.
 pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),

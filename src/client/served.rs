@@ -1,8 +1,7 @@
-//! The backend for a store that other processes serve, `lockkeeper://` and `zookeeper://`: a client of ZooKeeper's
-//! protocol.
+//! Backend for stores that other processes serve (`lockkeeper://`, `zookeeper://`), a client of ZooKeeper's protocol.
 //!
-//! [`session`] is the protocol, without IO; [`link`] puts it and a socket behind one mutex, so that any thread may send
-//! and receive; [`driver`] keeps time, connects and reads. [`codec`] and [`watches`] are the session's parts.
+//! [`session`] is the protocol without IO, with [`codec`] and [`watches`] as parts. [`link`] puts it and a socket
+//! behind one mutex, so that any thread may send and receive. [`driver`] connects, reads and keeps time.
 
 mod codec;
 mod driver;
@@ -43,7 +42,6 @@ use crate::runtime::future::BoxFuture;
 use crate::runtime::process::ProcessIdentity;
 use crate::tls::ClientTls;
 
-/// A store that other processes serve.
 #[derive(Debug)]
 pub(crate) struct Served(Arc<ServerAddress>);
 
@@ -51,22 +49,20 @@ pub(crate) struct Served(Arc<ServerAddress>);
 struct ServerAddress {
     endpoint: Endpoint,
     url: String,
-    /// The servers in messages: `host:port`, several with commas between, or the path of a socket.
+    /// As shown in messages: `host:port`, several separated by commas, or the path of a socket.
     hosts: String,
     chroot: ZnodePath,
     clock: Clock,
-    /// The sessions opened here, so that a test can expire one.
+    /// For tests that expire a session.
     #[cfg(feature = "test-util")]
     opened: parking_lot::Mutex<Vec<std::sync::Weak<Link>>>,
 }
 
 impl Served {
-    /// Returns the connector of a server, or of the members of an ensemble.
     pub(crate) fn new(endpoint: Endpoint, chroot: &ZnodePath, url: String) -> Self {
         Self::on_clock(endpoint, chroot, url, Clock::system())
     }
 
-    /// Returns the connector of a server, for sessions that live by this clock.
     pub(crate) fn on_clock(
         endpoint: Endpoint,
         chroot: &ZnodePath,
@@ -111,7 +107,7 @@ impl Connector for Served {
             };
             let mut changes = status.states();
             while !status.state().is_final() {
-                // Submitted again on each connection, until one has brought it to the server.
+                // Submitted after each change of state, because the request may be lost with its connection.
                 link.expire();
                 changes.next().await;
             }
@@ -120,14 +116,12 @@ impl Connector for Served {
     }
 }
 
-/// Opening of one session.
 struct Opening {
     server: Arc<ServerAddress>,
     options: ConnectOptions,
 }
 
 impl Opening {
-    /// Opens the session, by as many attempts as the connect timeout allows.
     async fn open(self) -> Result<ServedSession> {
         let clock = &self.server.clock;
         let deadline = clock.now().after(self.options.connect_timeout);
@@ -146,7 +140,6 @@ impl Opening {
         Ok(session)
     }
 
-    /// Waits until the server has opened the session.
     async fn opened(&self, link: &Arc<Link>) -> Result<()> {
         let mut failures = 0;
         loop {
@@ -160,7 +153,7 @@ impl Opening {
                 }
                 Some(Failure::Down { reason, is_absent }) => {
                     failures += 1;
-                    // One of several servers may be down.
+                    // Warn only after a failure of each server, because one of several may be down.
                     if failures == link.names.len() {
                         let url = &self.server.url;
                         let is_absent = is_absent && self.options.tls.is_none();
@@ -174,13 +167,13 @@ impl Opening {
         }
     }
 
-    /// Learns whether a server that does not say that it is ours is the only one: then every answer of it proves that
-    /// the session is alive. Where the configuration cannot be read, the rules of an ensemble apply.
+    /// Finds out whether a server that did not identify itself as ours is the only one. If so, any answer proves that
+    /// the session is alive. If the configuration cannot be read, we assume an ensemble.
     async fn learn_members(&self, link: &Arc<Link>) -> Result<()> {
         let Some(status) = link.status().filter(|status| status.quorum_only()) else {
             return Ok(());
         };
-        // Before the chroot is entered: it is a path of the server's.
+        // Before the chroot is set, because this path is outside of it.
         let read = Request::GetData {
             path: ZnodePath::new("/zookeeper/config")?,
             watch: false,
@@ -273,12 +266,12 @@ impl Opening {
         Ok(())
     }
 
-    /// Returns the store's id, which the first client creates; `None` without the permission to.
+    /// Returns `None` without the permission to read or create the id.
     async fn store_id(&self, session: &ServedSession) -> Result<Option<String>> {
         let link = &session.link;
         match read_or_create_store_id(session, &self.options.acl).await {
             Ok(id) => Ok(Some(id)),
-            // The session itself says no more than its end.
+            // The session itself reports only that it has ended.
             Err(_) if link.is_refused() => Err(Error::AuthFailed),
             Err(error) if link.is_over() => Err(error),
             Err(error) => {
@@ -289,7 +282,6 @@ impl Opening {
     }
 }
 
-/// Returns true if a configuration (`/zookeeper/config`) names more than one server.
 fn names_several(config: &[u8]) -> bool {
     let config = String::from_utf8_lossy(config);
     let servers = config
@@ -298,11 +290,11 @@ fn names_several(config: &[u8]) -> bool {
     servers.count() > 1
 }
 
-/// Sends a request that can be repeated, until it is answered.
+/// Repeats an idempotent request until it is answered.
 async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
     loop {
         match link.submit(request.clone()).await {
-            // The session itself says no more than its end.
+            // The session itself reports only that it has ended.
             Err(_) if link.is_refused() => return Err(Error::AuthFailed),
             Err(Error::ConnectionLoss) => {}
             reply => return reply,
@@ -310,7 +302,6 @@ async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
     }
 }
 
-/// A session at a served store.
 pub(super) struct ServedSession {
     link: Arc<Link>,
     store_id: Option<String>,
@@ -320,7 +311,7 @@ pub(super) struct ServedSession {
 impl ServedSession {
     fn begin(opening: &Opening) -> Result<Self> {
         let Opening { server, options } = opening;
-        // Without an authority, the check of the options says so.
+        // A `+tls` URL without TLS options: `Tls::new` reports the missing authority.
         let required = server.endpoint.requires_tls.then(ClientTls::new);
         let tls = options.tls.as_ref().or(required.as_ref());
         if tls.is_some() && !server.endpoint.is_network {
@@ -391,8 +382,7 @@ impl Backend for ServedSession {
 }
 
 impl Drop for ServedSession {
-    /// Closes the session. closeSession has been written when this returns, unless the socket takes nothing for
-    /// [`LAST_DROP_LIMIT`].
+    /// When this returns, closeSession has been written, unless the socket accepted no bytes for [`LAST_DROP_LIMIT`].
     fn drop(&mut self) {
         if fork::is_forked() {
             return;

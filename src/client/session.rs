@@ -1,7 +1,4 @@
 //! [`Session`]: a client's session at a store, on top of any [`Backend`].
-//!
-//! This file has its life, its lease and the sending of requests; `session/requests.rs` the typed requests;
-//! `session/heartbeat.rs` the heartbeats that keep the lease fresh; `session/proof.rs` the answers that renew it.
 
 mod heartbeat;
 mod proof;
@@ -30,11 +27,13 @@ use requests::done;
 
 /// A session at a store. It never silently becomes another session: once it has expired, it is over.
 ///
-/// Each method sends its request when it is called, not when its future is polled, so that several
-/// can be under way; the store carries them out in that order. Dropping a future does not take its
-/// request back. A request fails with [`Error::ConnectionLoss`] if the connection broke before the
-/// answer came, and with [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is
-/// over. A clone is the same session; when the last clone is dropped, the session is closed.
+/// Each method sends its request when it is called, not when its future is polled, so several can be pending. The store
+/// executes them in the order of the calls. Dropping a future does not cancel its request. Clones share the same
+/// session. Dropping the last clone closes it.
+///
+/// # Errors
+/// Every request fails with [`Error::ConnectionLoss`] if the connection broke before the answer arrived, and with
+/// [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is over. Methods list only further errors.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -61,12 +60,11 @@ struct Inner {
 }
 
 impl Session {
-    /// Creates a session over `backend`. `acl` is the access control list of the znodes that it creates.
+    /// Creates a session over `backend`. `acl` applies to the znodes that it creates.
     pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
         Self::configured(backend, &ConnectOptions::new().acl(acl))
     }
 
-    /// Creates a session over `backend`, with a client's options.
     pub(crate) fn configured(backend: Arc<dyn Backend>, options: &ConnectOptions) -> Self {
         let session = Self(Arc::new(Inner {
             status: backend.status().clone(),
@@ -86,48 +84,48 @@ impl Session {
         session
     }
 
-    /// Returns the session's id, the owner of its ephemeral znodes.
+    /// Returns the session's id, which owns its ephemeral znodes.
     pub fn id(&self) -> SessionId {
         self.0.status.id()
     }
 
-    /// Returns the session's present state.
+    /// Returns the session's current state.
     pub fn state(&self) -> SessionState {
         self.0.status.state()
     }
 
-    /// Returns the stream of the session's changes of state from now on.
+    /// Returns a stream of the session's state changes from now on.
     pub fn states(&self) -> StateStream {
         self.0.status.states()
     }
 
-    /// Returns the session's status in detail.
+    /// Returns the session's detailed status.
     pub fn status(&self) -> &Arc<SessionStatus> {
         &self.0.status
     }
 
-    /// Returns the size of a create within a multi, in bytes, rounded up, for a path and data of these lengths and
-    /// this session's [`acl`](Self::acl): its share of [`LARGEST_REQUEST_BYTES`].
+    /// Returns the size in bytes, rounded up, of a create within a multi, for a path and data of these lengths and this
+    /// session's [`acl`](Self::acl). A multi has at most [`LARGEST_REQUEST_BYTES`].
     ///
     /// [`LARGEST_REQUEST_BYTES`]: crate::LARGEST_REQUEST_BYTES
     pub fn create_bytes(&self, path: usize, data: usize) -> usize {
         self.0.scale.create_op(path, data, &self.0.acl)
     }
 
-    /// Returns the negotiated timeout; `None` if the store never expires the session (in its own process).
+    /// Returns the negotiated timeout. `None` if the store is in this process and never expires the session.
     pub fn timeout(&self) -> Option<Duration> {
         self.0.status.timeout()
     }
 
-    /// Returns the moment until which no other session can hold what this one holds, as far as clocks and the server
-    /// allow; `None` for as long as it lives. See [`SessionStatus::held_until`].
+    /// Returns the time until which no other session can hold what this one holds, if clocks and server behave as
+    /// assumed. `None` for as long as the session lives. See [`SessionStatus::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.status.held_until()
     }
 
-    /// Returns the number of clean-ups under way: deletes of abandoned entries, and searches for entries with an
-    /// unanswered create. More than a few for long mean that the store refuses them, and that locks are blocked
-    /// meanwhile; a line in the log names the znode and the error.
+    /// Returns the number of pending clean-ups: deletes of abandoned entries, and searches for entries whose create was
+    /// not answered. If it stays above a few, the store refuses them and locks are blocked. The log names the znode and
+    /// the error.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()
     }
@@ -142,12 +140,12 @@ impl Session {
         &self.0.acl
     }
 
-    /// Returns the additional patterns of [`ConnectOptions::entry_pattern`].
+    /// Returns the patterns added with [`ConnectOptions::entry_pattern`].
     pub fn entry_patterns(&self) -> &[String] {
         &self.0.entry_patterns
     }
 
-    /// Returns the id of the store; `None` if it has none that this session may read.
+    /// Returns the id of the store. `None` if it has none that this session may read.
     pub fn store_id(&self) -> Option<&str> {
         self.0.backend.store_id()
     }
@@ -163,12 +161,12 @@ impl Session {
         self.0.submit(request)
     }
 
-    /// Closes the session: from this call on it holds nothing, and the store deletes its ephemeral znodes at once.
+    /// Closes the session. It holds nothing from this call on, and the store deletes its ephemeral znodes immediately.
     /// Closing a session that is over succeeds.
     ///
     /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        // Before the request is sent: from then on its locks may be granted to other sessions (invariant 6).
+        // Before the request is sent, because from then on its locks may be granted to other sessions (invariant 6).
         self.0.status.set_closing();
         let closing = self.call(Request::Close, done);
         async move {
@@ -179,32 +177,31 @@ impl Session {
         }
     }
 
-    /// Blocks until the requests submitted so far have been written to the connection, for at most 5 ms.
+    /// Blocks until all submitted requests have been written to the connection, for at most 5 ms.
     ///
-    /// For drops that send a last request: the process may exit right after them, and requests that are written by then
-    /// reach the server all the same (invariant 7). Does not block while the session is suspended, nor in a store of
-    /// this process, nor again after a wait that has timed out, until the connection has taken bytes again.
+    /// For drops that send a last request: once it is written, it reaches the server even if the process exits
+    /// (invariant 7). Does not block while the session is suspended or if the store is in this process. After a timeout
+    /// it does not block again until the connection has accepted bytes.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
 
-    /// Returns the lease that the session has now: a lock that is granted remembers it, and is held while it is
-    /// [valid](Lease::is_valid).
+    /// Returns the current lease. A granted lock is held while its lease is [valid](Lease::is_valid).
     #[inline]
     pub fn lease(&self) -> Lease {
         self.0.status.lease()
     }
 
-    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: a lock
-    /// that is granted under it is not lost at once. The [heartbeat](Self::heartbeat) brings the proof; on a session
-    /// that has been in use the lease is fresh already.
+    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease, so
+    /// that a lock granted under it is not lost immediately. The [heartbeat](Self::heartbeat) renews it. On a session
+    /// in use it usually is fresh already.
     ///
     /// Cancel safe.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`] or [`Error::SessionClosed`] when the session ends first.
+    /// [`Error::SessionExpired`] or [`Error::SessionClosed`] if the session ends first.
     pub async fn fresh_lease(&self) -> Result<Lease> {
-        // Held over the wait: without a use, an idle session at an ensemble sends no write, and no proof would come.
+        // Without a use, an idle session at an ensemble sends no writes, and nothing would renew the lease.
         let _heartbeat = self.heartbeat();
         self.0.status.fresh_lease().await
     }
@@ -223,11 +220,11 @@ impl PartialEq for Session {
 }
 
 impl Inner {
-    /// Inlined, so that little is left of it where the kind of request is known.
+    /// Inlined, because little is left of it where the kind of request is known.
     #[inline]
     fn submit(&self, request: Request) -> Response {
-        // Refused here, a request that is too large fails alone. A ZooKeeper server would close the connection for it,
-        // and all other requests under way would fail with it.
+        // Refuse a request that is too large here. A ZooKeeper server would close the connection, and all other pending
+        // requests would fail with it.
         match Error::if_forked().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
@@ -238,15 +235,15 @@ impl Inner {
     }
 
     fn flush(&self) -> Flushed {
-        // A suspended session has no connection to write to: waiting would block the drop for nothing.
+        // A suspended session has no connection to write to, so waiting would block the drop for nothing.
         match self.status.state().is_connected() {
             true => self.backend.flush(FLUSH_LIMIT),
             false => Flushed::Skipped,
         }
     }
 
-    /// Sends a request, and renews the lease by its answer, which proves that the session is alive. `sent` was read
-    /// before the request is sent: the lease counts from there (invariant 6).
+    /// Renews the lease when the answer proves that the session is alive. `sent` must be read before the request is
+    /// sent, because the lease counts from there (invariant 6).
     fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
         let is_write = request.is_write();
         match self.backend.submit(request).now_or_never() {
@@ -264,23 +261,21 @@ impl Inner {
 }
 
 impl Cleanup {
-    /// Begins a clean-up of this session, and counts it as pending. `path` is shown in the log.
+    /// Starts a clean-up of this session and counts it as pending. The log shows `path`.
     pub fn new(session: &Session, path: &ZnodePath) -> Self {
         Self::of(session.status(), path)
     }
 
-    /// Waits until a step that failed with `error` is worth repeating, and returns the session.
-    ///
-    /// The session is not kept open meanwhile: once no other handle is left it closes, which deletes its znodes.
+    /// Waits until a step that failed with `error` can be repeated, and returns the session. The wait does not keep the
+    /// session open: if no other handle is left, it closes, which deletes its znodes.
     ///
     /// # Errors
-    /// `error`, if no repetition can help, and [`Error::SessionClosed`] if the session has ended
-    /// meanwhile.
+    /// `error` if repeating cannot help. [`Error::SessionClosed`] if the session ended during the wait.
     pub async fn retry_after(&mut self, session: Session, error: Error) -> Result<Session> {
         if self.waits_for_connection(&error) {
             return Ok(session);
         }
-        // Not held over the pause: the last handle of the program must be able to close the session.
+        // Released during the pause, so that the program's last handle can close the session.
         let weak = Arc::downgrade(&session.0);
         drop(session);
         self.pause_after(error).await?;

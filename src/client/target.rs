@@ -7,16 +7,18 @@ use std::str::FromStr;
 use crate::model::error::{Error, TargetError};
 use crate::model::path::ZnodePath;
 
-/// URL of a store: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store served by
-/// another process), `lockkeeper+unix:///path/of.sock[?chroot=/app]` (the same over a Unix socket of this machine;
-/// further options follow behind `&`: [`end_with_process=false`](crate::ConnectOptions::end_with_process)) or
-/// `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or
-/// absolute (`file:/var/lib/app`, `file:///var/lib/app`). It is used verbatim, without any encoding; a leading `~`,
-/// which only a shell expands, is refused.
+/// URL of a store:
 ///
-/// `lockkeeper+tls://…` and `zookeeper+tls://…` are connected with TLS and never without. The certificate authority of
-/// the server is needed, too: [`ConnectOptions::tls`](crate::ConnectOptions::tls), which also connects
-/// `lockkeeper://…` and `zookeeper://…` with TLS.
+/// - `memory:` or `memory:NAME`.
+/// - `file:PATH`, relative (`file:./data`) or absolute (`file:/var/lib/app`, `file:///var/lib/app`). The path is used
+///   verbatim, without any encoding. A leading `~` is refused, because only a shell expands it.
+/// - `lockkeeper://host:port[/chroot]`, a store served by another process.
+/// - `lockkeeper+unix:///path/of.sock[?chroot=/app]`, the same over a Unix socket. Further options follow after `&`:
+///   [`end_with_process=false`](crate::ConnectOptions::end_with_process).
+/// - `zookeeper://host:port[,host:port…][/chroot]`.
+///
+/// `lockkeeper+tls://…` and `zookeeper+tls://…` always use TLS, and need the server's certificate authority in
+/// [`ConnectOptions::tls`](crate::ConnectOptions::tls). That option also makes the plain schemes use TLS.
 ///
 /// ```
 /// use lockkeeper_store::Target;
@@ -37,7 +39,7 @@ pub(crate) enum TargetKind {
     File {
         path: PathBuf,
     },
-    /// Servers over a network.
+    /// Reached over a network.
     Served {
         kind: ServerKind,
         /// Each as `host:port`.
@@ -52,12 +54,10 @@ pub(crate) enum TargetKind {
     },
 }
 
-/// Kind of the servers of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ServerKind {
-    /// One `lockkeeper serve`.
     Lockkeeper,
-    /// A ZooKeeper, or the members of an ensemble.
+    /// A server or an ensemble.
     ZooKeeper,
 }
 
@@ -70,7 +70,7 @@ impl ServerKind {
     }
 }
 
-/// Default port: ZooKeeper's.
+/// The same as ZooKeeper's.
 const DEFAULT_PORT: u16 = 2181;
 
 impl Target {
@@ -81,12 +81,12 @@ impl Target {
         })
     }
 
-    /// Returns the store in a folder of this machine, `file:PATH`.
+    /// Returns the store in a local directory, `file:PATH`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(TargetKind::File { path: path.into() })
     }
 
-    /// Returns a ZooKeeper server, or the members of an ensemble, given as `host[:port][,host[:port]…][/chroot]`.
+    /// Returns a ZooKeeper server or ensemble, given as `host[:port][,host[:port]…][/chroot]`.
     ///
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
@@ -112,8 +112,7 @@ impl Target {
         )
     }
 
-    /// Returns a store served by another process of this machine over a Unix socket, given as
-    /// `/path/of.sock[?chroot=/app]`.
+    /// Returns a store served over a Unix socket, given as `/path/of.sock[?chroot=/app]`.
     ///
     /// # Errors
     /// A [`TargetError`] that names the invalid part and the reason.
@@ -155,8 +154,8 @@ fn parse(url: &str) -> Result<Target, TargetError> {
     }
 }
 
-/// Returns the error of a URL that may hold a password: with its slashes or its scheme forgotten, or a slash in the
-/// password, it is none that [`hosts_and_chroot`] knows to have one. Errors stand in logs.
+/// Hides URLs that may contain a password, because errors end up in logs. [`hosts_and_chroot`] misses credentials if
+/// the scheme or slashes are missing or the password contains a slash.
 fn without_password(url: &str, error: TargetError) -> TargetError {
     if !url.contains('@') {
         return error;
@@ -174,7 +173,7 @@ fn without_password(url: &str, error: TargetError) -> TargetError {
             part: "host" | "port",
             ..
         } => TargetError::Credentials,
-        // The path of a socket may have an `@`.
+        // The path of a socket may contain an `@`.
         TargetError::BadPart { part: "socket", .. } if !url.contains("://") => {
             TargetError::Credentials
         }
@@ -203,13 +202,13 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
 }
 
 fn file(url: &str, path: &str) -> Result<Target, TargetError> {
-    // A host may follow `//`; the empty one is this machine.
+    // A host may follow `//`. Only the empty host, this machine, is accepted.
     let is_foreign = url.starts_with("file://") && !path.starts_with('/');
     let reason = match path {
         "" => "a path is missing",
         _ if is_foreign => "after `file://` the path is absolute: `file:///var/lib/app`",
         _ if path.contains('\0') => "a path holds no NUL",
-        // Refused: it would create a folder of that name.
+        // It would create a directory of that name.
         _ if path.starts_with('~') => {
             "`~` is expanded by shells, and not in a URL: write the whole path, or `./~` for a folder \
              of that name"
@@ -233,7 +232,7 @@ fn served(kind: ServerKind, url: &str, rest: &str, tls: bool) -> Result<Target, 
     }))
 }
 
-/// Longest path of a Unix socket, in bytes: Linux's.
+/// Linux's limit, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
 fn served_unix(url: &str, rest: &str) -> Result<Target, TargetError> {
@@ -339,7 +338,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             TargetKind::Memory { name } => write!(f, "memory:{name}"),
-            // Behind `file:` alone two slashes would begin a host.
+            // After a bare `file:`, two leading slashes would start a host.
             TargetKind::File { path } if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
                 write!(f, "file://{}", path.display())
             }
@@ -515,7 +514,7 @@ mod tests {
         );
     }
 
-    /// Found by the fuzzer `url`: a URL without its slashes, or without its scheme, is shown with its password.
+    /// Found by the fuzzer `url`: a URL without slashes or a scheme was shown with its password.
     #[test]
     fn no_error_shows_a_password() {
         for url in [

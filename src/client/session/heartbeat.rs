@@ -1,4 +1,4 @@
-//! Heartbeats: requests that keep a session's lease fresh, while locks and waiters need it (invariant 6).
+//! Heartbeats: requests that keep a session's lease fresh while locks and waiters need it (invariant 6).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,10 @@ use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 use crate::runtime::future::select;
 
-/// Guard that keeps a session's lease fresh, for a lock or a waiter, until it is dropped. See
-/// [`Session::heartbeat`].
+/// Keeps a session's lease fresh until it is dropped. See [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 
-/// State of one session's heartbeats.
 #[derive(Default)]
 pub(super) struct Heart {
     state: Mutex<State>,
@@ -31,18 +29,18 @@ pub(super) struct Heart {
 
 #[derive(Default)]
 struct State {
-    /// Number of locks and waits that use the session. Counted at an ensemble alone, as is the next field.
+    /// Number of locks and waits that use the session. Counted only at an ensemble, as is the next field.
     uses: usize,
-    /// Time at which the last of them ended.
+    /// Time at which the last use ended.
     used: Option<BootInstant>,
-    /// The last heartbeat; `None` if the next one is due at once.
+    /// `None` if the next heartbeat is due immediately.
     last: Option<Beat>,
-    /// Number of the connection that the last heartbeat was meant for.
+    /// Connection that the last heartbeat was meant for.
     connection: u64,
 }
 
 impl Heart {
-    /// Begins the heartbeats; the opening of the session counts as the first.
+    /// The opening of the session counts as the first heartbeat.
     pub(super) fn start(&self, status: &SessionStatus) {
         *self.state.lock() = State {
             last: Some(Beat {
@@ -56,13 +54,13 @@ impl Heart {
 }
 
 impl Session {
-    /// Keeps the session's lease fresh, until the returned guard is dropped and for ten timeouts more.
+    /// Keeps the session's lease fresh until the returned guard is dropped, and for ten timeouts after that.
     ///
-    /// A session with a timeout sends a request every third of it, from the clock's thread. That is a read; in an
-    /// ensemble a read proves nothing, so while the session is in use it is a write: a multi with nothing but a check
-    /// of the root, which is a transaction like any other (`PrepRequestProcessor` at `multi`).
+    /// A session with a timeout sends a request every third of it, from the clock's thread. It is a read, except while
+    /// a session at an ensemble is in use, because reads prove nothing there. Then it is a multi that only checks the
+    /// root, which is a transaction like any other (`PrepRequestProcessor` at `multi`).
     pub fn heartbeat(&self) -> Heartbeat {
-        // Elsewhere a session in use sends the same heartbeats as an idle one: nothing has to be counted.
+        // Elsewhere a session in use sends the same heartbeats as an idle one.
         if !self.0.status.has_timeout() || !self.0.status.quorum_only() {
             return Heartbeat(None);
         }
@@ -70,7 +68,7 @@ impl Session {
         Heartbeat(Some(Arc::downgrade(&self.0)))
     }
 
-    /// Returns the delay of the last heartbeat behind its due time.
+    /// Returns how late the last heartbeat was sent.
     pub fn heartbeat_lag(&self) -> Duration {
         Duration::from_nanos(self.0.heart.lag_ns.load(Ordering::Relaxed))
     }
@@ -79,7 +77,7 @@ impl Session {
 impl Drop for Heartbeat {
     fn drop(&mut self) {
         let session = self.0.as_ref().and_then(Weak::upgrade);
-        // In the child of a fork the lock of the state may be held by a thread that does not exist there.
+        // After a fork, a thread that does not exist in the child may hold the state's lock.
         if let Some(session) = session.filter(|_| !fork::is_forked()) {
             session.end_use();
         }
@@ -98,7 +96,7 @@ impl Inner {
         let mut heart = self.heart.state.lock();
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
-        // The first use of a session at an ensemble sends a write at once: while it was idle, its reads proved nothing.
+        // The first use at an ensemble sends a write immediately, because reads while it was idle proved nothing.
         if !was_in_use {
             heart.last = None;
             drop(heart);
@@ -118,24 +116,22 @@ impl Inner {
         heart.uses > 0 || heart.used.is_some_and(recently)
     }
 
-    /// Returns the time at which the next heartbeat is due: at once on a new connection.
     fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
-        // The first heartbeat of a connection is due at once: the lease may have run low since the last proof.
+        // Due immediately on a new connection, because the lease may have run low since the last proof.
         if heart.connection != connection {
             (heart.connection, heart.last) = (connection, None);
         }
         self.status.next_beat(heart.last)
     }
 
-    /// Sends a heartbeat that was due at `due`.
     fn beat(self: &Arc<Self>, due: BootInstant) {
         let now = self.status.clock().now();
         let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
         self.heart.lag_ns.store(lag, Ordering::Relaxed);
         let quorum_only = self.status.quorum_only();
-        // The lock is released before the request is sent, whose answer may come at once and take it.
+        // Unlock before sending, because the answer may arrive immediately and take the lock.
         let is_write = {
             let mut heart = self.heart.state.lock();
             heart.last = Some(Beat {
@@ -154,9 +150,9 @@ impl Inner {
                 watch: false,
             },
         });
-        // Weak: a lost answer must not keep the session open.
+        // Weak, so that a lost answer does not keep the session open.
         let session = Arc::downgrade(self);
-        // Not awaited here: a reply that is stuck must not hold back the next heartbeat.
+        // Not awaited here, so that a missing reply does not hold back the next heartbeat.
         crate::spawn_detached(async move {
             let reply = proof.await;
             if proves(&reply)
@@ -170,7 +166,7 @@ impl Inner {
 
     fn beat_answered(&self, sent: BootInstant) {
         let mut heart = self.heart.state.lock();
-        // Only the answer to the latest heartbeat: an older one proves an older moment.
+        // The answer to an older heartbeat proves an older time.
         if let Some(last) = &mut heart.last
             && last.sent == sent
         {
@@ -181,10 +177,9 @@ impl Inner {
     }
 }
 
-/// Sends heartbeats for as long as the session lives.
 pub(super) async fn beat(session: Weak<Inner>, pulse: Arc<Notify>) {
     loop {
-        // Held for this step alone: while the task sleeps, the last handle of the session can close it.
+        // Held only in this block, so that the last handle can close the session while the task sleeps.
         let (clock, due) = {
             let Some(session) = session.upgrade() else {
                 return;

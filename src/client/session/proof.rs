@@ -1,4 +1,4 @@
-//! The answers that renew a session's lease (invariant 6).
+//! Decides which answers renew a session's lease (invariant 6).
 
 use crate::backend::SessionStatus;
 use crate::model::error::{Error, Result};
@@ -12,14 +12,13 @@ impl Judge for SessionStatus {
     }
 }
 
-/// Returns true if the store itself has answered, with success or an error: then the session was alive.
+/// Any answer of the store itself, even an error, shows that the session was alive.
 pub(super) fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
 
-/// Returns true if the answer to a write shows that the ensemble has committed it, as a refusal or not. A follower may
-/// refuse by itself a request without the right to it (ZooKeeper's `enableEagerACLCheck`), and one that it does not
-/// know: such answers prove nothing about the session.
+/// Returns true if the answer to a write shows that the ensemble has committed it. A follower may itself refuse a
+/// request that lacks permission (ZooKeeper's `enableEagerACLCheck`) or that it does not know, which proves nothing.
 pub(super) fn is_commit(reply: &Result<Reply>) -> bool {
     use Error::{InvalidAcl, NoAuth, Unimplemented};
     !matches!(

@@ -1,4 +1,4 @@
-//! The typed requests of a [`Session`], one method for each operation, and [`Call`], the future of their replies.
+//! Typed requests of a [`Session`], and [`Call`], the future of their replies.
 
 use std::fmt;
 use std::future::Future;
@@ -24,12 +24,12 @@ use crate::model::watch::{DeleteReason, PersistentWatcher, WatchMode, Watcher};
 use crate::runtime::fork;
 
 impl Session {
-    /// Creates a znode with the session's access control list, and returns its path, sequence number included, and
-    /// its state.
+    /// Creates a znode with the session's access control list. Returns its path, including the sequence number, and its
+    /// state.
     ///
     /// # Errors
-    /// [`Error::NoNode`] without a parent, [`Error::NodeExists`],
-    /// [`Error::NoChildrenForEphemerals`], [`Error::TooLarge`], and those of every request.
+    /// [`Error::NoNode`] without a parent, [`Error::NodeExists`], [`Error::NoChildrenForEphemerals`],
+    /// [`Error::TooLarge`].
     pub fn create(
         &self,
         path: &ZnodePath,
@@ -48,13 +48,13 @@ impl Session {
         })
     }
 
-    /// Creates a znode and its missing ancestors: those of a container as containers, others as persistent znodes.
-    /// Existing znodes are left as they are.
+    /// Creates a znode and its missing ancestors. Ancestors of a container are created as containers, others as
+    /// persistent znodes. Existing znodes are left as they are.
     ///
     /// # Errors
-    /// As [`create`](Self::create), but for `NoNode` and `NodeExists`.
+    /// As [`create`](Self::create), except `NoNode` and `NodeExists`.
     pub async fn create_all(&self, path: &ZnodePath, mode: CreateMode) -> Result<()> {
-        // As Curator does it: a path of containers that nobody uses goes as a whole.
+        // As in Curator: an unused path of containers is deleted as a whole.
         let above = match mode {
             CreateMode::Container => CreateMode::Container,
             _ => CreateMode::Persistent,
@@ -63,8 +63,8 @@ impl Session {
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
-                // Parents only when they are missing: mostly one request is enough. Another client may delete or create
-                // some meanwhile, so each answer is taken as it comes.
+                // Parents only when they are missing, because usually one request is enough. Other clients may create
+                // or delete them concurrently.
                 Err(Error::NoNode { .. }) => {
                     let parent = path.parent().filter(|parent| !parent.is_root());
                     let Some(parent) = parent else {
@@ -81,18 +81,18 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes a znode, if it has this version (`None`: any).
+    /// Deletes a znode if it has this version (`None`: any).
     ///
     /// # Errors
-    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::NotEmpty`], and those of every request.
+    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::NotEmpty`].
     #[inline]
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
         let path = path.clone();
         self.call(Request::Delete { path, version }, done)
     }
 
-    /// Deletes an entry of a queue that was never held, or is no longer believed to be: the waiters behind it do not
-    /// take that for a release ([`DeleteReason`](crate::DeleteReason)).
+    /// Deletes a queue entry that never held the lock, or is no longer believed to. Waiters behind it do not take this
+    /// for a release ([`DeleteReason`](crate::DeleteReason)).
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -101,7 +101,7 @@ impl Session {
         self.call(Request::Withdraw { entry }, done)
     }
 
-    /// Returns the state of a znode; `None` if it does not exist.
+    /// Returns the state of a znode. `None` if it does not exist.
     pub fn exists(&self, path: &ZnodePath) -> Call<Option<Stat>> {
         let path = path.clone();
         self.call(
@@ -113,8 +113,7 @@ impl Session {
         )
     }
 
-    /// Returns the state of a znode as [`exists`](Self::exists) does, with a watch that fires when the znode is
-    /// created, changed or deleted.
+    /// Like [`exists`](Self::exists), with a watch that fires when the znode is created, changed or deleted.
     pub fn watch_exists(&self, path: &ZnodePath) -> Call<(Option<Stat>, Watcher)> {
         let path = path.clone();
         self.call(Request::Exists { path, watch: true }, |reply| match reply {
@@ -129,7 +128,7 @@ impl Session {
     /// Returns the data and state of a znode.
     ///
     /// # Errors
-    /// [`Error::NoNode`], and those of every request.
+    /// [`Error::NoNode`].
     pub fn get_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat)> {
         let path = path.clone();
         self.call(
@@ -141,8 +140,8 @@ impl Session {
         )
     }
 
-    /// Returns data and state as [`get_data`](Self::get_data) does, with a watch that fires when the znode is changed
-    /// or deleted. Sets no watch on a missing znode.
+    /// Like [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. Sets no watch
+    /// on a missing znode.
     pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -158,10 +157,10 @@ impl Session {
         )
     }
 
-    /// Replaces a znode's data, if it has this version (`None`: any).
+    /// Replaces a znode's data if it has this version (`None`: any).
     ///
     /// # Errors
-    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::TooLarge`], and those of every request.
+    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::TooLarge`].
     pub fn set_data(
         &self,
         path: &ZnodePath,
@@ -182,7 +181,7 @@ impl Session {
     /// Returns the names of a znode's children, in no particular order, and its own state.
     ///
     /// # Errors
-    /// [`Error::NoNode`], and those of every request.
+    /// [`Error::NoNode`].
     pub fn get_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat)> {
         let path = path.clone();
         self.call(
@@ -194,8 +193,8 @@ impl Session {
         )
     }
 
-    /// Lists children as [`get_children`](Self::get_children) does, with a watch that fires when the list changes or
-    /// the znode is deleted. Sets no watch on a missing znode.
+    /// Like [`get_children`](Self::get_children), with a watch that fires when the list changes or the znode is
+    /// deleted. Sets no watch on a missing znode.
     pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -214,7 +213,7 @@ impl Session {
     /// Succeeds if the znode exists and has this version (`None`: any). Goes through the store's log.
     ///
     /// # Errors
-    /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`], and those of every request.
+    /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`].
     pub fn check(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
         let path = path.clone();
         let request = Request::Multi(vec![Op::Check { path, version }]);
@@ -224,10 +223,10 @@ impl Session {
         })
     }
 
-    /// Carries out all operations in one transaction, each seeing those before it, or none of them.
+    /// Executes all operations in one transaction, or none of them. Each sees the ones before it.
     ///
     /// # Errors
-    /// [`Error::MultiFailed`] with the index of the failed operation and its error, and those of every request.
+    /// [`Error::MultiFailed`] with the index and error of the failed operation.
     pub fn multi(&self, ops: impl Into<Vec<Op>>) -> Call<Vec<OpReply>> {
         self.call(Request::Multi(ops.into()), |reply| match reply {
             Reply::Multi(replies) => Ok(replies),
@@ -235,7 +234,7 @@ impl Session {
         })
     }
 
-    /// Reads several znodes at one zxid. Each operation may fail by itself.
+    /// Reads several znodes at one zxid. Each operation can fail separately.
     pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
         self.call(Request::MultiRead(ops.into()), |reply| match reply {
             Reply::MultiRead(replies) => Ok(replies),
@@ -243,15 +242,15 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has applied the transactions that were committed before. It is a barrier,
-    /// which alone does not make a read linearizable (rule 26).
+    /// Waits until this session's server has applied all transactions committed before. This barrier alone does not
+    /// make a read linearizable (rule 26).
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
     }
 
-    /// Returns the paths of this session's ephemeral znodes that start with `prefix`. As in ZooKeeper they are compared
-    /// as text: `/a` is a prefix of `/ab`, too.
+    /// Returns the paths of this session's ephemeral znodes that start with `prefix`. Paths are compared as text, so
+    /// `/a` is also a prefix of `/ab`.
     pub fn get_ephemerals(&self, prefix: &ZnodePath) -> Call<Vec<ZnodePath>> {
         let prefix = prefix.clone();
         self.call(Request::GetEphemerals { prefix }, |reply| match reply {
@@ -263,7 +262,7 @@ impl Session {
     /// Returns the number of znodes below a path.
     ///
     /// # Errors
-    /// [`Error::NoNode`], and those of every request.
+    /// [`Error::NoNode`].
     pub fn get_all_children_number(&self, path: &ZnodePath) -> Call<usize> {
         let path = path.clone();
         self.call(
@@ -284,12 +283,11 @@ impl Session {
         })
     }
 
-    /// Returns a znode's access control list, and its state. A session that may not set the list sees `user:x` in
-    /// place of a digest.
+    /// Returns a znode's access control list and its state. Without the right to set the list, it shows `user:x`
+    /// instead of a digest.
     ///
     /// # Errors
-    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to read or to set the list, and those of
-    /// every request.
+    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to read the znode or set the list.
     pub fn get_acl(&self, path: &ZnodePath) -> Call<(Acl, Stat)> {
         let path = path.clone();
         self.call(Request::GetAcl { path }, |reply| match reply {
@@ -298,8 +296,8 @@ impl Session {
         })
     }
 
-    /// Replaces a znode's access control list, if the list has this version ([`Stat::aversion`]; `None`: any). No
-    /// watch fires.
+    /// Replaces a znode's access control list if the list has this version ([`Stat::aversion`]; `None`: any). No watch
+    /// fires.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -320,8 +318,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NoNode`], [`Error::NoAuth`] without the right to set the list, [`Error::BadVersion`],
-    /// [`Error::InvalidAcl`] for an empty list, one with an id that its scheme does not know, and one
-    /// for `auth` of a session that has proved nothing; and those of every request.
+    /// [`Error::InvalidAcl`] for an empty list, an id that is invalid in its scheme, or `auth` if the session has
+    /// proved nothing.
     pub fn set_acl(&self, path: &ZnodePath, acl: Acl, version: Option<i32>) -> Call<Stat> {
         let path = path.clone();
         let request = Request::SetAcl { path, acl, version };
@@ -331,19 +329,18 @@ impl Session {
         })
     }
 
-    /// Proves a further identity of the session: from the next request on it has the rights of all of them. `digest`
-    /// takes `user:password`. A session that a client opens after this one must prove it again; the identities of
-    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth) are proved by each.
+    /// Proves another identity of this session, which adds its rights from the next request on. `digest` takes
+    /// `user:password`. The client's later sessions prove only the identities of
+    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
-    /// [`Error::AuthFailed`] for a wrong proof, or a scheme that the store does not know: then the session is over.
-    /// And those of every request.
+    /// [`Error::AuthFailed`] for a wrong proof or an unknown scheme. The session is over then.
     pub fn add_auth(&self, scheme: impl Into<String>, secret: impl Into<Bytes>) -> Call<()> {
         let (scheme, secret) = (scheme.into(), Secret::new(secret));
         self.call(Request::AddAuth { scheme, secret }, done)
     }
 
-    /// Joins a queue, and returns the entry's path, the zxid of its creation, and its predecessor.
+    /// Joins a queue. Returns the entry's path, the zxid of its creation, and its predecessor.
     ///
     /// # Errors
     /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
@@ -355,13 +352,14 @@ impl Session {
         })
     }
 
-    /// Joins a queue as [`enqueue`](Self::enqueue) does, or a multi with conditions, where the store is in this process: at
-    /// once, without a request and without a path. `None`, and nothing was done, on any other store, and where only a
-    /// request can do it or tell why not (a missing queue of a store with a log, a condition that does not hold, a refusal, a
-    /// session with a timeout): then send that.
+    /// Joins a queue like [`enqueue`](Self::enqueue), or a multi with conditions, without a request or a path. Only if
+    /// the store is in this process.
     ///
-    /// The caller is responsible for the entry: it [leaves](Self::leave), and a turn that is not awaited is
-    /// [forgotten](Self::forget).
+    /// Returns `None` without side effects on any other store and whenever only a request can do it or explain the
+    /// failure (a missing queue in a store with a log, a failed condition, a refusal, a session with a timeout). Send
+    /// the request then.
+    ///
+    /// The caller must [`leave`](Self::leave) the queue, and [`forget`](Self::forget) a turn that it does not await.
     #[inline]
     pub fn enter(&self, entry: NewEntry<'_>) -> Option<Entered> {
         let queues = self.local()?;
@@ -371,29 +369,28 @@ impl Session {
         }
     }
 
-    /// Deletes an entry that [`enter`](Self::enter) has created. `reason` is told to the entry behind. Returns false if only a request can do it: then send [`delete`](Self::delete) or
-    /// [`withdraw`](Self::withdraw).
+    /// Deletes an entry created by [`enter`](Self::enter), and passes `reason` to the entry behind. Returns false if
+    /// only a request can do it. Then send [`delete`](Self::delete) or [`withdraw`](Self::withdraw).
     #[inline]
     pub fn leave(&self, entry: EntryKey, reason: DeleteReason) -> bool {
         self.local()
             .is_some_and(|queues| queues.leave(entry, reason))
     }
 
-    /// Disarms the watch by which an entry waits for its turn, before the entry leaves, or waits in another way.
+    /// Removes the watch of a waiting entry, before the entry leaves or waits in another way.
     pub fn forget(&self, turn: &Turn) {
         if let Some(queues) = self.local() {
             queues.forget(turn);
         }
     }
 
-    /// Returns true if an entry that [`enter`](Self::enter) has created exists. If not, [`exists`](Self::exists) tells
-    /// why.
+    /// Returns true if an entry created by [`enter`](Self::enter) exists. If not, [`exists`](Self::exists) shows why.
     #[inline]
     pub fn has_entry(&self, entry: EntryKey) -> bool {
         self.local().is_some_and(|queues| queues.has_entry(entry))
     }
 
-    /// Returns the number of entries ahead of one that [`enter`](Self::enter) has created; `None` if it is gone.
+    /// Returns the number of entries ahead of one created by [`enter`](Self::enter). `None` if it no longer exists.
     pub fn count_ahead(&self, entry: EntryKey) -> Option<usize> {
         self.local()?.count_ahead(entry)
     }
@@ -406,7 +403,7 @@ impl Session {
         }
     }
 
-    /// Returns an entry's present predecessor.
+    /// Returns an entry's current predecessor.
     pub fn get_predecessor(&self, look: GetPredecessor) -> Call<Predecessor> {
         self.call(Request::GetPredecessor(look), |reply| match reply {
             Reply::Predecessor(ahead) => Ok(ahead),
@@ -414,11 +411,11 @@ impl Session {
         })
     }
 
-    /// Lists a queue: if the returned flag is set, the names of its ephemeral sequential children, head first;
-    /// otherwise those of all children, unsorted.
+    /// Lists a queue. If the returned flag is set, the names are its ephemeral sequential children, head first.
+    /// Otherwise they are all children, unsorted.
     ///
     /// # Errors
-    /// [`Error::NoNode`], and those of every request.
+    /// [`Error::NoNode`].
     pub fn get_queue(&self, parent: &ZnodePath, limit: usize) -> Call<(Vec<String>, bool)> {
         let parent = parent.clone();
         self.call(Request::GetQueue { parent, limit }, |reply| match reply {
@@ -444,7 +441,7 @@ pub(super) fn done(reply: Reply) -> Result<()> {
     }
 }
 
-/// Future of a typed request, which has been sent already. Dropping it does not withdraw the request.
+/// Future of a typed request that has already been sent. Dropping it does not cancel the request.
 #[must_use = "the request is under way; await its answer or drop it on purpose"]
 pub struct Call<T> {
     response: Response,
@@ -452,7 +449,7 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// Returns the reply if it has arrived, otherwise the call again. In a store of this process it always has.
+    /// Returns the reply if it has arrived, otherwise the call. In a store of this process it always has.
     #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
     pub fn now_or_never(self) -> Result<Result<T>, Self> {
@@ -470,7 +467,7 @@ impl<T> Future for Call<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // In a store of this process every reply is ready: a loop of requests has to give way to other tasks.
+        // In a store of this process every reply is ready, so a loop of requests must yield to other tasks.
         let budget = ready!(coop::poll_proceed(context));
         let reply = ready!(Pin::new(&mut self.response).poll(context));
         budget.made_progress();
