@@ -1,7 +1,7 @@
-//! Requests of a session as frames, and the records of their replies as the store's [`Reply`]: in ZooKeeper's protocol,
-//! or with Lockkeeper's own operations where the server has agreed to them ([`Dialect`]).
+//! Encodes requests as frames and decodes replies, in ZooKeeper's protocol or with Lockkeeper's own operations if the
+//! server agreed ([`Dialect`]).
 //!
-//! Paths are relative to the session's chroot above this module, and absolute below it (rule 21).
+//! Paths are relative to the session's chroot above this module and absolute below it (rule 21).
 
 use bytes::Bytes;
 
@@ -20,19 +20,17 @@ use crate::wire::{
     Response, acl_records, flags, put_frame,
 };
 
-/// Operations that a server knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Only ZooKeeper's.
     #[default]
     Plain,
-    /// Lockkeeper's own as well, of version 3: without getEntry, and without conditions that an entry waits for.
+    /// Also version 3 of ours, without getEntry and without conditions that entries wait for.
     Third,
-    /// All of Lockkeeper's own.
+    /// All of ours.
     Extended,
 }
 
-/// The path under which all znodes of a session are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chroot(
     /// `None` for the root.
@@ -53,7 +51,7 @@ impl Chroot {
         }
     }
 
-    /// Returns a path of the server's as the session knows it; `None` if it lies outside of the chroot.
+    /// Returns the path as the session knows it. `None` outside of the chroot.
     fn relative<'a>(&self, path: &'a str) -> Option<&'a str> {
         let Some(chroot) = &self.0 else {
             return Some(path);
@@ -64,10 +62,10 @@ impl Chroot {
         }
     }
 
-    /// Parses a path that the server has sent.
+    /// Parses a path from the server.
     ///
     /// # Errors
-    /// [`Error::Protocol`], and never [`Error::InvalidPath`], which would say that nothing was sent.
+    /// [`Error::Protocol`]. Never [`Error::InvalidPath`], which would mean that nothing was sent.
     pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
         let relative = self.relative(path).and_then(|path| path.parse().ok());
         relative.ok_or_else(|| {
@@ -79,10 +77,9 @@ impl Chroot {
     }
 }
 
-/// Appends the frame of a request. Returns the operation, by which its reply is decoded.
+/// Appends the frame of a request. Returns the operation that decodes its reply.
 ///
-/// [`Request::Enqueue`] is two requests in ZooKeeper's protocol, and [`Request::AddAuth`] a frame of another kind: the
-/// session sends both.
+/// [`Request::AddAuth`], and [`Request::Enqueue`] in ZooKeeper's protocol, are sent by the session instead.
 pub(super) fn put_request(
     request: &Request,
     xid: i32,
@@ -104,8 +101,7 @@ pub(super) fn put_request(
     Ok(record.op())
 }
 
-/// Returns the record of an operation that is, or may have parts that are, Lockkeeper's own; `None` for a request that
-/// ZooKeeper's protocol has, too.
+/// Returns the record of an operation that only Lockkeeper has, or that may contain such parts.
 fn own_record<'a>(
     request: &'a Request,
     chroot: &Chroot,
@@ -113,7 +109,7 @@ fn own_record<'a>(
 ) -> Option<wire::Request<'a>> {
     let conditions = |conditions: &'a [Condition]| match dialect {
         Dialect::Extended => conditions.iter().map(|it| condition(it, chroot)).collect(),
-        // The entry's turn comes without them, and its owner checks them then.
+        // Left out. The owner checks them when its turn comes.
         _ => Vec::new(),
     };
     Some(match request {
@@ -158,7 +154,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
         Request::Delete { path, version } => {
             wire::Request::Delete(versioned(path, *version, chroot))
         }
-        // Its plain form: entries behind it may take it for a release, and look for themselves.
+        // Entries behind it may take this for a release, and check for themselves.
         Request::Withdraw { entry } => wire::Request::Delete(versioned(entry, None, chroot)),
         Request::Exists { path, watch } => wire::Request::Exists(read(path, *watch)),
         Request::GetData { path, watch } => wire::Request::GetData(read(path, *watch)),
@@ -172,7 +168,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
             wire::Request::Multi(ops.iter().map(|op| write_op(op, chroot)).collect())
         }
         Request::MultiRead(ops) => {
-            // The data of an entry is all that such a server knows of it.
+            // Such a server knows only the data of an entry.
             let plain = ops.iter().map(|op| match read_op(op, chroot) {
                 MultiOp::GetEntry(record) => MultiOp::GetData(record),
                 op => op,
@@ -220,7 +216,7 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
     })
 }
 
-/// Record of a create, with the operation that its mode asks for.
+/// Record of a create, by the operation for its mode.
 enum CreateRecord<'a> {
     Plain(wire::Create<'a>),
     Container(wire::Create<'a>),
@@ -256,7 +252,7 @@ fn create<'a>(create: &'a Create, chroot: &Chroot) -> CreateRecord<'a> {
 }
 
 impl<'a> CreateRecord<'a> {
-    /// The form whose reply has the znode's state, from which a lock takes its token.
+    /// Uses the form whose reply contains the znode's state, which has the lock's token.
     fn into_request(self) -> wire::Request<'a> {
         match self {
             Self::Plain(record) => wire::Request::Create2(record),
@@ -345,7 +341,7 @@ fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
-/// Appends the frame of one read of a multiRead. Returns the operation, by which its reply is decoded.
+/// Appends one read of a multiRead as a request. Returns the operation that decodes its reply.
 pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8>) -> Op {
     let record = wire::Read {
         path: chroot.absolute(read.path()),
@@ -359,7 +355,6 @@ pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8
     record.op()
 }
 
-/// Decodes the reply to such a read.
 pub(super) fn read_alone(
     read: &ReadOp,
     op: Op,
@@ -386,7 +381,6 @@ pub(super) fn read_alone(
     read_result(read, result, session)
 }
 
-/// Names the subject of a request in its error.
 pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     let (what, path, version) = match request {
         Request::Create(create) => (CREATE, create.path.as_str(), None),
@@ -418,7 +412,7 @@ pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
     }
 }
 
-/// Name of a create in errors: a missing znode is then the parent of the one that was to be created.
+/// Name of a create in errors, where a missing znode is the parent.
 pub(super) const CREATE: &str = "create";
 
 fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
@@ -437,10 +431,11 @@ fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
     }
 }
 
-/// Converts the number of an error that a server has sent.
+/// Converts an error number from the server.
 pub(super) fn error(number: i32, about: About<'_>) -> Error {
     let error = match Code::of(number) {
-        // The session goes on over another connection, and so may the request: to the caller this one was lost.
+        // The session moved to another connection and its request may still be executed, but this caller's reply is
+        // lost.
         Some(Code::SessionMoved) => Some(Error::ConnectionLoss),
         code => code.and_then(|code| code.error(about)),
     };
@@ -451,23 +446,22 @@ pub(super) fn error(number: i32, about: About<'_>) -> Error {
     })
 }
 
-/// Converts the number of an error that a server has sent, and the reason behind it: a ZooKeeper server gives none, and
-/// a later server may give another one.
+/// Converts an error number and the reason after it. A ZooKeeper server sends no reason, and a later version of ours
+/// may send an unknown one.
 pub(super) fn refused(number: i32, body: &mut Reader<'_>, about: About<'_>) -> Error {
     let reason = body.next::<wire::Refusal<'_>>().ok();
     let reason = reason.and_then(|reason| reason.error(about));
     reason.unwrap_or_else(|| error(number, about))
 }
 
-/// Reason of a [malformed] reply that can be read, and is not the reply to the request.
+/// Reason of a [malformed] reply that can be read but does not match the request.
 pub(super) const OTHER_KIND: &str = "its record is of another kind";
 
-/// A reply whose record is not the expected one.
 pub(super) fn malformed(what: &str, why: &str) -> Error {
     Error::Protocol(format!("the reply to {what} is malformed: {why}"))
 }
 
-/// Decodes the reply without error to a request, and registers the watch that the request has armed.
+/// Decodes a successful reply, and registers the watch that its request armed.
 pub(super) fn read_reply(
     request: &Request,
     op: Op,
@@ -553,7 +547,7 @@ pub(super) fn read_reply(
     })
 }
 
-/// Decodes the reply with an error to a request: for some, that error is an answer.
+/// Decodes an error reply, which for some requests is an answer.
 pub(super) fn read_error(
     request: &Request,
     number: i32,
@@ -562,7 +556,7 @@ pub(super) fn read_error(
     watches: &mut WatchTable,
 ) -> Result<Reply<WatchKey, WatchKey>> {
     match request {
-        // The one read that watches a missing znode (rule 3).
+        // Only exists watches a missing znode (rule 3).
         Request::Exists { path, watch } if number == Code::NoNode.number() => Ok(Reply::Exists {
             stat: None,
             watcher: watch.then(|| watches.add(Interest::Existence, path)),
@@ -570,7 +564,7 @@ pub(super) fn read_error(
         Request::GetPredecessor(_) if number == Code::NoNode.number() => {
             Ok(Reply::Predecessor(Predecessor::Gone))
         }
-        // Its entry has no path yet; errors name it without the number.
+        // The entry has no path yet, so errors name it without its number.
         Request::Enqueue(enqueue) => {
             let path = enqueue.parent.join(&enqueue.name)?;
             let about = about(request, session);
@@ -581,7 +575,7 @@ pub(super) fn read_error(
     }
 }
 
-/// Decodes a server's answer about a queue, and registers the watch that it has armed.
+/// Decodes a predecessor, and registers the watch that the server armed.
 fn predecessor(
     ahead: Ahead<'_>,
     chroot: &Chroot,
@@ -603,7 +597,7 @@ fn predecessor(
     })
 }
 
-/// Decodes the results of a multi, which has no error in its header (rule 16).
+/// Decodes the results of a multi, whose header carries no error (rule 16).
 fn written(
     ops: &[WriteOp],
     results: Vec<MultiResult<'_>>,
@@ -615,7 +609,8 @@ fn written(
         MultiResult::Failed(code) => Some(*code),
         _ => None,
     };
-    // The results before the failed operation are 0, those behind it RuntimeInconsistency (-2), with which none fails.
+    // Operations before the failed one have code 0, and those after it RuntimeInconsistency (-2), which is never the
+    // cause.
     let failed = results.iter().position(|result| {
         code(result).is_some_and(|code| code != 0 && code != Code::RuntimeInconsistency.number())
     });
@@ -687,7 +682,7 @@ fn owned(names: Vec<wire::Text<'_>>) -> Vec<String> {
     names.into_iter().map(wire::Text::into_owned).collect()
 }
 
-/// Converts a server's list; one that allows everything to everybody is the open one.
+/// Converts a list from the server. A list that allows everything to everyone becomes [`Acl::open`].
 fn acl(list: &[AclRecord<'_>]) -> Acl {
     let entries = list.iter().map(|record| AclEntry {
         permissions: u8::try_from(record.perms & i32::from(AclEntry::ALL)).unwrap_or(0),

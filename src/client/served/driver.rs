@@ -1,5 +1,5 @@
-//! The tasks of a session: a supervisor, which keeps time and connects, on a thread of this module; and a reader for
-//! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
+//! Tasks of a session: a supervisor, which keeps time and connects, on this module's thread, and a reader for each
+//! connection. The reader runs on the user's runtime, so that a reply wakes no other thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,10 +17,10 @@ use crate::client::protocol_probe::{self, WrongProtocol};
 use crate::model::error::{Error, Result};
 use crate::runtime::future::select;
 
-/// Runs a session until it is over. Readers run on `user`, while that runtime lives.
+/// Runs a session until it is over. Readers run on `user` as long as that runtime lives.
 ///
 /// # Errors
-/// [`Error::ThreadRefused`] if the system refuses this module's thread, or what that needs.
+/// [`Error::ThreadRefused`] if the system refuses this module's thread or its resources.
 pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
     let runtimes = Runtimes {
         own: own(&link, user.as_ref())?,
@@ -31,15 +31,14 @@ pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
     Ok(())
 }
 
-/// Runtimes of a session's tasks.
 #[derive(Clone)]
 struct Runtimes {
-    /// Runtime of the thread that this module starts.
+    /// Runtime of this module's thread.
     own: Handle,
     user: Option<Handle>,
 }
 
-/// Returns the runtime of this module's thread; in a simulation the one that all of it runs on.
+/// Returns the runtime of this module's thread, or in a simulation the user's.
 fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     match user {
         Some(user) if link.endpoint.dialer.is_simulated() => Ok(user.clone()),
@@ -47,14 +46,14 @@ fn own(link: &Link, user: Option<&Handle>) -> Result<Handle> {
     }
 }
 
-/// Name of this module's thread, one in a process.
+/// One per process.
 const THREAD: &str = "lockkeeper-client";
 
 static OWN: OnceLock<Handle> = OnceLock::new();
 
-/// Returns the runtime of this module's thread, which is started if it was not yet.
+/// Starts the thread on first use.
 fn started() -> Result<&'static Handle> {
-    // What the system refuses now it may allow the next session: only a runtime is kept, not a refusal.
+    // Keep only a successful result, because the system may allow the next session what it refuses now.
     static STARTING: Mutex<()> = Mutex::new(());
     let _turn = STARTING.lock();
     if OWN.get().is_none() {
@@ -62,7 +61,7 @@ fn started() -> Result<&'static Handle> {
             thread: THREAD,
             reason: error.to_string(),
         })?;
-        // Under the lock nobody else sets it.
+        // We hold the lock, so it is still unset.
         let _ = OWN.set(handle);
     }
     Ok(OWN.get().expect("it was set just now"))
@@ -95,7 +94,7 @@ async fn supervise(link: Arc<Link>, runtimes: Runtimes) {
     }
 }
 
-/// Limit of an attempt to connect. The session gives one up earlier; this one ends its task.
+/// Ends the task of an attempt. The session gives it up earlier.
 const LONGEST_CONNECT: Duration = Duration::from_secs(30);
 
 async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) {
@@ -126,7 +125,6 @@ async fn connect(link: Arc<Link>, dial: Dial, attempt: u64, runtimes: Runtimes) 
     }
 }
 
-/// Asks the server that gave no session which other protocol it speaks.
 pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
     if !link.endpoint.is_network || link.endpoint.dialer.is_simulated() {
         return None;
@@ -136,7 +134,7 @@ pub(super) async fn wrong_protocol(link: &Link) -> Option<WrongProtocol> {
     started().ok()?.spawn_blocking(probe).await.ok()?
 }
 
-/// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
+/// Prefers the user's runtime, if it supports sockets.
 fn start_reader(
     link: &Arc<Link>,
     socket: Arc<dyn Socket>,
@@ -162,11 +160,11 @@ fn start_reader(
         runtime.spawn(read(reader, stream));
         return;
     }
-    // The system refuses another descriptor. The supervisor reads now and then, and tries again.
+    // The system refuses another descriptor. The supervisor reads now and then, and retries.
     link.hand_back();
 }
 
-/// The reader of one connection. Where its runtime drops it, the supervisor finds another.
+/// Reader of one connection. If its runtime drops it, the supervisor starts another.
 struct Reader {
     link: Arc<Link>,
     attempt: u64,
@@ -206,7 +204,8 @@ async fn read(reader: Reader, stream: Box<dyn RegisteredSocket>) {
             return;
         }
         if link.has_unsent() {
-            // Woken by the first of many tasks that submit: the others have their turn before all of it is written.
+            // Woken by the first of many submitting tasks. Let the others run, so that we write all their requests
+            // together.
             tokio::task::yield_now().await;
             let written =
                 stream.try_io(Interest::WRITABLE, &mut || link.write(attempt, &mut batch));

@@ -1,9 +1,9 @@
-//! [`Link`]: one session and its connection, behind one mutex. Any thread may drive it: the one that submits a request
-//! writes it, and whichever reads first takes in what has arrived for all.
+//! [`Link`]: a session and its connection, behind one mutex. A submitting thread writes its own request, and the first
+//! thread to read handles all bytes that have arrived.
 //!
-//! Nothing of the user's runs under the mutex. Replies, events and changes of state are queued under it, in the
-//! session's order, and delivered by one thread at a time after it has been released: so an event reaches its watcher
-//! before a later reply completes (invariant 3), and a waker may submit requests itself.
+//! No user code runs under the mutex. Replies, events and changes of state are queued under it in the session's order,
+//! and one thread at a time delivers them after releasing it. So an event reaches its watcher before a later reply
+//! completes (invariant 3), and a waker may submit requests.
 
 mod delivery;
 mod writer;
@@ -34,10 +34,9 @@ use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::fork;
 use crate::tls::TlsError;
 
-/// One session at a server.
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
-    /// The servers in messages: `host:port`, or the path of a socket.
+    /// As shown in messages: `host:port`, or the path of a socket.
     pub(super) names: Vec<String>,
     pub(super) tls: Option<Tls>,
     pub(super) clock: Clock,
@@ -45,88 +44,82 @@ pub(super) struct Link {
     delivery: Mutex<DeliveryQueue>,
     /// Set when the session is opened.
     status: OnceLock<Arc<SessionStatus>>,
-    /// Wakes the supervisor: there is something to do, or its next time has come nearer.
+    /// Wakes the supervisor if there is work or its next deadline has moved.
     pub(super) attention: Notify,
-    /// Wake the user's reader, and the one on our own thread: bytes are to be written.
+    /// Wake the user's reader and the one on our own thread to write bytes.
     pub(super) outgoing: Notify,
     pub(super) own_outgoing: Notify,
-    /// Wakes the opener, after an attempt to connect or a change of state.
+    /// Wakes the opener after an attempt to connect or a change of state.
     pub(super) progress: Notify,
-    /// True while a reader on our own thread stands in for the user's, whose runtime is busy or not being run.
+    /// True while our own thread reads because the user's runtime is busy or does not run.
     is_taken_over: AtomicBool,
-    /// True once the server was asked whether it speaks TLS.
     is_probed: AtomicBool,
 }
 
 struct Inner {
     session: ClientSession<Arc<ReplyCell>>,
     stream: Option<Stream>,
-    /// Number of the attempt to connect; what belongs to an earlier one is void.
+    /// Number of the attempt to connect. Anything of an earlier attempt is ignored.
     attempt: u64,
-    /// The attempt itself, until it is begun.
+    /// The attempt, until it is started.
     dial: Option<Dial>,
-    /// Number of the server of the last attempt.
+    /// Index of the server of the last attempt.
     server: usize,
-    /// True if what a call has submitted is left to the reader to write.
+    /// True if a call leaves its request to the reader to write.
     is_deferred: bool,
-    /// True while a thread writes without the mutex. It writes what others submit, too.
+    /// True while a thread writes without the mutex. It also writes requests submitted in the meantime.
     is_writing: bool,
-    /// True while the socket takes no more bytes.
+    /// True while the socket accepts no more bytes.
     is_blocked: bool,
-    /// True after a flush has timed out, until bytes have gone out again.
+    /// True from a flush that timed out until bytes are written again.
     is_stuck: bool,
-    /// Time at which the connection was last read.
     read_at: BootInstant,
-    /// True if the connection's reader does not run: its runtime is gone, busy or not being run.
+    /// True if the connection's reader does not run, because its runtime is gone, busy or idle.
     lacks_reader: bool,
     cells: HashMap<WatchKey, Arc<WatchCell>>,
-    /// The last failure, and the number of the server that it concerns.
+    /// The last failure, with the index of its server.
     failure: Option<(Failure, usize)>,
 }
 
-/// Reason for which the last attempt to connect has failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// A certificate is refused, or one side speaks TLS and the other does not: another attempt cannot change that.
+    /// A certificate was refused, or only one side speaks TLS. Retrying does not help.
     Tls(TlsError),
-    /// No connection can be made.
     Down {
         reason: String,
-        /// True if no program listens there, on this machine.
+        /// True if it is a server on this machine, and no program listens there.
         is_absent: bool,
     },
-    /// The connection gave no session.
+    /// The connection did not open a session.
     Other(String),
 }
 
-/// Duties of the supervisor.
 #[derive(Debug, Default)]
 pub(super) struct Duties {
-    /// Begin this attempt to connect.
+    /// Start this attempt to connect.
     pub(super) connect: Option<(Dial, u64)>,
-    /// Have the connection of this attempt read by our own thread.
+    /// Read the connection of this attempt on our own thread.
     pub(super) reader: Option<(Arc<dyn Socket>, u64)>,
-    /// Come back at this time; `None` once the session is over.
+    /// Call again at this time. `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
 
-/// Part of a timeout for which a connection may be left unread: then the supervisor reads it, so that a busy executor
-/// loses no session.
+/// Part of the timeout after which the supervisor reads an unread connection, so that a busy executor loses no session.
 const UNREAD: u32 = 6;
 
-/// Requests under way from which on a further one is not written by its caller, but, with all that come before its
-/// turn, by the reader: one write, and one wake of the server, for all of them.
+/// Number of unanswered requests from which on the reader writes the next ones. It combines them into one write and one
+/// wake-up of the server.
 const DIRECT_WRITES: usize = 4;
 
-/// Size of a read, in bytes.
+/// In bytes.
 const READ_BYTES: usize = 16 << 10;
 
 thread_local! {
-    /// One for all sessions that a thread reads: it stays in the cache, and no read has to clear it.
+    /// Shared by all sessions that a thread reads, so that it stays in the cache and is not cleared per read.
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Reads in one turn of a reader.
+/// Reads before a reader yields.
 const READS: usize = 16;
 
 impl Link {
@@ -168,23 +161,20 @@ impl Link {
         })
     }
 
-    /// Returns the status of the session, once it has been opened.
     pub(super) fn status(&self) -> Option<&Arc<SessionStatus>> {
         self.status.get()
     }
 
-    /// Returns the reason for which the last attempt to connect has failed.
     pub(super) fn failure(&self) -> Option<Failure> {
         let inner = self.inner.lock();
         inner.failure.as_ref().map(|(failure, _)| failure.clone())
     }
 
-    /// Returns the names of the servers.
     pub(super) fn hosts(&self) -> String {
         self.names.join(",")
     }
 
-    /// Returns the name of the server of the last failure, or of the last attempt.
+    /// Returns the server of the last failure, otherwise of the last attempt.
     pub(super) fn failed_host(&self) -> &str {
         let inner = self.inner.lock();
         let failed = inner.failure.as_ref().map(|(_, server)| *server);
@@ -195,7 +185,6 @@ impl Link {
         self.inner.lock().session.set_chroot(chroot);
     }
 
-    /// Sends a request.
     pub(super) fn submit(self: &Arc<Self>, request: Request) -> Response {
         let cell = Arc::<ReplyCell>::default();
         let is_close = request == Request::Close;
@@ -204,7 +193,7 @@ impl Link {
             inner.session.submit(cell.clone(), request, now);
         });
         if is_close {
-            // The wait for its reply has a limit.
+            // The supervisor must wake up when the wait for its reply times out.
             self.attention.notify_one();
         }
         let reply = cell.reply.lock().take();
@@ -214,7 +203,7 @@ impl Link {
         }
     }
 
-    /// Ends a session that was never handed out, or the last of whose handles is gone.
+    /// Ends a session that was never handed out, or whose last handle is gone.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.drive(|inner, now| match inner.session.is_opened() {
             true => inner.session.submit(Arc::default(), Request::Close, now),
@@ -223,32 +212,31 @@ impl Link {
         self.attention.notify_one();
     }
 
-    /// Ends the session, without a word to the server, which expires it: something has failed in this process.
+    /// Ends the session after a failure in this process. The server expires it.
     fn give_up(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.give_up());
-        // The panic hook has reported the panic itself. A subscriber may be what panics.
+        // The panic hook has reported the panic. Catch another one, because the subscriber may be what panics.
         let ended =
             || tracing::error!(host = %self.hosts(), "a delivery panicked; its session has ended");
         let _ = catch_unwind(AssertUnwindSafe(ended));
     }
 
-    /// Has the server close the session without the client's knowledge, as if it had expired.
+    /// Lets the server close the session without the client's knowledge, as if it had expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire(self: &Arc<Self>) {
         self.drive(|inner, _| inner.session.expire_at_server());
     }
 
-    /// Returns true once the session has ended.
     pub(super) fn is_over(&self) -> bool {
         self.inner.lock().session.is_over()
     }
 
-    /// Returns true if the server has refused a proof of identity, and has not accepted it since.
+    /// Returns true if the server's last decision about an identity was a refusal.
     pub(super) fn is_refused(&self) -> bool {
         self.inner.lock().session.is_refused()
     }
 
-    /// Lets a call do its part under the mutex, then writes what can be written, and delivers what has come of it.
+    /// Runs `part` under the mutex, writes pending bytes, and delivers the results.
     fn drive<R>(self: &Arc<Self>, part: impl FnOnce(&mut Inner, BootInstant) -> R) -> R {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -268,7 +256,7 @@ impl Link {
         done
     }
 
-    /// Moves the session's outputs to the queue of deliveries. Returns true if there are any.
+    /// Queues the session's outputs for delivery. Returns true if there are any.
     fn collect(self: &Arc<Self>, inner: &mut MutexGuard<'_, Inner>) -> bool {
         let inner = &mut **inner;
         let mut queue = None;
@@ -323,7 +311,7 @@ impl Link {
                 }
                 Output::Ended(end) => {
                     self.attention.notify_one();
-                    // In the order of their creation, so that a run with faults replays.
+                    // In the order of creation, so that a run with faults can be replayed.
                     let mut cells: Vec<_> = std::mem::take(&mut inner.cells).into_iter().collect();
                     cells.sort_unstable_by_key(|(key, _)| *key);
                     Delivery::Ended(end, cells.into_iter().map(|(_, cell)| cell).collect())
@@ -339,21 +327,22 @@ impl Link {
 
     // -- The connection
 
-    /// Does what is due, and returns what is left to the supervisor.
+    /// Handles everything that is due. Returns the rest of the work for the supervisor.
     pub(super) fn supervise(self: &Arc<Self>) -> Duties {
         let reader = self.drive(|inner, now| {
-            // Read first: after a pause of this process, replies are waiting and time limits are over.
+            // Must precede the timeouts: after a pause of the process, replies are waiting while time limits have
+            // passed.
             if inner.stream.is_some() && now >= inner.unread_until() {
                 let heard = inner.session.heard();
-                // An error is the connection's end, which the session has been told.
+                // An error ends the connection, and the session already knows.
                 let _ = inner.read(now, &self.names);
-                // Bytes that a reader had not taken: its runtime does not run.
+                // Bytes that a reader left unread show that its runtime does not run.
                 inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.session.handle_timeout(now);
             inner.reader_due()
         });
-        // What came of it, a new attempt above all, is to be seen as well.
+        // Look again, because `drive` may have queued a new attempt.
         let mut inner = self.inner.lock();
         let next = inner.session.next_timeout().map(|next| match inner.stream {
             Some(_) => next.min(inner.unread_until()),
@@ -366,7 +355,7 @@ impl Link {
         }
     }
 
-    /// Takes over a new connection. Returns a handle for its reader; `None` if the attempt was given up meanwhile.
+    /// Takes over a new connection. Returns a handle for its reader, or `None` if the attempt was given up.
     pub(super) fn attach(
         self: &Arc<Self>,
         socket: Arc<dyn Socket>,
@@ -393,14 +382,13 @@ impl Link {
         })
     }
 
-    /// Returns true, once, if a connection over a network was lost before the first session was opened: the server may
-    /// expect TLS, or none.
+    /// Returns true once if a connection was lost before the first session was opened, because the server may expect
+    /// TLS or none.
     pub(super) fn is_probe_due(&self) -> bool {
         let is_due = self.status().is_none() && matches!(self.failure(), Some(Failure::Other(_)));
         is_due && !self.is_probed.swap(true, Ordering::Relaxed)
     }
 
-    /// Records that an attempt to connect has failed.
     pub(super) fn failed(self: &Arc<Self>, failure: Failure, attempt: u64) {
         self.drive(|inner, now| {
             if inner.attempt == attempt {
@@ -412,10 +400,10 @@ impl Link {
         self.progress.notify_one();
     }
 
-    /// Reads what has arrived.
+    /// Reads all available bytes.
     ///
     /// # Errors
-    /// `WouldBlock` if all of it was read, and any other error once the connection is lost.
+    /// `WouldBlock` if there are no more. Any other error if the connection is lost.
     pub(super) fn read(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
         let read = self.drive(|inner, now| match inner.is_of(attempt) {
             true => inner.read(now, &self.names),
@@ -431,31 +419,30 @@ impl Link {
         read
     }
 
-    /// Records that a reader on our own thread stands in for the user's. Returns false if one does already.
+    /// Lets a reader on our own thread replace the user's. Returns false if one does already.
     pub(super) fn take_over(&self) -> bool {
         !self.is_taken_over.swap(true, Ordering::AcqRel)
     }
 
     /// Records that the user's reader runs again.
     pub(super) fn hand_back(&self) {
-        // Read first: this is done for every reply.
+        // Load first, because this runs for every reply.
         if self.is_taken_over.load(Ordering::Acquire) {
             self.is_taken_over.store(false, Ordering::Release);
         }
     }
 
-    /// Returns true while a reader on our own thread stands in for the user's.
     pub(super) fn is_taken_over(&self) -> bool {
         self.is_taken_over.load(Ordering::Acquire)
     }
 
-    /// Has replies read by our own thread, since the caller is about to block the one that may be reading them.
+    /// Lets our own thread read replies, because the caller is about to block the thread that may be reading them.
     pub(super) fn read_elsewhere(&self) {
         self.inner.lock().lacks_reader = true;
         self.attention.notify_one();
     }
 
-    /// Records that the reader of a connection is gone while the connection is not.
+    /// Records that the reader of a live connection is gone.
     pub(super) fn reader_lost(&self, attempt: u64) {
         let mut inner = self.inner.lock();
         inner.lacks_reader |= inner.is_of(attempt);
@@ -472,7 +459,7 @@ impl Inner {
     fn close_stream(&mut self) {
         self.stream = None;
         (self.is_blocked, self.lacks_reader, self.dial) = (false, false, None);
-        // An attempt that is still under way is void.
+        // Invalidates an attempt that is still in progress.
         self.attempt += 1;
     }
 
@@ -517,8 +504,8 @@ impl Inner {
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
                     }
-                    // Less than there was room for is all that there was: another call to the system would say so. The
-                    // end of the connection is reported by the runtime, also if it came before this read.
+                    // A short read means that the socket is empty, so we save another system call. The runtime reports
+                    // the end of the connection, even if it preceded this read.
                     if count < READ_BYTES && is_plain {
                         return Err(ErrorKind::WouldBlock.into());
                     }
@@ -556,7 +543,7 @@ impl Inner {
 
 impl Unwatch for Link {
     fn unwatch(&self, watch: u64) {
-        // A lock of the parent's may be held for ever in the child of a fork.
+        // In the child of a fork, a lock of the parent may be held forever.
         if fork::is_forked() {
             return;
         }
@@ -571,7 +558,7 @@ impl Unwatch for Link {
             Some(_) => {}
         }
         drop(inner);
-        // After the mutex: its waker is the user's code.
+        // After releasing the mutex, because its waker is user code.
         drop(cell);
     }
 }
@@ -591,7 +578,7 @@ mod tests {
     use crate::client::served::session::tests::{TIMEOUT, options};
     use crate::wire::{Code, ConnectResponse, Jute, PASSWORD_BYTES, ReplyHeader, put_frame, xid};
 
-    /// Returns a link to one server, whose first attempt to connect is due.
+    /// The first attempt to connect is due.
     pub(super) fn new_link(clock: Clock) -> Arc<Link> {
         let endpoint = Endpoint::tcp(vec!["localhost:1".into()], false, false);
         Link::new(endpoint, None, options(), clock)

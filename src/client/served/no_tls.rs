@@ -1,4 +1,4 @@
-//! [`Tls`] in a build without the feature `tls`: it cannot be created, with an error that names the feature.
+//! [`Tls`] without the feature `tls`. Creating it fails with an error that names the feature.
 
 use std::io;
 

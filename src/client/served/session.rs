@@ -1,10 +1,9 @@
-//! [`ClientSession`]: a client's session at a server, without its socket and its clock. Bytes and the time go in;
-//! bytes, replies, events and changes of state come out.
+//! [`ClientSession`]: the protocol of a client's session, without socket and clock.
 //!
-//! The caller moves bytes between it and a connection, calls [`handle_timeout`](ClientSession::handle_timeout) when
-//! [`next_timeout`](ClientSession::next_timeout) has come, and carries out what
-//! [`next_output`](ClientSession::next_output) returns, in that order: a watch event is put out before any later reply
-//! (invariant 3), and a change of state before any reply of the new connection.
+//! The caller moves bytes between it and a connection, calls [`handle_timeout`](ClientSession::handle_timeout) at
+//! [`next_timeout`](ClientSession::next_timeout), and carries out the results of
+//! [`next_output`](ClientSession::next_output) in their order. A watch event precedes any later reply (invariant 3),
+//! and a change of state precedes all replies of the new connection.
 
 #[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
@@ -33,160 +32,150 @@ use crate::wire::{
     ProcessStatement, put_frame, xid,
 };
 
-/// Terms on which a session is opened.
 #[derive(Clone, Debug)]
 pub(super) struct SessionOptions {
-    /// The timeout that the client asks for.
+    /// The requested timeout.
     pub(super) timeout: Duration,
-    /// Limit of the wait for the reply to a closeSession.
+    /// Longest wait for the reply to closeSession.
     pub(super) close_timeout: Duration,
     /// Identities to prove on each connection.
     pub(super) auth: Vec<(String, Secret)>,
-    /// The process, for a server of this machine that is to end the session with it.
+    /// Set if a server on this machine shall end the session with this process.
     pub(super) process: Option<ProcessIdentity>,
     /// Longest pause between two attempts to connect.
     pub(super) longest_pause: Duration,
-    /// True if it asks for no extension of the protocol.
+    /// True if the client does not offer our protocol extension.
     pub(super) is_plain: bool,
-    /// The tick of an ensemble, for a server that does not say that it is ours.
+    /// The tick of an ensemble. Used only if the server does not speak our extension.
     pub(super) tick: Duration,
-    /// Number of servers that give the session.
     pub(super) servers: usize,
-    /// Seed of the order of those servers, and of the pauses between attempts to connect, so that the clients of one
-    /// server do not come back together.
+    /// Seed for the order of servers and the pauses between attempts, so that a server's clients do not reconnect in
+    /// step.
     pub(super) seed: u64,
 }
 
-/// An attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dial {
-    /// Number of the server: the first is 0.
+    /// Index of the server.
     pub(crate) server: usize,
-    /// Number of attempts that the session has made at this server before.
+    /// Number of earlier attempts at this server.
     pub(crate) round: usize,
 }
 
-/// A change that the caller carries out.
 #[derive(Debug)]
 pub(super) enum Output<T> {
-    /// Begin an attempt to connect, then call [`ClientSession::connected`] or [`ClientSession::disconnected`].
+    /// Start an attempt to connect, then call [`ClientSession::connected`] or [`ClientSession::disconnected`].
     Connect(Dial),
-    /// Close the connection, or give the attempt up.
+    /// Close the connection, or give up the attempt.
     Disconnect,
     /// The session is open at the server, for the first time or again.
     Opened(Opened),
     /// The connection is lost. The session may live on at the server.
     Suspended,
-    /// The session is over.
     Ended(End),
-    /// A request is answered, or will never be.
+    /// A request was answered or has failed.
     Reply(T, Result<Reply<WatchKey, WatchKey>>),
-    /// A watch has fired.
     Event {
         key: WatchKey,
-        /// True if the watch is gone with it.
+        /// True if the watch fires only once.
         is_last: bool,
         event: WatchedEvent,
     },
     /// Events of a persistent watch may have been lost.
     Interrupted(WatchKey),
-    /// A watch on a predecessor has ended with its connection.
+    /// A watch on a predecessor ended with its connection.
     Unwatched(WatchKey),
 }
 
-/// Terms of the server, at the beginning of a connection.
+/// Terms of a connection, set by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     pub(super) id: SessionId,
-    /// The timeout that the server grants.
+    /// The granted timeout.
     pub(super) timeout: Duration,
-    /// Time at which the handshake was sent: the session was alive at the server after it.
+    /// Time at which the handshake was sent. The session was alive at the server after it.
     pub(super) sent: BootInstant,
-    /// The tick of an ensemble, at which only a committed write proves that the session is alive; `None` of a server that
-    /// has said that it is ours.
+    /// The tick of an ensemble, where only a committed write proves that the session is alive. `None` if the server
+    /// speaks our extension.
     pub(super) tick: Option<Duration>,
 }
 
-/// Reason for which a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server has expired it, or was out of reach for so long that the client has given it up.
+    /// The server has expired it, or the client gave it up after too long without a connection.
     Expired,
-    /// The client has closed it.
     Closed,
-    /// The server has refused a proof of identity that it had not accepted before.
+    /// The server has refused a new proof of identity.
     AuthFailed,
 }
 
-/// A client's session. `T` stands for the caller of a request.
+/// A client's session. `T` identifies the caller of a request.
 #[derive(Debug)]
 pub(super) struct ClientSession<T> {
     options: SessionOptions,
     phase: Phase,
-    /// Operations of this connection's server.
+    /// Operations that the connected server knows.
     dialect: Dialect,
-    /// Limit of a request's frame on this connection, in bytes; `usize::MAX` where the server has not stated it. A longer
-    /// one would close the connection, and its caller might send it again without end.
+    /// Limit of a request's frame on this connection, in bytes. `usize::MAX` if the server has not stated it. The
+    /// server would close the connection on a longer one, and its caller might retry without end.
     max_request_bytes: usize,
-    /// True once a server was too old for a multiRead.
+    /// True once a server did not know multiRead.
     lacks_multi_read: bool,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
-    /// The timeout granted last; before that the one asked for.
+    /// The timeout granted last, initially the requested one.
     timeout: Duration,
     last_zxid: i64,
     last_xid: i32,
-    /// Requests that were sent on this connection and are not answered, oldest first.
+    /// Unanswered requests of this connection, oldest first.
     under_way: VecDeque<UnderWay<T>>,
-    /// Requests of several reads among them, oldest first.
+    /// MultiReads that are sent as single reads, oldest first.
     reads: VecDeque<Reads<T>>,
-    /// Likewise proofs of identity, which a ZooKeeper server answers ahead of requests.
+    /// Unanswered proofs of identity. Kept apart because a ZooKeeper server answers them ahead of requests.
     proofs: VecDeque<Proof<T>>,
-    /// Requests that were submitted without a connection, oldest first.
+    /// Requests that wait for a connection, oldest first.
     queued: VecDeque<(T, Request)>,
-    /// About the size of the requests under way and queued, in bytes.
+    /// Approximate size of the pending and queued requests, in bytes.
     held_bytes: usize,
-    /// Znodes to be deleted on the next connection: see [`Awaited::Undo`].
+    /// Znodes to delete on the next connection, see [`Awaited::Undo`].
     undone: Vec<ZnodePath>,
     watches: WatchTable,
     frames: Frames,
     out: Vec<u8>,
-    /// Number of its bytes that have been sent.
+    /// Number of bytes of `out` that have been sent.
     sent: usize,
-    /// Time at which the closing of the session is given up, once it has been requested.
+    /// Time at which a requested close is given up.
     close_by: Option<BootInstant>,
-    /// Time of the last bytes received.
+    /// Time of the last received bytes.
     heard: BootInstant,
-    /// Time of the last bytes that show the session alive at the server.
+    /// Time of the last bytes that prove the session alive at the server.
     alive: BootInstant,
-    /// Time of the last bytes submitted.
+    /// Time at which bytes were last submitted.
     spoken: BootInstant,
     /// Time at which the session was last opened or resumed.
     opened: BootInstant,
-    /// Terms of this connection, until the server has accepted the identities of the former one again. Until then the
-    /// connection proves nothing: the session is not reported as reconnected, and its lease is not extended.
+    /// Terms of this connection, until the server has accepted the known identities again. Until then the session is
+    /// not reported as reconnected and its lease is not extended.
     returning: Option<Opened>,
     /// True from a refused proof of identity until the session is reconnected.
     is_refused: bool,
-    /// The servers, in the order of the attempts.
+    /// Order in which servers are tried.
     order: Vec<usize>,
-    /// Number of all attempts to connect.
     dials: usize,
-    /// Number of attempts to connect since a connection lasted.
+    /// Attempts to connect since a connection lasted.
     attempts: u32,
-    /// The last answer of a server that broke the protocol, until it is taken.
+    /// The server's last violation of the protocol, until it is taken.
     violation: Option<&'static str>,
     outputs: VecDeque<Output<T>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Without a connection. The next attempt begins at this time.
+    /// Waits until this time before the next attempt to connect.
     Pausing(BootInstant),
-    /// An attempt to connect is under way, and given up at this time.
+    /// Gives up the attempt to connect at this time.
     Connecting(BootInstant),
-    /// The handshake was sent at `sent`.
     Handshaking {
         sent: BootInstant,
         until: BootInstant,
@@ -195,12 +184,11 @@ enum Phase {
     Over(End),
 }
 
-/// A request that is not answered.
 #[derive(Debug)]
 struct UnderWay<T> {
     xid: i32,
     op: Op,
-    /// Size of the request, as far as it counts for [`MAX_HELD_BYTES`].
+    /// Size of the request, counted towards [`MAX_HELD_BYTES`].
     bytes: usize,
     what: Awaited<T>,
 }
@@ -208,19 +196,18 @@ struct UnderWay<T> {
 #[derive(Debug)]
 enum Awaited<T> {
     Reply(T, Request),
-    /// The first request of an enqueue. The second, [`Listing`](Self::Listing), is the next that is under way.
+    /// First request of an enqueue. Its [`Listing`](Self::Listing) is the next entry.
     Entry(Create),
-    /// The second request of an enqueue, with what the first has created.
+    /// Second request of an enqueue, with the result of the first.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
-    /// One of several reads: the next of the first [`Reads`].
+    /// A single read of the first [`Reads`].
     Read,
-    /// The delete of a znode whose creator was told that it does not exist.
+    /// Delete of a znode whose creator received an error.
     Undo(ZnodePath),
-    /// A reply that means nothing.
     Ignored,
 }
 
-/// Reads of one request, sent one by one.
+/// A multiRead that is sent as single reads.
 #[derive(Debug)]
 struct Reads<T> {
     caller: T,
@@ -230,45 +217,45 @@ struct Reads<T> {
 
 #[derive(Debug)]
 enum Proof<T> {
-    /// One of [`SessionOptions::auth`], or an earlier one of the session's.
+    /// An identity from [`SessionOptions::auth`].
     Repeated,
     Requested(T, String, Secret),
 }
 
-/// Number of requests of one session that may wait for an answer.
+/// Limit of unanswered requests per session.
 pub(super) const MAX_UNDER_WAY: usize = 100_000;
 
-/// Limit of the requests of one session that wait for an answer, in bytes. They are held until then.
+/// Limit of the unanswered requests per session, in bytes.
 pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Limit of a frame from the server. A reply may be much larger than any request: a list of children, a multiRead.
+/// Limit of a frame from the server, in bytes. A reply (children, multiRead) may be much larger than any request.
 const LARGEST_REPLY_BYTES: usize = 256 << 20;
 
-/// Bytes of a frame that the server would take, and a request may not use: a watch comes back in a setWatches2, which takes
-/// more than the request that has armed it.
+/// Bytes of the server's limit that requests may not use, because arming a watch again takes more in setWatches2 than
+/// in the first request.
 const REARMING_ROOM: usize = 64;
 
-/// Capacity that the output buffer of an idle session keeps.
+/// Capacity that the output buffer of an idle session keeps, in bytes.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 
-/// Pings in a timeout, where nothing else is sent.
+/// Pings per timeout if nothing else is sent.
 const PINGS: u32 = 3;
 
-/// Half the first pause between two attempts to connect; that of each later round over the servers is twice as long, up
-/// to [`SessionOptions::longest_pause`]. The first round has none.
+/// Half the pause between attempts in the second round over the servers. The first round has no pauses, and each later
+/// one doubles them, up to [`SessionOptions::longest_pause`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Limits of one attempt to connect, handshake included. Of one server it lasts a third of the timeout; with more servers
-/// it is shorter, so that a session outlives some that do not answer.
+/// Limits of an attempt to connect, including the handshake. Within them, an attempt at a single server takes a third
+/// of the timeout. With more servers it is shorter, so that a session survives some that do not answer.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Part of a timeout, in tenths, after which a session is given up that nothing was heard of. Its lease has ended long
-/// before. The server has expired it by then, or will within a tick; a server that was restarted may keep it longer.
+/// Part of the timeout, in tenths, after which we give up a session without an answer. Its lease ended long before. The
+/// server has expired it by then or does so within a tick, but a restarted server may keep it longer.
 const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {
-    /// Begins a session. It connects at once.
+    /// Connects immediately.
     pub(super) fn new(mut options: SessionOptions, now: BootInstant) -> Self {
         Self {
             order: shuffled(options.servers, &mut options.seed),
@@ -307,37 +294,34 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Sets the chroot. Requests that were submitted before keep the one before.
+    /// Requests submitted before keep the previous chroot.
     pub(super) fn set_chroot(&mut self, chroot: &ZnodePath) {
         self.chroot = Chroot::new(chroot);
     }
 
-    /// Returns the timeout that the server has granted; before that the one that was asked for.
+    /// Returns the granted timeout, before that the requested one.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Returns the number of requests that were sent and are not answered.
     pub(super) fn requests_under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Returns the time of the last bytes received.
     pub(super) fn heard(&self) -> BootInstant {
         self.heard
     }
 
-    /// Returns true once the server has opened the session.
     pub(super) fn is_opened(&self) -> bool {
         self.id.0 != 0
     }
 
-    /// Returns true if the server has refused a proof of identity, and has not accepted it since.
+    /// Returns true if the server's last decision about an identity was a refusal.
     pub(super) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
-    /// Sends a closeSession without knowing it: the session then finds itself expired.
+    /// Sends a closeSession unknown to the session, which then finds itself expired.
     #[cfg(feature = "test-util")]
     pub(super) fn expire_at_server(&mut self) {
         if self.phase == Phase::Connected {
@@ -348,17 +332,14 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Returns true once the session has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over(_))
     }
 
-    /// Returns the bytes to send.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.out[self.sent..]
     }
 
-    /// Records that bytes have been sent.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.out.len() {
@@ -368,7 +349,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Hands the bytes to send over, in exchange for an empty buffer.
+    /// Moves the unsent bytes into an empty buffer.
     pub(super) fn take_outgoing(&mut self, to: &mut Vec<u8>) {
         debug_assert!(to.is_empty(), "its bytes would be sent later");
         self.out.drain(..self.sent);
@@ -376,17 +357,16 @@ impl<T> ClientSession<T> {
         std::mem::swap(&mut self.out, to);
     }
 
-    /// Takes bytes back that could not be sent: they precede those that were put out meanwhile.
+    /// Puts bytes that could not be sent back in front of those submitted since.
     pub(super) fn restore_outgoing(&mut self, bytes: &[u8]) {
         self.out.splice(self.sent..self.sent, bytes.iter().copied());
     }
 
-    /// Takes the reason for which the connection was given up, if the server has broken the protocol.
+    /// Takes the reason if the connection was closed because the server violated the protocol.
     pub(super) fn take_violation(&mut self) -> Option<&'static str> {
         self.violation.take()
     }
 
-    /// Returns the next thing to be carried out.
     pub(super) fn next_output(&mut self) -> Option<Output<T>> {
         self.outputs.pop_front()
     }
@@ -397,7 +377,6 @@ impl<T> ClientSession<T> {
 
     // -- Connections
 
-    /// Begins the handshake over a new connection.
     pub(super) fn connected(&mut self, now: BootInstant) {
         let Phase::Connecting(until) = self.phase else {
             return self.outputs.push_back(Output::Disconnect);
@@ -431,19 +410,19 @@ impl<T> ClientSession<T> {
         });
     }
 
-    /// Records that the connection is lost, or that an attempt has failed.
+    /// Records that the connection is lost or an attempt has failed.
     pub(super) fn disconnected(&mut self, now: BootInstant) {
         match self.phase {
             Phase::Over(_) | Phase::Pausing(_) => {}
             Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
-                // The server may have received closeSession; if it has not, it expires the session.
+                // The server may have received closeSession. If it has not, it expires the session.
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
                 self.fail_replies(&Error::ConnectionLoss);
-                // A server that admits the session and then closes the connection must not be asked without a pause.
+                // Keep pausing if the server admits the session and then closes the connection each time.
                 if now.since(self.opened) >= self.options.longest_pause {
                     self.attempts = 0;
                 }
@@ -465,7 +444,7 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Pausing(now.after(pause));
     }
 
-    /// Returns a pause of half to all of this length.
+    /// Returns a random pause from half to all of this length.
     fn jittered(&mut self, pause: Duration) -> Duration {
         let seed = draw(&mut self.options.seed);
         pause / 2 + pause.mul_f64((seed >> 11) as f64 / (1_u64 << 53) as f64) / 2
@@ -478,7 +457,7 @@ impl<T> ClientSession<T> {
         self.returning = None;
     }
 
-    /// Fails the requests under way. After [`Error::ConnectionLoss`] each of them may have been carried out.
+    /// Fails all unanswered requests. After [`Error::ConnectionLoss`] each may have been executed.
     fn fail_replies(&mut self, error: &Error) {
         for UnderWay { what, bytes, .. } in std::mem::take(&mut self.under_way) {
             self.held_bytes -= bytes;
@@ -507,7 +486,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Ends the connection because of what the server has sent.
     fn disconnect(&mut self, why: &'static str, now: BootInstant) {
         let session = self.id;
         self.violation = Some(why);
@@ -520,8 +498,8 @@ impl<T> ClientSession<T> {
         self.end_with(end, Self::end_error);
     }
 
-    /// Ends the session, with this error for requests that were never sent. The end comes before all answers: who is
-    /// answered finds the session over.
+    /// Ends the session. `unsent` is the error for requests that were never sent. `Ended` must precede all replies, so
+    /// that their receivers find the session over.
     fn end_with(&mut self, end: End, unsent: impl Fn(&Self) -> Error) {
         self.reset_connection();
         self.phase = Phase::Over(end);
@@ -547,7 +525,6 @@ impl<T> ClientSession<T> {
 
     // -- Time
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is to be called.
     pub(super) fn next_timeout(&self) -> Option<BootInstant> {
         let due = match self.phase {
             Phase::Pausing(until) | Phase::Connecting(until) | Phase::Handshaking { until, .. } => {
@@ -559,7 +536,6 @@ impl<T> ClientSession<T> {
         Some(self.close_by.map_or(due, |it| it.min(due)))
     }
 
-    /// Does what is due.
     pub(super) fn handle_timeout(&mut self, now: BootInstant) {
         match self.phase {
             Phase::Over(_) => {}
@@ -606,14 +582,15 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Gives up the session, whatever its state.
+    /// Gives up the session in any state.
     pub(super) fn give_up(&mut self) {
         if !self.is_over() {
             self.give_up_closing();
         }
     }
 
-    /// Closes the connection without a reply to closeSession: the server ends the session after its timeout.
+    /// Closes the connection without waiting for the reply to closeSession. The server ends the session at the latest
+    /// after its timeout.
     fn give_up_closing(&mut self) {
         if !matches!(self.phase, Phase::Pausing(_)) {
             self.outputs.push_back(Output::Disconnect);
@@ -621,12 +598,12 @@ impl<T> ClientSession<T> {
         self.end_with(End::Closed, |_| Error::ConnectionLoss);
     }
 
-    /// Returns the time at which the session is given up; `None` for one that was never opened.
+    /// Returns the time at which an opened session is given up.
     fn given_up_at(&self) -> Option<BootInstant> {
         (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
     }
 
-    /// The server answers pings, so silence of two thirds of the timeout means that the connection is dead.
+    /// The server answers pings, so the connection is dead after two thirds of the timeout without bytes.
     fn silent_at(&self) -> BootInstant {
         self.heard.after(self.timeout * 2 / 3)
     }
@@ -641,7 +618,6 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// Returns the numbers of servers in a random order.
 fn shuffled(servers: usize, seed: &mut u64) -> Vec<usize> {
     let mut order: Vec<_> = (0..servers).collect();
     for last in (1..servers).rev() {
@@ -650,7 +626,7 @@ fn shuffled(servers: usize, seed: &mut u64) -> Vec<usize> {
     order
 }
 
-/// Draws a number. xorshift64: there is no need for more than that clients differ.
+/// xorshift64, which is enough to make clients differ.
 fn draw(seed: &mut u64) -> u64 {
     let mut next = *seed | 1;
     next ^= next << 13;

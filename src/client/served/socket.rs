@@ -1,5 +1,5 @@
-//! Where the servers of a store listen ([`Endpoint`]), how they are dialled ([`Dialer`]), and a connection to one: a
-//! [`Socket`] that any thread may use, and its registration with a runtime that waits for it ([`RegisteredSocket`]).
+//! The addresses of a store's servers ([`Endpoint`]), how to connect to them ([`Dialer`]), and non-blocking connections
+//! that any thread may use ([`Socket`], [`RegisteredSocket`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,26 +22,25 @@ pub(crate) use super::session::Dial;
 use crate::runtime::future::BoxFuture;
 use crate::runtime::random::random;
 
-/// The servers of a store: one, or the members of an ensemble.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// Their names in messages: `host:port`, or the path of a socket.
+    /// As shown in messages: `host:port`, or the path of a socket.
     pub(crate) names: Vec<String>,
     pub(crate) dialer: Arc<dyn Dialer>,
-    /// True if the URL asks for TLS.
+    /// True if the URL requires TLS.
     pub(crate) requires_tls: bool,
-    /// True for servers that do not know our extension of the protocol.
+    /// True if the servers do not know our protocol extension.
     pub(crate) is_plain: bool,
-    /// True if a server is to end a session with the client's process.
+    /// True if a server shall end a session with the client's process.
     pub(crate) ends_with_process: bool,
-    /// True if the way to a server may lead through a network.
+    /// True if connections may cross a network.
     pub(crate) is_network: bool,
     /// Longest pause between two attempts to connect.
     pub(crate) longest_pause: Duration,
 }
 
 impl Endpoint {
-    /// Returns servers at these hosts, each `host:port`.
+    /// Each host is `host:port`.
     pub(crate) fn tcp(hosts: Vec<String>, requires_tls: bool, is_zookeeper: bool) -> Self {
         let is_loopback = |host: &String| {
             let address = host.parse::<SocketAddr>();
@@ -56,15 +55,15 @@ impl Endpoint {
             }),
             requires_tls,
             is_plain: is_zookeeper,
-            // A closed TCP connection proves nothing, and the kernel does not say which process is behind one.
+            // A closed TCP connection does not show that the process died, and the kernel does not name the process
+            // behind it.
             ends_with_process: false,
             is_network: true,
-            // A server that comes back is not to be met by all clients of a network at once.
+            // Keeps a network's clients from reconnecting simultaneously to a restarted server.
             longest_pause: Duration::from_secs(1),
         }
     }
 
-    /// Returns the server at a Unix socket.
     #[cfg(unix)]
     pub(crate) fn unix(path: PathBuf, ends_with_process: bool) -> Self {
         Self {
@@ -74,8 +73,8 @@ impl Endpoint {
             is_plain: false,
             ends_with_process,
             is_network: false,
-            // An attempt costs two system calls. And a server that is killed again and again listens for moments only:
-            // with long pauses a client misses them all, until its session is given up.
+            // An attempt costs only two system calls. A server that is killed repeatedly listens only briefly, and with
+            // longer pauses a client would miss it until the session is given up.
             longest_pause: Duration::from_millis(100),
         }
     }
@@ -87,23 +86,23 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Way to the servers of an endpoint.
+/// Connects to the servers of an endpoint.
 pub(crate) trait Dialer: fmt::Debug + Send + Sync {
-    /// Connects to a server, on a runtime with IO.
+    /// Runs on a runtime with IO.
     fn connect(&self, to: Dial) -> BoxFuture<io::Result<Arc<dyn Socket>>>;
 
-    /// Returns true if an error of [`connect`](Self::connect) says that no program of this machine listens there, and
-    /// that TLS is not asked for: such a server is started without more ado.
+    /// Returns true if an error of [`connect`](Self::connect) shows that no program of this machine listens there, so
+    /// that the user can simply start a server without TLS.
     fn is_absent(&self, _error: ErrorKind) -> bool {
         false
     }
 
-    /// Returns the seed of a session's pauses between attempts to connect.
+    /// Seed of a session's connection attempts.
     fn seed(&self) -> u64 {
         u64::from_ne_bytes(random())
     }
 
-    /// Returns true in a simulation: everything runs on the runtime of the session's user.
+    /// Returns true in a simulation, where everything runs on the user's runtime.
     fn is_simulated(&self) -> bool {
         false
     }
@@ -112,7 +111,7 @@ pub(crate) trait Dialer: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 struct TcpDialer {
     hosts: Vec<String>,
-    /// True for servers without TLS on this machine.
+    /// True if all servers are on this machine and without TLS.
     is_startable: bool,
 }
 
@@ -122,14 +121,14 @@ impl Dialer for TcpDialer {
         Box::pin(async move {
             let addresses = tokio::net::lookup_host(host).await?;
             let mut addresses: Vec<_> = addresses.collect();
-            // An address that does not answer takes the whole attempt, so the next one starts with another.
+            // An unresponsive address consumes the whole attempt, so the next one starts with another.
             if !addresses.is_empty() {
                 let first = to.round % addresses.len();
                 addresses.rotate_left(first);
             }
             let socket = tokio::net::TcpStream::connect(&addresses[..]).await?;
             let socket = socket.into_std()?;
-            // Two small requests that are sent one after the other are not held back for the reply to the first.
+            // Otherwise the second of two small requests would wait for the reply to the first.
             socket.set_nodelay(true)?;
             Ok(Arc::new(socket) as Arc<dyn Socket>)
         })
@@ -165,26 +164,26 @@ pub(crate) trait Socket: fmt::Debug + Send + Sync {
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Ends the connection, in both directions.
+    /// Ends the connection in both directions.
     fn shutdown(&self) -> io::Result<()>;
 
-    /// Blocks until the socket takes more bytes. Returns false on timeout.
+    /// Blocks until the socket accepts more bytes. Returns false on timeout.
     fn wait_writable(&self, limit: Duration) -> bool;
 
-    /// Registers the socket with the present runtime.
+    /// Registers the socket with the current runtime.
     ///
     /// # Panics
     /// In a runtime without IO.
     fn register(&self) -> io::Result<Box<dyn RegisteredSocket>>;
 }
 
-/// Registers a socket with a runtime; `None` where that is shut down, or was built without IO.
+/// Registers a socket with a runtime. `None` if it is shut down or has no IO.
 pub(super) fn registered(
     socket: &dyn Socket,
     runtime: &Handle,
 ) -> Option<Box<dyn RegisteredSocket>> {
     let _entered = runtime.enter();
-    // tokio panics in a runtime without IO, and has no way to ask.
+    // tokio panics in a runtime without IO, and offers no way to check.
     let registered = catch_unwind(AssertUnwindSafe(|| socket.register()));
     registered.ok()?.ok()
 }
@@ -205,16 +204,15 @@ impl Write for &dyn Socket {
     }
 }
 
-/// A handle to a socket, registered with a runtime.
 pub(crate) trait RegisteredSocket: Send + Sync {
-    /// Completes when the socket may be ready for one of these.
+    /// Resolves when the socket may be ready for one of these.
     fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Uses the socket. `WouldBlock` has [`poll_ready`](Self::poll_ready) wait again.
+    /// Uses the socket. After `WouldBlock`, [`poll_ready`](Self::poll_ready) waits again.
     fn try_io(&self, interest: Interest, io: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 }
 
-/// Implements [`Socket`] for a type of the standard library, and [`RegisteredSocket`] for that of tokio.
+/// Implements [`Socket`] for a type of the standard library and [`RegisteredSocket`] for tokio's.
 macro_rules! system_socket {
     ($socket:ty, $registered:ty) => {
         impl Socket for $socket {
@@ -241,7 +239,7 @@ macro_rules! system_socket {
 
         impl RegisteredSocket for $registered {
             fn poll_ready(&self, interest: Interest, context: &mut Context<'_>) -> Poll<()> {
-                // An error of the registration shows itself at the next use of the socket.
+                // A registration error shows at the next use of the socket.
                 let is_readable =
                     interest.is_readable() && self.poll_read_ready(context).is_ready();
                 let is_writable =

@@ -1,4 +1,4 @@
-//! [`Stream`]: a non-blocking connection to a server, with TLS or without.
+//! [`Stream`]: a non-blocking connection to a server, with or without TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::socket::Socket;
 use super::tls::TlsStream;
 
-/// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Arc<dyn Socket>,
@@ -18,27 +17,24 @@ impl Stream {
         Self { socket, tls }
     }
 
-    /// Returns the socket, to wait for it.
     pub(super) fn socket(&self) -> Arc<dyn Socket> {
         self.socket.clone()
     }
 
-    /// Returns true for a connection without TLS.
     pub(super) fn is_plain(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Returns the socket of a connection without TLS: any thread may write to it.
+    /// Returns the socket of a connection without TLS, to which any thread may write.
     pub(super) fn plain_socket(&self) -> Option<Arc<dyn Socket>> {
         self.is_plain().then(|| self.socket.clone())
     }
 
-    /// Returns true while the handshake of TLS is under way.
     pub(super) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(TlsStream::is_handshaking)
     }
 
-    /// Reads what has arrived; 0 at the end.
+    /// Returns 0 at the end of the connection.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.read(buffer),
@@ -46,8 +42,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as the system takes now. With TLS, bytes that are taken may still have to be
-    /// [flushed](Self::flush).
+    /// Writes as much as the system accepts. With TLS, accepted bytes may still need a [`flush`](Self::flush).
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.write(bytes),
@@ -55,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Writes what TLS holds back.
+    /// Writes what TLS has buffered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
@@ -65,9 +60,9 @@ impl Stream {
 }
 
 impl Drop for Stream {
-    /// Ends the connection, although other handles to the socket may be left.
+    /// Ends the connection even if other handles to the socket exist.
     fn drop(&mut self) {
-        // In the child of a fork the connection is the parent's.
+        // In the child of a fork, the connection belongs to the parent.
         if !crate::runtime::fork::is_forked() {
             let _ = self.socket.shutdown();
         }

@@ -1,4 +1,4 @@
-//! TLS of a connection, over rustls' sans-IO session.
+//! TLS for a connection, using rustls' sans-IO session.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,16 +11,15 @@ use super::socket::Socket;
 use crate::model::error::{Error, Result};
 use crate::tls::{ClientTls, TlsError, client_config, host_name, server_name};
 
-/// Options of TLS, checked.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
-    /// The names that the certificates of the servers must have.
+    /// Names that the servers' certificates must have.
     names: Vec<ServerName<'static>>,
 }
 
 impl Tls {
-    /// Checks the options for these servers, each given as `host:port`.
+    /// Each host is `host:port`.
     pub(super) fn new(tls: &ClientTls, hosts: &[String], _url: &str) -> Result<Self> {
         let name = |host: &String| {
             let name = tls.server_name.as_deref();
@@ -32,7 +31,7 @@ impl Tls {
         })
     }
 
-    /// Begins a connection to a server, by its number.
+    /// `server` is the index of the server.
     pub(super) fn start(&self, server: usize) -> Result<TlsStream> {
         let name = self.names[server].clone();
         let connection = ClientConnection::new(self.config.clone(), name);
@@ -47,7 +46,6 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// State of TLS on one connection.
 #[derive(Debug)]
 pub(super) struct TlsStream(Box<ClientConnection>);
 
@@ -64,7 +62,7 @@ impl TlsStream {
             }
             let count = self.0.read_tls(&mut socket)?;
             let processed = self.0.process_new_packets();
-            // The handshake goes on, or an alert says what is wrong.
+            // Continue the handshake, or send the alert before returning the error.
             if self.0.wants_write() {
                 match self.flush(socket) {
                     Err(error) if error.kind() != ErrorKind::WouldBlock && processed.is_ok() => {
@@ -81,7 +79,7 @@ impl TlsStream {
     }
 
     pub(super) fn write(&mut self, socket: &dyn Socket, bytes: &[u8]) -> io::Result<usize> {
-        // Before it takes more: rustls holds a limited number of bytes back, and takes none beyond them.
+        // Flush first, because rustls buffers a limited number of bytes.
         match self.flush(socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
             _ => {}
@@ -103,7 +101,7 @@ impl TlsStream {
     }
 }
 
-/// Returns the refusal of a certificate, of either side, that an error stands for.
+/// Returns the refused certificate, of either side, that an error stands for.
 pub(super) fn refused(host: &str, error: &io::Error) -> Option<TlsError> {
     let tls = error.get_ref().and_then(|error| error.downcast_ref());
     match tls {

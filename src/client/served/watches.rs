@@ -1,11 +1,11 @@
-//! [`WatchTable`]: the watches of one session, as its client knows them.
+//! [`WatchTable`]: a client's view of its session's watches.
 //!
-//! A server keeps one watch for each path and kind of interest, whatever number of requests has armed it, and forgets
-//! it with the connection. So the client counts the watchers of each, sends a removal when the last one is dropped,
-//! and arms all of them again on the next connection (rule 19).
+//! A server keeps one watch per path and kind of interest, however many requests armed it, and loses it with the
+//! connection. So the client counts watchers, sends a removal after the last one is dropped, and arms all watches again
+//! on the next connection (rule 19).
 //!
-//! A watch on a predecessor in a queue is one watcher's, has a number of the server's, and ends with the connection:
-//! what it waits for may have happened meanwhile, and only a new question tells.
+//! A watch on a queue predecessor belongs to one watcher and ends with the connection. The predecessor may have left in
+//! the meantime, so the waiter must ask again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,21 +15,20 @@ use foldhash::HashMap;
 use crate::model::path::ZnodePath;
 use crate::model::watch::{EventKind, WatchMode};
 
-/// Number of a watcher. Never given out twice within a session.
+/// Key of a watcher. Never reused within a session.
 pub(super) type WatchKey = u64;
 
-/// Kind of changes that a watch is armed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Interest {
-    /// Change or deletion of a znode that existed when the watch was armed.
+    /// Change or deletion of an existing znode.
     Data,
-    /// Creation of a znode that was missing. The server holds it as it holds a [`Data`](Self::Data) watch.
+    /// Creation of a missing znode. The server treats it like a [`Data`](Self::Data) watch.
     Existence,
     /// Change of the list of children, or deletion.
     Children,
-    /// All changes of a znode and of its list of children, until the watch is removed.
+    /// All changes of a znode and its list of children, until the watch is removed.
     Persistent,
-    /// All changes of a znode and of those below it, until the watch is removed.
+    /// All changes of a znode and its descendants, until the watch is removed.
     Recursive,
 }
 
@@ -41,7 +40,6 @@ impl Interest {
         }
     }
 
-    /// Returns the watch of the server that serves this interest.
     pub(super) fn server_watch(self) -> ServerWatch {
         match self {
             Self::Data | Self::Existence => ServerWatch::Data,
@@ -51,7 +49,6 @@ impl Interest {
         }
     }
 
-    /// Returns true if the watch is gone once it has fired.
     fn is_one_shot(self) -> bool {
         !matches!(self, Self::Persistent | Self::Recursive)
     }
@@ -67,7 +64,7 @@ impl Interest {
     }
 }
 
-/// Kind of a watch at the server, with its number in removeWatches.
+/// Kind of a watch at the server. The values are its numbers in removeWatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ServerWatch {
     Children = 1,
@@ -76,36 +73,34 @@ pub(super) enum ServerWatch {
     Recursive = 5,
 }
 
-/// Watches of one session.
 #[derive(Debug, Default)]
 pub(super) struct WatchTable {
     last_key: WatchKey,
     watchers: HashMap<WatchKey, (Interest, ZnodePath)>,
-    /// Watchers by path, each path's in the order of their registration. Ordered, so that the lists of a reconnection
-    /// do not depend on a hash.
+    /// Watchers of each path, oldest first. Ordered, so that re-arming does not depend on a hash.
     by_path: BTreeMap<ZnodePath, PathWatches>,
-    /// Number of watchers of [`Interest::Recursive`]: without any, an event concerns its own path alone.
+    /// Number of recursive watchers. Without any, an event concerns only its own path.
     recursive: usize,
-    /// Watchers of predecessors, by the server's numbers, with the paths of the predecessors.
+    /// Watchers of predecessors by the server's number, with the predecessor's path.
     predecessors: HashMap<i64, (WatchKey, ZnodePath)>,
-    /// The server's numbers of those watches.
+    /// The server's numbers of these watches.
     numbers: HashMap<WatchKey, i64>,
 }
 
-/// A watch of the server that is of no use any more.
+/// A server watch that is no longer needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Idle {
     Path(ServerWatch, ZnodePath),
-    /// A watch on a predecessor, by its number.
+    /// A watch on a predecessor, by the server's number.
     Predecessor(i64),
 }
 
 #[derive(Debug, Default)]
 struct PathWatches {
     watchers: Vec<(WatchKey, Interest)>,
-    /// Requests under way that arm a watch here. While there is one, a removal would take its watch away.
+    /// Pending requests that arm a watch here. A removal sent now would remove their watch.
     arming: Vec<ServerWatch>,
-    /// Removals that were put off because of those requests.
+    /// Removals that wait for those requests.
     put_off: Vec<ServerWatch>,
 }
 
@@ -114,7 +109,7 @@ impl PathWatches {
         self.watchers.is_empty() && self.arming.is_empty()
     }
 
-    /// Returns true if no watcher needs this watch of the server, now or as soon as a reply arrives.
+    /// Returns true if neither a watcher nor a pending request needs this server watch.
     fn is_done_with(&self, watch: ServerWatch) -> bool {
         !self.arming.contains(&watch)
             && !self
@@ -124,7 +119,6 @@ impl PathWatches {
     }
 }
 
-/// Lists of a setWatches2.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rearming {
     pub(super) data: Vec<ZnodePath>,
@@ -135,14 +129,14 @@ pub(super) struct Rearming {
 }
 
 impl WatchTable {
-    /// Records that a request is being sent that will arm a watch.
+    /// Must be called for each request that arms a watch, when it is sent.
     pub(super) fn arming(&mut self, watch: ServerWatch, path: &ZnodePath) {
         let watches = self.by_path.entry(path.clone()).or_default();
         watches.arming.push(watch);
     }
 
-    /// Records that such a request has been answered. Returns true if its watch is to be removed from the server: a
-    /// removal was put off, and no watcher has come.
+    /// Must be called when such a request is answered. Returns true if the server watch must be removed, because a
+    /// removal was deferred and there is still no watcher.
     pub(super) fn answered(&mut self, watch: ServerWatch, path: &ZnodePath) -> bool {
         let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
             return false;
@@ -163,7 +157,6 @@ impl WatchTable {
         was_put_off && is_done
     }
 
-    /// Registers a watcher.
     pub(super) fn add(&mut self, interest: Interest, path: &ZnodePath) -> WatchKey {
         let key = self.next_key();
         self.recursive += usize::from(interest == Interest::Recursive);
@@ -178,7 +171,7 @@ impl WatchTable {
         self.last_key
     }
 
-    /// Registers the watcher of a predecessor, by the number of its watch at the server.
+    /// `number` is the server's number of the watch.
     pub(super) fn add_predecessor(&mut self, number: i64, path: &ZnodePath) -> WatchKey {
         let key = self.next_key();
         self.predecessors.insert(number, (key, path.clone()));
@@ -186,14 +179,14 @@ impl WatchTable {
         key
     }
 
-    /// Returns the watcher of a predecessor that has departed, and forgets it. `None` if it was dropped before.
+    /// Returns and removes the watcher of a predecessor that has left. `None` if it was dropped before.
     pub(super) fn departed(&mut self, number: i64) -> Option<(WatchKey, ZnodePath)> {
         let (key, path) = self.predecessors.remove(&number)?;
         self.numbers.remove(&key);
         Some((key, path))
     }
 
-    /// Forgets the watchers of predecessors, and returns them in the order of their registration.
+    /// Removes all watchers of predecessors, and returns them oldest first.
     pub(super) fn lose_predecessors(&mut self) -> Vec<WatchKey> {
         self.predecessors.clear();
         let mut keys: Vec<_> = self.numbers.drain().map(|(key, _)| key).collect();
@@ -201,7 +194,7 @@ impl WatchTable {
         keys
     }
 
-    /// Removes a watcher. Returns the watch of the server that is of no use any more.
+    /// Removes a watcher. Returns the server watch if it is no longer needed.
     pub(super) fn remove(&mut self, key: WatchKey) -> Option<Idle> {
         if let Some(number) = self.numbers.remove(&key) {
             self.predecessors.remove(&number);
@@ -225,7 +218,7 @@ impl WatchTable {
         is_done.then_some(Idle::Path(watch, path))
     }
 
-    /// Returns the watchers of an event, with true for those that fire once and are forgotten.
+    /// Returns the watchers of an event. True marks a one-shot watcher, which is removed.
     pub(super) fn fire(&mut self, kind: EventKind, path: &ZnodePath) -> Vec<(WatchKey, bool)> {
         let mut fired = Vec::new();
         if let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) {
@@ -251,7 +244,7 @@ impl WatchTable {
         fired
     }
 
-    /// Adds the recursive watchers of the ancestors.
+    /// Adds recursive watchers of ancestors.
     fn fire_above(&self, kind: EventKind, path: &ZnodePath, fired: &mut Vec<(WatchKey, bool)>) {
         let mut above = path.parent();
         while let Some(path) = above {
@@ -265,7 +258,7 @@ impl WatchTable {
         }
     }
 
-    /// Returns what to arm again on a new connection, on which no request is under way.
+    /// Returns the watches to arm on a new connection, which has no pending requests yet.
     pub(super) fn rearming(&mut self) -> Rearming {
         let mut lists = Rearming::default();
         self.by_path.retain(|path, watches| {
@@ -288,7 +281,7 @@ impl WatchTable {
         lists
     }
 
-    /// Returns the watchers that stay armed after they have fired, in the order of their registration.
+    /// Returns the persistent watchers, oldest first.
     pub(super) fn persistent(&self) -> Vec<WatchKey> {
         let watchers = self.watchers.iter();
         let persistent = watchers.filter(|(_, (interest, _))| !interest.is_one_shot());

@@ -1,4 +1,4 @@
-//! Delivery of replies, events and changes of state to their receivers, in the session's order and outside its mutex.
+//! Delivers replies, events and changes of state, in the session's order and outside of its mutex.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,15 +17,12 @@ use crate::model::types::SessionState;
 use crate::model::watch::{News, WatchCell, WatchedEvent};
 use crate::runtime::wake::wake;
 
-/// Deliveries of one session, oldest first.
 #[derive(Default)]
 pub(super) struct DeliveryQueue {
     pub(super) items: VecDeque<Delivery>,
-    /// True while a thread delivers.
     is_busy: bool,
 }
 
-/// Result of a session's work, to be given to a user outside the mutex.
 pub(super) enum Delivery {
     Reply(Arc<ReplyCell>, Result<Reply>),
     Event(Arc<WatchCell>, WatchedEvent),
@@ -36,7 +33,6 @@ pub(super) enum Delivery {
     Ended(End, Vec<Arc<WatchCell>>),
 }
 
-/// Place for the reply to one request.
 #[derive(Default)]
 pub(in super::super) struct ReplyCell {
     pub(super) reply: Mutex<Option<Result<Reply>>>,
@@ -44,7 +40,7 @@ pub(in super::super) struct ReplyCell {
 }
 
 impl Link {
-    /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
+    /// Delivers what is queued, unless another thread or a caller of this function already does.
     pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
@@ -52,8 +48,8 @@ impl Link {
         }
         while let Some(delivery) = queue.items.pop_front() {
             MutexGuard::unlocked(&mut queue, || {
-                // A panic that went on from here would leave `is_busy` behind, and the session without replies. The
-                // receiver may never learn what it was to be told, so the session ends, which all of them learn.
+                // A panic that propagated would leave `is_busy` set, and the session without replies. Its receiver may
+                // never learn its result, so end the session, which all receivers learn.
                 if catch_unwind(AssertUnwindSafe(|| self.carry_out(delivery))).is_err() {
                     self.give_up();
                 }
@@ -83,7 +79,7 @@ impl Link {
             Delivery::Opened(opened) => self.opened(opened),
             Delivery::Suspended => {
                 if let Some(status) = self.status() {
-                    // The next connection may bring another timeout.
+                    // The next connection may negotiate another timeout.
                     status.unsettle_timeout();
                     status.set_state(SessionState::Suspended);
                 }
@@ -107,7 +103,7 @@ impl Link {
             self.progress.notify_one();
             return;
         };
-        // The lease is settled before the state is published: a waiter that is woken by it asks for the lease.
+        // Settle the lease before publishing the state, because a waiter woken by it reads the lease.
         status.prove(sent);
         status.set_timeout(timeout);
         status.set_state(SessionState::Reconnected);
@@ -136,7 +132,7 @@ impl SharedReply for ReplyCell {
             return Poll::Ready(reply);
         }
         self.waker.register(context.waker());
-        // It may have come before the waker was there.
+        // The reply may have arrived before the waker was registered.
         self.reply.lock().take().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -160,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Panics as that waker's panic is logged.
+    /// Panics when the panic of the waker is logged.
     struct PanickingSubscriber;
 
     impl Subscriber for PanickingSubscriber {

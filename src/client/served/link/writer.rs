@@ -1,5 +1,5 @@
-//! Writing of requests: by their callers, under the mutex of the link; or by the reader, for many callers at once and
-//! without it. Only one thread writes at a time, so that bytes keep their order.
+//! Writes requests, either in their callers under the link's mutex, or in the reader for many callers at once and
+//! without the mutex. Only one thread writes at a time, so that bytes keep their order.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::model::types::HumanDuration;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 
-/// Bytes that are not written, for a call that would wait for them.
+/// Unwritten bytes, as a flush sees them.
 enum Unwritten {
     Nothing,
-    /// Another thread is writing them just now.
+    /// Another thread is writing them.
     Elsewhere,
-    /// There are some, and a wait for this socket may help.
+    /// Waiting for this socket may help.
     Waits(Arc<dyn Socket>),
-    /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
+    /// Waiting does not help, because an earlier wait timed out or there is no connection.
     Stuck,
 }
 
 impl Link {
-    /// Blocks until what was submitted has been written, for at most `limit`. See
+    /// Blocks until all submitted requests have been written, for at most `limit`. See
     /// [`Backend::flush`](crate::backend::Backend::flush).
     pub(in super::super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
         if fork::is_forked() {
@@ -35,7 +35,7 @@ impl Link {
         loop {
             let socket = match self.drive(|inner, now| inner.unwritten(now)) {
                 Unwritten::Nothing => return Flushed::Written,
-                // It is in a call to the system that does not block.
+                // The other thread is in a non-blocking system call.
                 Unwritten::Elsewhere if std::time::Instant::now() < deadline => {
                     std::thread::yield_now();
                     continue;
@@ -53,11 +53,11 @@ impl Link {
         }
     }
 
-    /// Writes what waits, and what others submit meanwhile: without the mutex, so that they need not wait. `batch` is an
-    /// empty buffer, and is one again afterwards.
+    /// Writes pending requests and those submitted in the meantime, without the mutex. `batch` is empty before and
+    /// after.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
+    /// `WouldBlock` if the socket does not accept everything. Any other error if the connection is lost.
     pub(in super::super) fn write(
         self: &Arc<Self>,
         attempt: u64,
@@ -67,7 +67,7 @@ impl Link {
             let (sent, failed) = write_all(&*socket, batch);
             self.batch_written(attempt, &batch[sent..], failed);
             batch.clear();
-            // One burst must not leave a large buffer to an idle connection.
+            // A burst must not leave a large buffer at an idle connection.
             batch.shrink_to(KEPT_BYTES);
         }
         self.drive(|inner, _| match inner.is_of(attempt) {
@@ -77,7 +77,7 @@ impl Link {
         })
     }
 
-    /// Takes over what waits to be written, if the socket may take it.
+    /// Takes the unsent bytes if the socket may accept them.
     fn take_batch(&self, attempt: u64, batch: &mut Vec<u8>) -> Option<Arc<dyn Socket>> {
         let mut inner = self.inner.lock();
         let is_free = !inner.is_writing && !inner.is_blocked && inner.is_of(attempt);
@@ -89,7 +89,7 @@ impl Link {
         Some(socket)
     }
 
-    /// Ends the turn of a writer. What others have submitted meanwhile is left to its next one.
+    /// Ends the turn of a writer. Its next turn writes what was submitted since.
     fn batch_written(self: &Arc<Self>, attempt: u64, rest: &[u8], failed: Option<io::Error>) {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -101,13 +101,11 @@ impl Link {
         }
     }
 
-    /// Returns true if bytes wait to be written.
     pub(in super::super) fn has_unsent(&self) -> bool {
         let inner = self.inner.lock();
         inner.is_blocked || !inner.session.outgoing().is_empty()
     }
 
-    /// Returns true if bytes wait until the socket takes more.
     pub(in super::super) fn is_blocked(&self) -> bool {
         self.inner.lock().is_blocked
     }
@@ -121,11 +119,11 @@ impl Link {
 }
 
 impl Inner {
-    /// Returns what is left to be written after another attempt.
+    /// Writes again, and returns what is left.
     fn unwritten(&mut self, now: BootInstant) -> Unwritten {
         self.transmit(now);
         match &self.stream {
-            // The session is suspended: what was submitted is sent on the next connection.
+            // The session is suspended. The next connection sends its requests.
             None => Unwritten::Stuck,
             Some(_) if self.is_writing => Unwritten::Elsewhere,
             Some(_) if !self.is_blocked => Unwritten::Nothing,
@@ -134,7 +132,7 @@ impl Inner {
         }
     }
 
-    /// Takes back what was not written of a batch.
+    /// Puts the unwritten part of a batch back.
     fn batch_written(
         &mut self,
         attempt: u64,
@@ -144,7 +142,7 @@ impl Inner {
     ) {
         self.is_writing = false;
         if !self.is_of(attempt) {
-            // The batch was the former connection's. This one's handshake has waited.
+            // The batch belonged to an earlier connection, and the new handshake has waited for us.
             return self.transmit(now);
         }
         self.is_stuck = false;
@@ -156,7 +154,7 @@ impl Inner {
         }
     }
 
-    /// Writes as much as the socket takes, unless another thread is writing.
+    /// Writes as much as the socket accepts, unless another thread is writing.
     pub(super) fn transmit(&mut self, now: BootInstant) {
         if self.is_writing {
             return;
@@ -187,7 +185,7 @@ impl Inner {
     }
 }
 
-/// Writes as much as a socket takes. Returns the number of bytes that it has taken, and the error that ended it.
+/// Returns the number of bytes written, and the error that stopped it.
 fn write_all(socket: &dyn Socket, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut sent = 0;
     while sent < bytes.len() {

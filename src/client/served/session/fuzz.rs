@@ -1,8 +1,7 @@
-//! Entry point of the fuzzer `client`: a session against a server that answers anything, in its form or not.
+//! Entry point of the fuzzer `client`: a session against a server that sends any answers, well-formed or not.
 //!
-//! Each six bytes are a step: of the caller, of the network, of the time, or of the server. Every request must be
-//! answered once, every frame that the session sends must be one of the protocol, and an event must belong to a watch
-//! that a reply has given.
+//! Six bytes make a step of the caller, the network, the clock or the server. We check that each request is answered
+//! exactly once, that the session sends only valid frames, and that each event belongs to a watch from a reply.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,23 +14,18 @@ use crate::wire::{
     put_departure, put_event, to_store,
 };
 
-/// Bytes of a step: the action, and its details.
+/// Action and details of a step.
 const STEP_BYTES: usize = 6;
 
-/// Limit of the steps of an input.
 const MAX_STEPS: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// An attempt to connect succeeds.
     Connect,
-    /// The server answers the handshake.
     Welcome,
-    /// The connection is lost.
     Lose,
-    /// Time passes, until the next timeout or for longer.
+    /// Advances the clock to the next timeout or further.
     Wait,
-    /// The caller submits a request.
     Submit,
     /// The server answers the oldest request.
     Answer,
@@ -39,10 +33,9 @@ enum Action {
     Departure,
     /// The server sends bytes of the input, framed or not.
     Raw,
-    /// A watcher is dropped.
     Unwatch,
     Close,
-    /// The caller sets a chroot, or gives the session up.
+    /// The caller sets a chroot or gives up the session.
     Other,
 }
 
@@ -65,7 +58,7 @@ const ACTIONS: [Action; 16] = [
     Action::Other,
 ];
 
-/// Requests of the session that the server has not answered, by their numbers.
+/// Unanswered requests, in the order in which the server received them.
 #[derive(Default)]
 struct Asked {
     frames: Option<Frames>,
@@ -77,16 +70,15 @@ struct World {
     session: ClientSession<u32>,
     now: BootInstant,
     asked: Asked,
-    /// Callers without an answer.
     callers: BTreeSet<u32>,
     next_caller: u32,
-    /// Watches that replies have given, and that have not ended.
+    /// Watches from replies that have not ended.
     watches: BTreeSet<WatchKey>,
     known: Known,
     replies: usize,
 }
 
-/// Plays a session. Returns true if any request was answered by the server.
+/// Returns true if the server answered any request.
 pub(crate) fn client(bytes: &[u8]) -> bool {
     let mut world = World::new();
     let mut rest = bytes;
@@ -126,7 +118,7 @@ impl World {
         }
     }
 
-    /// Takes a step. Returns the input behind it.
+    /// Executes a step. Returns the remaining input.
     fn take<'a>(&mut self, step: [u8; STEP_BYTES], rest: &'a [u8]) -> &'a [u8] {
         let [action, count, op, path, detail, flags] = step;
         let choice = Choice {
@@ -183,7 +175,7 @@ impl World {
                 return after;
             }
             Action::Unwatch => {
-                // One of those that exist, or another.
+                // A known watch, or an arbitrary key.
                 let chosen = self.watches.iter().nth(usize::from(detail % 8)).copied();
                 let key = chosen.unwrap_or(u64::from(detail));
                 self.watches.remove(&key);
@@ -200,7 +192,6 @@ impl World {
         rest
     }
 
-    /// Has the server send a frame.
     fn send(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = Vec::new();
         put_frame(&mut frame, put);
@@ -248,7 +239,7 @@ impl World {
         self.session.submit(self.next_caller, request, self.now);
     }
 
-    /// Answers the oldest request, with a record of its form, or with these bytes.
+    /// Answers the oldest request with a matching record or with these bytes.
     fn answer(&mut self, choice: Choice, raw: &[u8]) {
         let Some((xid, op)) = self.asked.requests.pop_front() else {
             return;
@@ -260,7 +251,7 @@ impl World {
             3 => Code::NodeExists,
             _ => Code::Ok,
         };
-        // Of another request, at times.
+        // Sometimes with another request's number.
         let xid = if choice.flags == 255 { xid + 1 } else { xid };
         let zxid = i64::from(choice.flags);
         let path = choice.path(&self.known);
@@ -273,7 +264,6 @@ impl World {
         });
     }
 
-    /// Carries out what the session asks for, and reads what it sends.
     fn settle(&mut self) {
         while let Some(output) = self.session.next_output() {
             self.carry_out(output);
@@ -349,7 +339,6 @@ impl World {
 }
 
 impl Asked {
-    /// Reads bytes of the session, as a server does.
     fn read(&mut self, bytes: &[u8]) {
         let Some(frames) = &mut self.frames else {
             return;
@@ -368,7 +357,7 @@ impl Asked {
     }
 }
 
-/// Returns a response to an operation, of its form.
+/// Returns a response that matches the operation.
 fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
     let stat = Stat {
         version: i32::from(choice.flags),
@@ -430,7 +419,6 @@ fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
     }
 }
 
-/// Returns the seed corpus.
 pub(crate) fn sessions() -> Inputs {
     let opened = [[0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]];
     let step = |action: Action, choice: Choice| {
@@ -449,7 +437,7 @@ pub(crate) fn sessions() -> Inputs {
     let answer = |detail, flags| step(Action::Answer, Choice::of(Op::Ping, "/a", detail, flags));
     let event = |kind| step(Action::Event, Choice::of(Op::Ping, "/a", kind, 9));
     let wait = [3, 0, 1, 0, 0, 0];
-    // The proof of identity is the first request of each connection.
+    // The first request of each connection proves an identity.
     let proved = answer(4, 0);
     let locks = [
         ask(Op::Enqueue, "/q", 0, 2),

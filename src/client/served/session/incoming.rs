@@ -1,4 +1,4 @@
-//! Bytes from the server: the reply to the handshake, replies to requests, events.
+//! Bytes from the server: replies to the handshake and to requests, and events.
 
 use std::time::Duration;
 
@@ -21,9 +21,8 @@ use crate::wire::{
 };
 
 impl<T> ClientSession<T> {
-    /// Takes in bytes from the server.
     pub(in super::super) fn received(&mut self, bytes: &[u8], now: BootInstant) {
-        // A connection that was given up may still be read to its end.
+        // The reader may still deliver bytes of a connection that was given up.
         if !matches!(self.phase, Phase::Handshaking { .. } | Phase::Connected) {
             return;
         }
@@ -43,7 +42,7 @@ impl<T> ClientSession<T> {
             if let Err(why) = handled {
                 return self.disconnect(why, now);
             }
-            // What follows a refusal, or the last reply of a session, means nothing.
+            // Ignore bytes after a refusal or the last reply of the session.
             if !matches!(self.phase, Phase::Connected) {
                 return;
             }
@@ -92,7 +91,7 @@ impl<T> ClientSession<T> {
         self.dialect = match response.protocol_version {
             EXTENSION => Dialect::Extended,
             OLDEST_EXTENSION => Dialect::Third,
-            // Any other answer comes of a server that does not know what it was asked for.
+            // With any other version, the server does not know our extension.
             _ => Dialect::Plain,
         };
         let limits = body.next::<ServerLimits>().ok();
@@ -131,7 +130,7 @@ impl<T> ClientSession<T> {
             xid::EVENT => self.handle_event(&header, body),
             xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING => Ok(()),
-            // Of another connection, on which the watches may be armed.
+            // The watches may still be armed on another connection.
             xid::SET_WATCHES if header.err != 0 => Err("watches were not armed again"),
             xid::SET_WATCHES => Ok(()),
             xid::AUTH => self.handle_proof(header.err, body, now),
@@ -148,7 +147,7 @@ impl<T> ClientSession<T> {
         let event = event.map_err(|_| "a malformed event")?;
         let (Some(kind), Ok(path)) = (event_kind(event.kind), self.chroot.parse(&event.path.0))
         else {
-            // A session event, which a server does not send, or one outside of the chroot, where nothing is watched.
+            // A session event, which a server does not send, or a path outside of the chroot, where we watch nothing.
             return Ok(());
         };
         let zxid = (header.zxid > 0).then_some(Zxid(header.zxid));
@@ -177,7 +176,7 @@ impl<T> ClientSession<T> {
     ) -> Result<(), &'static str> {
         let departure = body.next::<Departure>();
         let departure = departure.map_err(|_| "a malformed departure")?;
-        // The watcher of another one was dropped, and its removal is on its way.
+        // If it is unknown, its watcher was dropped and the removal crossed this event.
         if let Some((key, path)) = self.watches.departed(departure.watch) {
             let reason = wire::reason(departure.reason);
             let event = WatchedEvent {
@@ -209,7 +208,7 @@ impl<T> ClientSession<T> {
         }
         match proof {
             Proof::Requested(caller, scheme, secret) if err == 0 => {
-                // The next connection needs it as well. Proved once more, it is still one identity.
+                // The next connection has to prove it again.
                 let proved = (scheme, secret);
                 if !self.options.auth.contains(&proved) {
                     self.options.auth.push(proved);
@@ -232,14 +231,14 @@ impl<T> ClientSession<T> {
                     self.outputs.push_back(Output::Opened(opened));
                 }
             }
-            // Without it, requests would be refused that the session has the right to.
+            // Without this identity the server would refuse requests that the session may send.
             Proof::Repeated => return Err("an identity that was proved before is refused"),
         }
         Ok(())
     }
 
-    /// Ends the connection, and the session, unless the server had accepted the identity before: then the session
-    /// lives on there, and the user may be added again until the session is given up.
+    /// Ends the connection and the session. A session whose identity was accepted before lives on, because the user may
+    /// be added again before we give it up.
     fn handle_refused_proof(&mut self, proof: Proof<T>, now: BootInstant) {
         self.outputs.push_back(Output::Disconnect);
         let was_refused = std::mem::replace(&mut self.is_refused, true);
@@ -252,7 +251,7 @@ impl<T> ClientSession<T> {
                 if self.close_by.is_some() {
                     return self.end(End::Closed);
                 }
-                // Not lost: the server carries out nothing that it has received behind a refused proof.
+                // Not `ConnectionLoss`, because the server executes nothing that follows a refused proof.
                 self.fail_replies(&Error::AuthFailed);
                 self.pause(now);
             }
@@ -276,8 +275,8 @@ impl<T> ClientSession<T> {
             op, what, bytes, ..
         } = answered.ok_or("a reply to no request")?;
         self.held_bytes -= bytes;
-        // Of replies to requests alone, as in ZooKeeper's own client: watches that are armed again are compared with
-        // it, and each of them was armed by such a reply.
+        // Count only replies to requests, like ZooKeeper's own client. Each watch was armed by such a reply, and arming
+        // it again compares with this zxid.
         self.last_zxid = self.last_zxid.max(header.zxid);
         match what {
             Awaited::Reply(caller, request @ Request::MultiRead(_))
@@ -327,7 +326,6 @@ impl<T> ClientSession<T> {
         Ok(())
     }
 
-    /// Takes the reply to one of several reads.
     fn take_read(&mut self, op: Op, err: i32, body: &mut Reader<'_>) {
         let Some(reads) = self.reads.front_mut() else {
             return;
@@ -379,8 +377,8 @@ impl<T> ClientSession<T> {
         self.reply(caller, reply);
     }
 
-    /// Refuses what was created with a number near the end of ZooKeeper's counter, and deletes it again. A server that
-    /// speaks the extension counts further.
+    /// Refuses and deletes znodes whose number is near the end of ZooKeeper's counter. A server that speaks the
+    /// extension counts further.
     fn within_limit(
         &mut self,
         request: &Request,

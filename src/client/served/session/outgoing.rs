@@ -1,4 +1,4 @@
-//! Requests to the server: their limits, their frames, and the replies that they await.
+//! Requests to the server: their limits, frames, and pending replies.
 
 use super::{Awaited, ClientSession, MAX_HELD_BYTES, MAX_UNDER_WAY, Phase, Proof, Reads, UnderWay};
 use crate::client::served::codec::{self, Dialect, put_request};
@@ -13,7 +13,7 @@ use crate::runtime::clock::BootInstant;
 use crate::wire::{self, LENGTH_BYTES, Op, put_frame, xid};
 
 impl<T> ClientSession<T> {
-    /// Submits a request. It is sent now, or, without a connection, once there is one.
+    /// Sends a request, or queues it until there is a connection.
     pub(in super::super) fn submit(&mut self, caller: T, request: Request, now: BootInstant) {
         if self.is_over() || self.close_by.is_some() {
             return self.reply(caller, Err(self.end_error()));
@@ -79,7 +79,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Takes back the frame that was put out from `start` on if it is longer than the server allows.
+    /// Removes the frame that starts at `start` if it exceeds the server's limit.
     fn check_length(&mut self, start: usize) -> Result<()> {
         let (actual, limit) = (
             self.out.len() - start - LENGTH_BYTES,
@@ -97,7 +97,7 @@ impl<T> ClientSession<T> {
         })
     }
 
-    /// Sends an enqueue in ZooKeeper's protocol: the create and the list of the queue together, in one round trip.
+    /// Sends an enqueue to a ZooKeeper server: the create and the list of the queue in one round trip.
     fn send_enqueue(&mut self, caller: T, enqueue: Enqueue) {
         let Enqueue {
             parent,
@@ -133,7 +133,8 @@ impl<T> ClientSession<T> {
         self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
     }
 
-    /// Sends reads one by one to a server that is too old for a multiRead: other writes may come between them.
+    /// Sends a multiRead as single reads to a server that is too old for it. Other writes may be committed between
+    /// them.
     fn send_reads(&mut self, caller: T, ops: Vec<ReadOp>) {
         let mut bytes = request_bytes(&Request::MultiRead(ops.clone()));
         for read in &ops {
@@ -162,7 +163,7 @@ impl<T> ClientSession<T> {
         });
     }
 
-    /// Gives a watch up, whose watcher was dropped.
+    /// Removes a watch whose watcher was dropped.
     pub(in super::super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
         if let Some(idle) = self.watches.remove(key) {
             self.send_removal(&idle, now);
@@ -170,7 +171,7 @@ impl<T> ClientSession<T> {
     }
 
     pub(super) fn send_removal(&mut self, idle: &Idle, now: BootInstant) {
-        // Without a connection the server has no watch to remove.
+        // A new connection has no watches.
         if self.phase != Phase::Connected {
             return;
         }
@@ -190,7 +191,7 @@ impl<T> ClientSession<T> {
         self.await_reply(xid, op, 0, Awaited::Ignored);
     }
 
-    /// Deletes a znode again that the caller of its create must not use.
+    /// Deletes a created znode that its caller must not use.
     pub(super) fn undo(&mut self, path: ZnodePath) {
         let xid = self.next_xid();
         let version = None;
@@ -202,7 +203,7 @@ impl<T> ClientSession<T> {
     }
 
     pub(super) fn next_xid(&mut self) -> i32 {
-        // Negative numbers are reserved, and 0 is no number of a request in ZooKeeper's own client.
+        // Negative numbers are reserved, and ZooKeeper's own client does not use 0 for a request.
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         self.last_xid
     }
@@ -217,12 +218,12 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// Returns about the size of a request. What it is made of is held until its reply has come.
+/// Returns the approximate size of a request, in bytes.
 pub(super) fn request_bytes(request: &Request) -> usize {
     Scale { prefix: 0 }.request(request)
 }
 
-/// Returns the watch of the server that a request arms, if it asks for one.
+/// Returns the server watch that a request arms, if any.
 pub(super) fn armed_by(request: &Request) -> Option<(ServerWatch, &ZnodePath)> {
     match request {
         Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => {

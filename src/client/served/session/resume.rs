@@ -1,4 +1,4 @@
-//! The beginning of a connection, behind the handshake: what the server has forgotten is brought back.
+//! Restores the state that the server does not keep across connections.
 
 use super::outgoing::request_bytes;
 use super::{ClientSession, Output, Proof};
@@ -6,14 +6,12 @@ use crate::client::served::watches::Rearming;
 use crate::runtime::clock::BootInstant;
 use crate::wire::{self, NonNullList, Path, put_frame, xid};
 
-/// Limit of the paths of one setWatches, in bytes, unless the server allows less. (ZooKeeper's own client cuts at the same
-/// size.)
+/// Limit of the paths in one setWatches, in bytes. ZooKeeper's own client uses the same.
 pub(super) const REARMING_BYTES: usize = 128 << 10;
 
 impl<T> ClientSession<T> {
-    /// Sends what a connection begins with: proofs of identity, since watches are armed and requests carried out with
-    /// the rights that they give; then the watches, so that what has happened meanwhile is put out before the replies
-    /// to the requests that have waited.
+    /// Sends proofs of identity, watches, and then queued requests. Proofs must be first, because watches and requests
+    /// need their rights. Watches must precede requests, so that missed events are reported before later replies.
     pub(super) fn resume(&mut self, is_first: bool, now: BootInstant) {
         for (scheme, secret) in self.options.auth.clone() {
             self.put_proof(&scheme, &secret);
@@ -63,7 +61,7 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// Frame of a setWatches, or of a setWatches2, under construction.
+/// A setWatches or setWatches2 under construction.
 struct SetWatches {
     zxid: i64,
     lists: [Vec<Path<'static>>; 5],
@@ -88,7 +86,7 @@ impl SetWatches {
         let [data, exist, child, persistent, recursive] =
             std::mem::take(&mut self.lists).map(NonNullList);
         let relative_zxid = self.zxid;
-        // A ZooKeeper before 3.6 knows no persistent watches, and only the first of the two requests.
+        // ZooKeeper before 3.6 has no persistent watches and knows only setWatches.
         let request = match persistent.0.is_empty() && recursive.0.is_empty() {
             true => wire::Request::SetWatches(wire::SetWatches {
                 relative_zxid,

@@ -1,4 +1,4 @@
-//! The session against a server that is a script, in virtual time.
+//! The session against a scripted server, in virtual time.
 
 mod extension;
 mod outages;
@@ -22,18 +22,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ID: i64 = 0x1234;
 const PASSWORD: [u8; 16] = *b"sixteen letters.";
 
-/// A session, its server, and the time.
 struct World {
     session: ClientSession<u32>,
     now: BootInstant,
     received: Frames,
-    /// Outputs that came before the last attempt to connect.
+    /// Outputs before the last attempt to connect.
     earlier: Vec<Output<u32>>,
-    /// Version of the protocol that the server answers.
+    /// Protocol version that the server answers.
     version: i32,
 }
 
-/// A frame that the server has received.
 #[derive(Debug, PartialEq)]
 struct Received {
     xid: i32,
@@ -71,12 +69,11 @@ impl World {
         }
     }
 
-    /// A world whose session is open.
     fn open() -> Self {
         Self::open_with(0)
     }
 
-    /// A world whose session is open, at a server that answers this version.
+    /// Opens a session at a server that answers this version.
     fn open_with(version: i32) -> Self {
         let mut world = Self::new();
         world.version = version;
@@ -91,14 +88,13 @@ impl World {
         self.session.handle_timeout(self.now);
     }
 
-    /// Waits until the session's next time has come.
     fn wait_for_timeout(&mut self) {
         let next = self.session.next_timeout().expect("it waits for a time");
         let now = self.now;
         self.wait(next.since(now));
     }
 
-    /// Lets an attempt to connect succeed, and returns the handshake.
+    /// Lets an attempt to connect succeed. Returns the handshake.
     fn connect(&mut self) -> Vec<u8> {
         self.wait_for_timeout();
         self.earlier = self.outputs();
@@ -121,7 +117,6 @@ impl World {
         self.session.received(&frame, self.now);
     }
 
-    /// Loses the connection and comes back, with these terms of the server.
     fn reconnect(&mut self, timeout: Duration) {
         self.session.disconnected(self.now);
         self.connect();
@@ -145,7 +140,7 @@ impl World {
         frames
     }
 
-    /// Returns the requests that were sent since the last call.
+    /// Returns the requests sent since the last call.
     fn sent(&mut self) -> Vec<Received> {
         let frames = self.sent_frames().into_iter();
         let read = frames.map(|frame| {
@@ -364,7 +359,7 @@ fn attempts_pause_for_longer_and_longer_and_the_session_is_given_up_in_the_end()
     assert_eq!(kinds(&world.outputs()), [format!("1 {expired}")]);
 }
 
-/// Against a server that admits a session and then closes the connection, for example at a request that it cannot read.
+/// A server may admit a session and then close the connection, for example at a request that it cannot read.
 #[test]
 fn a_server_that_closes_every_connection_is_tried_less_and_less_often() {
     let mut world = World::open();
@@ -475,7 +470,7 @@ fn all_servers_are_tried_in_turn_before_a_pause() {
         assert_eq!(is_paused, dials.len() > 3, "only the first round has none");
         dials.push((dial.round, dial.server));
         match dials.len() {
-            // One that does not answer.
+            // A server that does not answer.
             1 => {
                 world.wait_for_timeout();
                 assert_eq!(world.now.since(before), TIMEOUT / 5);
@@ -489,7 +484,7 @@ fn all_servers_are_tried_in_turn_before_a_pause() {
     assert_eq!(dials, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
 }
 
-/// As of a ZooKeeper before 3.6, which also closes the connection.
+/// ZooKeeper before 3.6 answers this way, and closes the connection.
 #[test]
 fn a_server_without_multi_read_is_asked_for_each_part() {
     let mut world = World::open();
@@ -727,7 +722,7 @@ fn requests_are_limited_by_number_and_by_bytes() {
     assert!(many.outputs().is_empty());
     many.submit(1, get("/a", false));
     assert_eq!(many.outputs().len(), 1);
-    // Room comes back with the replies.
+    // Replies free space.
     let sent = many.sent();
     many.answer(sent[0].xid, &data());
     many.outputs();
@@ -735,7 +730,7 @@ fn requests_are_limited_by_number_and_by_bytes() {
     assert!(many.outputs().is_empty());
 }
 
-/// Bytes of a server for a conversation that begins with [`World::open`]: replies to three requests, and events.
+/// Returns the server's bytes in a conversation after [`World::open`]: replies to three requests, and events.
 fn conversation(world: &mut World) -> Vec<u8> {
     world.submit(1, get("/a", true));
     world.submit(2, exists("/b", true));

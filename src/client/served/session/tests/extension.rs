@@ -1,4 +1,4 @@
-//! Lockkeeper's own operations: agreed on at each connection, and the watches on predecessors.
+//! Lockkeeper's own operations: negotiation on each connection, and watches on predecessors.
 
 use super::*;
 use crate::model::protocol::{Condition, GetPredecessor};
@@ -9,7 +9,7 @@ use crate::wire::{Ahead, Departure, Handshake, OLDEST_EXTENSION, Op, put_departu
 const WATCH: i64 = -7;
 
 impl World {
-    /// Returns the oldest and the newest version that the client asks for with its next handshake.
+    /// Returns the oldest and newest version that the client offers in its next handshake.
     fn asked_versions(&mut self) -> (i32, i32) {
         let frame = self.connect();
         let handshake = Handshake::read(&frame).unwrap();
@@ -27,7 +27,7 @@ impl World {
         self.session.received(&frame, self.now);
     }
 
-    /// Enqueues behind another entry, and returns the key of the watch.
+    /// Enqueues behind another entry. Returns the key of the watch.
     fn blocked(&mut self, watch: i64) -> WatchKey {
         self.submit(1, enqueue());
         let sent = self.sent();
@@ -76,7 +76,7 @@ fn an_enqueue_is_one_request_and_a_departure_its_event() {
         (event.path.as_str(), event.zxid),
         ("/q/lock-0000000000", Some(Zxid(9)))
     );
-    // It is gone, at the server as well.
+    // The server has removed it, too.
     world.session.unwatch(key, world.now);
     assert!(world.sent().is_empty());
     world.depart(WATCH, true);
@@ -92,7 +92,7 @@ fn the_watch_of_a_dropped_watcher_is_forgotten_by_its_number() {
     let forget = Incoming::read(&sent[0].frame).unwrap().request;
     let watch = wire::ForgetWatch { watch: WATCH };
     assert_eq!(forget, wire::Request::ForgetWatch(watch));
-    // It may have fired before the server knew.
+    // The event may have crossed the removal.
     world.depart(WATCH, true);
     world.refuse(sent[0].xid, Code::NoWatcher);
     assert!(world.outputs().is_empty());
@@ -119,7 +119,7 @@ fn watches_on_predecessors_end_with_their_connection() {
     let [first, second] = keys.map(|key| format!("{key} unwatched"));
     assert_eq!(kinds(&world.outputs()), ["opened", &first, &second]);
     assert!(world.sent().is_empty(), "no setWatches has them");
-    // The numbers are the next connection's.
+    // The new connection may use the same numbers.
     let key = world.blocked(WATCH);
     world.depart(WATCH, true);
     assert!(matches!(world.outputs()[..], [Output::Event { key: fired, .. }] if fired == key));
@@ -177,7 +177,7 @@ fn a_server_of_version_3_is_sent_neither_conditions_nor_get_entry() {
 
 #[test]
 fn an_answer_that_was_not_asked_for_is_a_plain_server() {
-    // As of ClickHouse's server to its own clients.
+    // ClickHouse's server answers its own clients this way.
     let mut world = World::open_with(10);
     world.submit(1, enqueue());
     assert_eq!(world.sent_ops(), [15, 8]);
@@ -289,7 +289,7 @@ fn a_number_near_the_end_of_zookeepers_counter_is_refused_and_its_znode_deleted(
     let spent = Error::SequenceExhausted { path: "/q".into() };
     assert_eq!(created(&mut world, "2146483647"), [format!("2 {spent}")]);
     assert_eq!(world.sent_ops(), [Op::Delete.number()]);
-    // It is deleted again on each connection, until a server has answered.
+    // The delete is repeated on each connection until a server has answered.
     world.reconnect(TIMEOUT);
     let sent = world.sent();
     assert_eq!(

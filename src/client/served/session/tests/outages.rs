@@ -1,25 +1,24 @@
-//! A server that is killed again and again, and started again at once: it listens for moments. A server that refuses
-//! the client's user on each connection.
+//! A server that is repeatedly killed and restarted, so it listens only briefly, and one that refuses the client's user
+//! on each connection.
 
 use super::*;
 use crate::client::served::socket::Endpoint;
 
-/// Time from one kill to the next.
+/// Time between two kills.
 const LIFE: Duration = Duration::from_millis(300);
-/// Time that the next server takes until it listens.
+/// Time until the restarted server listens.
 const START: Duration = Duration::from_millis(200);
 /// Time that a server takes to answer a handshake.
 const ANSWER: Duration = Duration::from_millis(20);
 const SESSION: Duration = Duration::from_secs(4);
 const RUN: Duration = Duration::from_secs(60);
 
-/// Returns the time since the last kill.
 fn age(now: BootInstant) -> Duration {
     let nanos = u128::from(now.as_nanos()) % LIFE.as_nanos();
     Duration::from_nanos(nanos as u64)
 }
 
-/// Returns the longest time for which a session at such a server had no connection; `None` if it has ended.
+/// Returns the session's longest time without a connection. `None` if it has ended.
 fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
     let mut world = World::of(SessionOptions {
         timeout: SESSION,
@@ -43,7 +42,6 @@ fn longest_outage(endpoint: &Endpoint, seed: u64) -> Option<Duration> {
                 continue;
             }
             if age(world.now) < START {
-                // Refused at once.
                 world.session.disconnected(world.now);
                 continue;
             }
@@ -69,7 +67,7 @@ fn a_server_of_this_machine_that_is_killed_again_and_again_costs_no_session() {
     let endpoint = Endpoint::unix("/run/server.sock".into(), true);
     for seed in 1..=200 {
         let outage = longest_outage(&endpoint, seed << 32 | seed);
-        // Nor a lock: the lease, nine tenths of the timeout, is renewed in time.
+        // Nor does it cost a lock, whose lease lasts nine tenths of the timeout.
         assert!(
             outage.is_some_and(|outage| outage < SESSION * 9 / 10),
             "seed {seed}: {outage:?}"

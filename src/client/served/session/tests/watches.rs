@@ -1,4 +1,4 @@
-//! Watches of a session over one connection: how often they fire, and when they are taken back.
+//! How often the watches of a session fire, and when they are removed.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn the_last_watcher_takes_the_watch_back() {
     assert_eq!(kinds(&world.outputs()), ["1 ok", "2 ok"]);
 }
 
-/// The removal would otherwise be carried out behind the request that arms the watch anew.
+/// Otherwise the server would remove the watch after the request that arms it again.
 #[test]
 fn a_watch_that_is_being_armed_is_not_taken_back() {
     let mut world = World::open();
