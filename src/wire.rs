@@ -1,13 +1,13 @@
-//! ZooKeeper's protocol, as a server of 3.9 speaks it with clients of 3.4 to 3.9: frames, records, codes, and the
-//! four-letter words. Pure: bytes in, data out, and back.
+//! ZooKeeper's protocol, as a 3.9 server speaks it with clients of 3.4 to 3.9: frames, records, codes and four-letter
+//! words. It performs no IO.
 //!
-//! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], each later one an
-//! [`Incoming`]; any other bytes give a [`Refused`], the treatment that a ZooKeeper server would give them, at the cost
-//! of a few allocations and no more memory than a small multiple of the frame. [`to_store`] converts a request to the
-//! store's, with a [`Shape`] by which the store's answer becomes a [`Response`].
+//! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], and each later one an
+//! [`Incoming`] request. Any other bytes give a [`Refused`], the treatment that a ZooKeeper server gives them. Reading
+//! costs a few allocations and at most a small multiple of the frame's memory. [`to_store`] converts a request to the
+//! store's, with a [`Shape`] that turns the store's answer into a [`Response`].
 //!
-//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real
-//! clients and servers (`tests/wire`).
+//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real clients
+//! and servers (`tests/wire`).
 
 pub(crate) mod admin;
 mod code;

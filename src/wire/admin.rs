@@ -1,9 +1,7 @@
-//! The four-letter words: four letters at the beginning of a connection, answered with a text, after which the
-//! connection is closed.
+//! Four-letter words: sent at the start of a connection and answered with a text, after which the connection is closed.
 //!
-//! The texts are ZooKeeper's, byte for byte, from plain data. An unknown word, or one that this server does not have
-//! (gtmk, hash, lead, orst, stmk), is a frame's length above any limit, so the connection is closed without an
-//! answer.
+//! The texts match ZooKeeper's byte for byte. An unknown word, or one that this server does not have (gtmk, hash, lead,
+//! orst, stmk), reads as a frame length above any limit, so the connection is closed without an answer.
 
 mod clients;
 mod date;
@@ -22,27 +20,23 @@ pub(crate) use self::state::{
 /// Answer to every word but `ruok` and `isro` while the store does not work.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// Version of ZooKeeper that this server follows, as it reports it: clients such as kazoo parse it.
+/// The ZooKeeper version that we follow and report. Clients such as kazoo parse it.
 pub(crate) const LIKE_ZOOKEEPER: &str = "3.9.3";
 
-/// Returns the version in a form that clients and monitors can read: the number that they look for, the name and
-/// version of this server, and the time of its build, given in milliseconds since the epoch.
+/// Returns ZooKeeper's version, which clients and monitors look for, followed by our name, version and build time.
+/// `built_ms` is in milliseconds since the epoch.
 pub(crate) fn version(built_ms: i64) -> String {
     let own = env!("CARGO_PKG_VERSION");
     let built = date::minute(built_ms);
     format!("{LIKE_ZOOKEEPER}-lockkeeper-{own}, built on {built}")
 }
 
-/// Answer to `crst`.
 pub(crate) const CONNECTIONS_RESET: &str = "Connection stats reset.\n";
 
-/// Answer to `srst`.
 pub(crate) const SERVER_RESET: &str = "Server stats reset.\n";
 
-/// Answer to `ruok`.
 pub(crate) const IMOK: &str = "imok";
 
-/// A four-letter word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Word {
     /// Liveness: [`IMOK`].
@@ -69,7 +63,7 @@ pub(crate) enum Word {
     Conf,
     /// Read-only or not: [`isro`].
     Isro,
-    /// The sizes of the server's folders: [`dirs`].
+    /// The sizes of the server's directories: [`dirs`].
     Dirs,
     /// Resets the connections' statistics: [`CONNECTIONS_RESET`].
     Crst,
@@ -78,7 +72,6 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    /// All words.
     pub(crate) const ALL: [Self; 15] = [
         Self::Ruok,
         Self::Srvr,
@@ -97,14 +90,12 @@ impl Word {
         Self::Srst,
     ];
 
-    /// Returns the word of four letters. Bytes behind them are ignored.
     pub(crate) fn parse(letters: [u8; 4]) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|word| word.letters().as_bytes() == letters)
     }
 
-    /// Returns the letters.
     pub(crate) fn letters(self) -> &'static str {
         match self {
             Self::Ruok => "ruok",
@@ -125,19 +116,18 @@ impl Word {
         }
     }
 
-    /// Returns the answer to a word that is not in the whitelist.
+    /// Returns the answer to a word outside of the whitelist.
     pub(crate) fn refusal(self) -> String {
         let letters = self.letters();
         format!("{letters} is not executed because it is not in the whitelist.\n")
     }
 }
 
-/// Returns the answer to `isro`.
 pub(crate) fn isro(serves: bool) -> &'static str {
     if serves { "rw" } else { "null" }
 }
 
-/// Whitelist of words. It always has `srvr`, as in ZooKeeper, whose own scripts need it.
+/// Whitelist of words. As in ZooKeeper it always contains `srvr`, because ZooKeeper's own scripts need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whitelist(Vec<Word>);
 
@@ -148,7 +138,7 @@ impl Default for Whitelist {
 }
 
 impl Whitelist {
-    /// Parses a list as of `4lw.commands.whitelist`: words separated by commas, or `*` for all.
+    /// Parses a list in the form of `4lw.commands.whitelist`: words separated by commas, or `*` for all.
     ///
     /// # Errors
     /// A sentence with the first unknown word.
@@ -167,7 +157,6 @@ impl Whitelist {
         Ok(Self(words))
     }
 
-    /// Returns true if a word is allowed.
     pub(crate) fn allows(&self, word: Word) -> bool {
         self.0.contains(&word)
     }
@@ -181,7 +170,6 @@ fn unknown(name: &str) -> String {
     )
 }
 
-/// Appends a line to a text.
 macro_rules! line {
     ($to:expr) => {
         $to.push('\n')

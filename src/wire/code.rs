@@ -6,13 +6,12 @@ use crate::model::error::{Error, QUOTAS};
 use crate::model::path::parent_of;
 use crate::model::types::SessionId;
 
-/// Declares the codes by name and number.
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
-        /// Error code of a reply. The numbers are ZooKeeper's (`KeeperException.Code`).
+        /// Error code of a reply, with ZooKeeper's number (`KeeperException.Code`).
         ///
-        /// A client older than the server may not know the codes -13 and -14 (3.5), nor those from -120 on (3.5 to
-        /// 3.9): this server uses none of them but -121, which only clients of 3.5 and later can provoke.
+        /// Older clients may not know -13 and -14 (3.5) or -120 and below (3.5 to 3.9). Of these, this server uses only
+        /// -121, which only clients of 3.5 and later can provoke.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
         pub(crate) enum Code {
@@ -20,17 +19,14 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// All codes.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Returns the code's name.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
                 }
             }
 
-            /// Returns the code of a number.
             pub(crate) fn of(number: i32) -> Option<Self> {
                 Some(match number {
                     $($number => Self::$name,)*
@@ -78,17 +74,14 @@ codes! {
 /// Subject of a request, for its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
-    /// The operation.
     pub(crate) what: &'static str,
-    /// The path; empty for a request without one, or with several.
+    /// Empty for a request without a path or with several.
     pub(crate) path: &'a str,
-    /// The expected version.
     pub(crate) version: Option<i32>,
-    /// The session.
     pub(crate) session: SessionId,
 }
 
-/// As "create of /a".
+/// For example "create of /a".
 impl fmt::Display for About<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {
@@ -99,12 +92,11 @@ impl fmt::Display for About<'_> {
 }
 
 impl Code {
-    /// Returns ZooKeeper's number.
     pub(crate) fn number(self) -> i32 {
         self as i32
     }
 
-    /// Returns the error that a client makes of this code; `None` for [`Code::Ok`].
+    /// Returns the client's error for this code. `None` for [`Code::Ok`].
     pub(crate) fn error(self, about: About<'_>) -> Option<Error> {
         let path = || about.path.to_owned();
         let session = about.session;
@@ -119,7 +111,7 @@ impl Code {
                     false => about.what,
                 },
             },
-            // Of several mistakes ZooKeeper's code does not say which.
+            // ZooKeeper's code does not say which of these is wrong.
             Self::BadArguments => Error::BadArguments(format!(
                 "the server refuses {about}: its path, its access control list or its size"
             )),
@@ -131,9 +123,9 @@ impl Code {
                  its log",
                 self.number()
             )),
-            // No znode is known of which it would be true.
+            // These errors need a path.
             other if about.path.is_empty() => other.unexpected(about),
-            // A create names a znode that does not exist yet: the missing one is its parent.
+            // The missing znode is the parent, because a create names a znode that does not exist yet.
             Self::NoNode if about.what.starts_with("create") || about.what == "enqueue" => {
                 Error::NoNode {
                     path: parent_of(about.path).unwrap_or("/").to_owned(),
@@ -162,11 +154,11 @@ impl Code {
     }
 }
 
-/// Returns the code that tells a client of an error.
+/// Returns the code that a client receives for an error.
 ///
-/// An error that ZooKeeper has no code for (a limit, a full or failed disk, an exhausted sequence counter) is a
-/// `SystemError`: the one code of a fault on the server's side that every client knows. A client of ours gets the reason
-/// as well ([`Refusal`](super::Refusal)).
+/// ZooKeeper has no code for a limit, a full or failed disk, or an exhausted sequence counter. They become
+/// `SystemError`, the only server-side fault that every client knows. Our client also receives the reason
+/// ([`Refusal`](super::Refusal)).
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {
@@ -249,7 +241,7 @@ mod tests {
         assert_eq!(Code::of(-9_999), None);
     }
 
-    /// Of a multi as a whole no znode is known that it concerns.
+    /// The error of a whole multi concerns no particular znode.
     #[test]
     fn an_error_without_a_path_names_none() {
         let about = About {

@@ -1,27 +1,26 @@
-//! The records of the handshake, and the headers of all frames after it.
+//! Records of the handshake, and the headers of all later frames.
 
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
-/// Reserved xids, which are no numbers of requests.
+/// Reserved xids, which are not request numbers.
 pub(crate) mod xid {
-    /// Of an event.
     pub(crate) const EVENT: i32 = -1;
-    /// Of a ping, and of its answer.
+    /// Of a ping and its answer.
     pub(crate) const PING: i32 = -2;
-    /// Of an auth packet, and of its answer.
+    /// Of an auth packet and its answer.
     pub(crate) const AUTH: i32 = -4;
-    /// Of a setWatches, and of its answer.
+    /// Of a setWatches and its answer.
     pub(crate) const SET_WATCHES: i32 = -8;
-    /// Of the event of a predecessor's departure, where the [extension](super::EXTENSION) is spoken.
+    /// Of a predecessor's departure, on connections that speak the [extension](super::EXTENSION).
     pub(crate) const DEPARTURE: i32 = -16;
 }
 
-/// Version of the protocol in which a client and a server speak Lockkeeper's own operations: `LK`, and the newest number
-/// of the extension (docs/protocol.md). Every other client asks for 0, but for ClickHouse's, which asks for 10.
+/// Protocol version for Lockkeeper's own operations: `LK` and the newest number of the extension (docs/protocol.md).
+/// Other clients send 0, except ClickHouse's, which sends 10.
 pub(crate) const EXTENSION: i32 = 0x4c4b_0004;
 
-/// The oldest version of the extension that this one still speaks.
+/// The oldest version of the extension that we still speak.
 pub(crate) const OLDEST_EXTENSION: i32 = 0x4c4b_0003;
 
 /// Length of a session's password, in bytes.
@@ -30,55 +29,53 @@ pub(crate) const PASSWORD_BYTES: usize = 16;
 records! {
     /// First frame of a client.
     ConnectRequest<'a> {
-        /// The oldest version of the [extension](EXTENSION) that the client speaks; 0 of ZooKeeper's clients. The newest
-        /// follows at the end of the frame, behind the statements, as an `i32`: if it is missing, it is the same.
+        /// The oldest version of the [extension](EXTENSION) that the client speaks, or 0 from ZooKeeper's clients. The
+        /// newest is an `i32` at the end of the frame, after the statements. If it is missing, both are the same.
         protocol_version: i32,
         /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
         last_zxid_seen: i64,
-        /// The timeout that the client asks for, in milliseconds.
+        /// The requested timeout, in milliseconds.
         timeout_ms: i32,
-        /// The session to take up again; 0 for a new one.
+        /// The session to resume. 0 for a new one.
         session: i64,
-        /// Its password; for a new session sixteen zeros, or nothing.
+        /// Sixteen zeros or nothing for a new session.
         password: Data<'a>,
-        /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, and for
-        /// older releases of go-zookeeper: they neither send the field nor expect it in the response.
+        /// True if a read-only server, cut off from its ensemble, will do. `None` for clients older than 3.4 and older
+        /// releases of go-zookeeper, which neither send the field nor expect it in the response.
         read_only: Option<bool>,
     }
 
     /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
-    /// zeros, and the connection is closed after it.
+    /// zeros and the server closes the connection afterwards.
     ConnectResponse<'a> {
-        /// The [agreed version](Handshake::version); 0 also of every other server.
+        /// The [agreed version](Handshake::version). ZooKeeper servers send 0.
         protocol_version: i32,
         /// The negotiated timeout, in milliseconds.
         timeout_ms: i32,
-        /// The session.
         session: i64,
-        /// Its password.
         password: Data<'a>,
-        /// True if the server is read-only; `None` for a client that did not send the field.
+        /// True if the server is read-only. `None` for a client that did not send the field.
         read_only: Option<bool>,
     }
 }
 
 records! {
-    /// Statement of a Unix socket's client about its process, behind its [`ConnectRequest`] in the same frame. A server
-    /// that does not know it ignores it, as ZooKeeper does. Never sent over TCP.
+    /// A Unix socket client's statement about its process, after the [`ConnectRequest`] in the same frame. Never sent
+    /// over TCP. Servers that do not know it ignore it, as ZooKeeper does.
     ProcessStatement<'a> {
-        /// Id of the machine's start, as /proc/sys/kernel/random/boot_id has it.
+        /// Id of the machine's boot, from /proc/sys/kernel/random/boot_id.
         boot_id: Text<'a>,
         /// Inode of the pid namespace.
         pid_namespace: i64,
         pid: i32,
-        /// Time of its start in clock ticks since the machine's start.
+        /// Start of the process, in clock ticks since boot.
         start_time: i64,
     }
 }
 
 records! {
-    /// Statement of a server about its limits, behind its [`ConnectResponse`] in the same frame. Only a client that has
-    /// asked for the extension gets it, and older ones ignore it.
+    /// A server's limits, after the [`ConnectResponse`] in the same frame. Sent only to clients that offered the
+    /// extension. Older ones ignore it.
     ServerLimits {
         /// Limit of a client's frames, in bytes without their length. A longer one closes the connection.
         frame_bytes: i32,
@@ -89,12 +86,12 @@ records! {
 pub(crate) struct Handshake<'a> {
     pub(crate) request: ConnectRequest<'a>,
     pub(crate) process: Option<ProcessStatement<'a>>,
-    /// The newest version of the extension that the client and this server speak; 0, ZooKeeper's, if there is none.
+    /// The newest common version of the extension. 0 (ZooKeeper's) if there is none.
     pub(crate) version: i32,
 }
 
 impl<'a> Handshake<'a> {
-    /// Reads a frame. Other bytes behind the request are ignored, as by ZooKeeper.
+    /// Ignores other bytes after the request, as ZooKeeper does.
     pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut frame = Reader::new(frame);
         let request: ConnectRequest<'_> = frame.next()?;
@@ -113,7 +110,6 @@ impl<'a> Handshake<'a> {
 }
 
 impl ConnectResponse<'_> {
-    /// Returns the refusal of a session.
     pub(crate) fn refused(read_only: Option<bool>) -> Self {
         Self {
             protocol_version: 0,
@@ -126,7 +122,7 @@ impl ConnectResponse<'_> {
     }
 }
 
-/// A last field that older clients leave out. Told by the end of the frame: records have no version.
+/// A last field that older clients leave out. Records have no version, so the end of the frame shows it.
 impl Jute<'_> for Option<bool> {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(from.next().ok())
@@ -140,7 +136,6 @@ impl Jute<'_> for Option<bool> {
 }
 
 records! {
-    /// Header of every request.
     RequestHeader {
         /// Number of the request, repeated in its reply.
         xid: i32,
@@ -148,7 +143,7 @@ records! {
         op: i32,
     }
 
-    /// Header of every reply and every event.
+    /// Header of every reply and event.
     ReplyHeader {
         /// Number of the request, or one of [`xid`].
         xid: i32,
@@ -160,7 +155,6 @@ records! {
 }
 
 impl ReplyHeader {
-    /// Returns the header of a reply.
     pub(crate) fn new(xid: i32, zxid: i64, code: Code) -> Self {
         let err = code.number();
         Self { xid, zxid, err }

@@ -1,7 +1,7 @@
-//! Conversion between the protocol's records and the store's requests and replies.
+//! Converts between the protocol's records and the store's requests and replies.
 //!
-//! [`to_store`] converts a request, with the checks in a ZooKeeper server's order: a request with several faults must
-//! get the same code. With it goes a [`Shape`], the part of the request that the encoding of its reply depends on.
+//! [`to_store`] performs its checks in a ZooKeeper server's order, so that a request with several faults gets the same
+//! code. It also returns a [`Shape`], the part of the request that determines how its reply is encoded.
 
 use std::time::Duration;
 
@@ -24,15 +24,13 @@ use crate::model::watch::{EventKind, PredecessorGone, WatchMode, WatchNumber, Wa
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
 
-/// Returns the version that a request expects; -1 stands for any.
+/// -1 means any version.
 fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// Parses the path of a read. A ZooKeeper server does not check it, so a text that is no path is a missing znode. (An
-/// exists with a watch on one would wait for its creation for ever; here it arms nothing.)
-///
-/// An empty path is the root, as in ZooKeeper.
+/// Parses the path of a read. A ZooKeeper server does not check it, so an invalid path counts as a missing znode.
+/// ZooKeeper lets an exists arm a watch on it, which never fires. We arm none. An empty path is the root.
 fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
@@ -40,7 +38,7 @@ fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Parses the path of an exists, of which a ZooKeeper server checks the null character alone.
+/// Parses the path of an exists. A ZooKeeper server only refuses the null character.
 fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
@@ -48,15 +46,13 @@ fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     read_path(path)
 }
 
-/// Parses the path of a write, which a ZooKeeper server checks.
+/// A ZooKeeper server checks the paths of writes.
 fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
-/// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is
-/// invalid.
-///
-/// A path that ends with `/` names a sequential znode by the number alone.
+/// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is invalid.
+/// For a sequential znode, a path that ends with `/` makes the number the whole name.
 fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -69,7 +65,7 @@ fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Parses the path of a delete, of which a ZooKeeper server checks only that it has a parent.
+/// A ZooKeeper server only checks that the path of a delete has a parent.
 fn delete_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
@@ -83,11 +79,11 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation decides on containers and TTLs: a createContainer creates a container with any flags
-/// but sequential ones, which are refused, and a create with a container's flag creates a persistent znode.
+/// As in ZooKeeper, the operation decides on containers and TTLs. createContainer creates a container with any flags
+/// except sequential ones, which are refused. A create with a container's flag creates a persistent znode.
 ///
 /// # Errors
-/// `BadArguments` for flags out of 0 to 6, or a TTL that does not fit them.
+/// `BadArguments` for flags outside of 0 to 6, or an unsuitable TTL.
 pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode, Code> {
     let ttl = || match ttl_ms {
         1.. => Ok(Duration::from_millis(ttl_ms.unsigned_abs())),
@@ -106,7 +102,6 @@ pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode,
     })
 }
 
-/// Returns the flags of a mode.
 pub(crate) fn flags(mode: CreateMode) -> i32 {
     match mode {
         CreateMode::Persistent => 0,
@@ -122,7 +117,7 @@ pub(crate) fn flags(mode: CreateMode) -> i32 {
 /// Returns the mode of an addWatch.
 ///
 /// # Errors
-/// `MarshallingError` for an unknown mode, at which a ZooKeeper server fails to read the request.
+/// `MarshallingError` for an unknown mode, like a ZooKeeper server, which fails to read the request.
 pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     match mode {
         0 => Ok(WatchMode::Persistent),
@@ -131,7 +126,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     }
 }
 
-/// Converts a create, with the checks in ZooKeeper's order: mode, path, access control list.
+/// Checks mode, path and access control list in ZooKeeper's order.
 fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
     create_request(
         op,
@@ -161,18 +156,18 @@ fn create_request(
     let acl = acl(list)?;
     Ok(store::Create {
         path: create_path(&path.0, mode)?,
-        // Copied: a slice would keep the whole frame in memory.
+        // Copied, because a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
         acl,
     })
 }
 
-/// Converts a request to the store's, and returns the shape of its reply. `None` for requests that the server answers
-/// itself: pings, identities, and the management of watches.
+/// Converts a request and returns the shape of its reply. `None` for requests that the server answers itself: pings,
+/// identities and the management of watches.
 ///
 /// # Errors
-/// The code to answer, in turn, without the store.
+/// The code to answer in turn, without asking the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     match request {
         Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),
@@ -215,7 +210,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             path: read_path(&it.path)?,
             watch: it.watch,
         },
-        // The path means nothing and is only echoed, so it need not be valid.
+        // The path is only echoed, so it need not be valid.
         Request::Sync(_) => store::Request::Sync {
             path: ZnodePath::root(),
         },
@@ -262,7 +257,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
     }))
 }
 
-/// Converts an event. Its header needs the zxid: see [`put_event`](super::put_event).
+/// [`put_event`](super::put_event) adds the zxid.
 pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     WatcherEvent {
         kind: match event.kind {
@@ -276,7 +271,7 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     }
 }
 
-/// Converts the departure of a predecessor, for the client that was given the number of this watch.
+/// Converts a departure, for the client that received the number of this watch.
 pub(crate) fn departure(watch: &impl WatchNumber, gone: PredecessorGone) -> Departure {
     Departure {
         watch: watch.watch_number(),
@@ -285,7 +280,6 @@ pub(crate) fn departure(watch: &impl WatchNumber, gone: PredecessorGone) -> Depa
     }
 }
 
-/// Returns the kind of an event by its number.
 pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     Some(match kind {
         1 => EventKind::NodeCreated,
@@ -296,25 +290,24 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// Form of the reply to a request, kept until the store has answered: replies do not name their requests, and create
-/// and create2, say, are one request of the store with two replies on the wire.
+/// Form of a reply, kept until the store answers. The store's replies do not name their requests, and for example
+/// create and create2 are one request of the store with different replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     op: Op,
-    /// Of a sync, the path to echo; of a getEphemerals, the prefix, where it is no path that the store could be asked
-    /// for.
+    /// For sync, the path to echo. For getEphemerals, a prefix that is not a valid path.
     text: Option<Box<str>>,
     /// Operations of a multi or multiRead.
     parts: Box<[Op]>,
-    /// The first operation of a multi that was refused before the store saw it. In its place the store gets an
-    /// operation that it always refuses, so that the operations before it are checked first, and none is applied.
+    /// The first operation of a multi that was refused before the store saw it. We replace it with an operation that
+    /// the store always refuses, so that earlier operations are still checked first and none is applied.
     refused: Option<(usize, Code)>,
-    /// The refused operations of a multiRead, likewise replaced. Its other operations are executed all the same.
+    /// Refused operations of a multiRead, also replaced. The others are executed.
     unread: Box<[(usize, Code)]>,
 }
 
 impl Shape {
-    /// Returns the shape of any request but a multi, a multiRead and a getEphemerals.
+    /// For all requests except multi, multiRead and getEphemerals.
     fn of(request: &Request<'_>) -> Self {
         let text = match request {
             Request::Sync(it) => it.path.as_deref().map(Box::from),
@@ -336,7 +329,6 @@ impl Shape {
         }
     }
 
-    /// Returns the operation.
     pub(crate) fn op(&self) -> Op {
         self.op
     }
@@ -344,7 +336,7 @@ impl Shape {
     /// Converts the store's answer to the record of the reply.
     ///
     /// # Errors
-    /// The code of a reply that is a header alone.
+    /// The code of a reply that has only a header.
     pub(crate) fn answer<'a, W: WatchNumber, P>(
         &'a self,
         answer: &'a Result<Reply<W, P>, Error>,
@@ -352,7 +344,7 @@ impl Shape {
         match answer {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
-                // An earlier operation may have failed first, and then its error counts.
+                // An earlier operation may have failed first. Then its error counts.
                 let refused = self.refused.filter(|(at, _)| at == index);
                 let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
                 let results = multi::failed(self.parts.len(), *index, code);
@@ -362,7 +354,7 @@ impl Shape {
         }
     }
 
-    /// Returns the error of the operation for which a multi has failed.
+    /// Returns the store's error for a failed multi.
     pub(crate) fn failure<'a, T>(&self, answer: &'a Result<T, Error>) -> Option<&'a Error> {
         match answer {
             Err(Error::MultiFailed { index, source })
@@ -477,7 +469,7 @@ fn texts(names: &[String]) -> Vec<Text<'_>> {
 /// Converts a multi.
 ///
 /// # Errors
-/// `MarshallingError` for a create with invalid flags: a ZooKeeper server fails to read the whole multi.
+/// `MarshallingError` for a create with invalid flags, like a ZooKeeper server, which fails to read the whole multi.
 fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
     let mut shape = Shape {
         parts: ops.iter().map(MultiOp::op).collect(),
@@ -493,7 +485,7 @@ fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
             Err(code) => {
                 shape.refused = Some((index, code));
                 asked.push(always_refused());
-                // The operations behind a failed one are not checked, on a ZooKeeper server either.
+                // A ZooKeeper server does not check the operations after a failed one either.
                 break;
             }
         }
@@ -510,7 +502,7 @@ fn has_bad_flags(op: &MultiOp<'_>) -> bool {
     }
 }
 
-/// Returns an operation that the store always refuses: the root cannot be deleted.
+/// The root cannot be deleted.
 fn always_refused() -> store::Op {
     store::Op::Delete {
         path: ZnodePath::root(),
@@ -539,7 +531,7 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
         },
         MultiOp::CheckData(it) => store::Op::Require(data_condition(it)?),
         MultiOp::CheckChildren(it) => store::Op::Require(children_condition(it)?),
-        // Cannot come from a frame: a multi is read without them.
+        // Unreachable from a frame, because `read_writes` refuses reads.
         MultiOp::GetChildren(_) | MultiOp::GetData(_) | MultiOp::GetEntry(_) => {
             return Err(Code::MarshallingError);
         }
@@ -568,14 +560,13 @@ fn conditions(records: &Conditions<'_>) -> Result<Vec<store::Condition>, Code> {
     records.0.iter().map(condition).collect()
 }
 
-/// Converts a multiRead.
 fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
     let mut unread = Vec::new();
     let mut asked = Vec::with_capacity(ops.len());
     for (index, op) in ops.iter().enumerate() {
         asked.push(read_op(op).unwrap_or_else(|code| {
             unread.push((index, code));
-            // Keeps its place in the list of results; its own result is replaced by the code.
+            // Keeps its place in the results, where the code replaces its result.
             store::ReadOp::GetChildren(ZnodePath::root())
         }));
     }
@@ -592,13 +583,12 @@ fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
         MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
         MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
         MultiOp::GetEntry(it) => read_path(&it.path).map(store::ReadOp::GetEntry),
-        // Cannot come from a frame: a multiRead is read without them.
+        // Unreachable from a frame, because `read_reads` refuses writes.
         _ => Err(Code::MarshallingError),
     }
 }
 
-/// Converts a getEphemerals. The prefix may be any text; where it is no path, the store is asked for all znodes, and
-/// the shape filters them.
+/// The prefix may be any text. If it is not a valid path, we ask the store for all znodes and filter them.
 fn ephemerals_request(prefix: &str) -> (store::Request, Shape) {
     let wants_all = prefix.trim().is_empty() || prefix.trim() == "/";
     let (prefix, text) = match ZnodePath::new(prefix) {

@@ -1,7 +1,7 @@
-//! Lockkeeper's own records: of queues of locks, and of the events by which a server passes a lock on.
+//! Lockkeeper's own records, for lock queues and the events that hand over a lock.
 //!
-//! They are spoken on connections that have agreed on them in the handshake ([`EXTENSION`](super::EXTENSION)), beside
-//! all of ZooKeeper's. `docs/protocol.md` describes them by the byte.
+//! They are used next to ZooKeeper's on connections that agreed to them in the handshake
+//! ([`EXTENSION`](super::EXTENSION)). `docs/protocol.md` specifies each byte.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
@@ -13,23 +13,21 @@ use crate::model::protocol::Blockers;
 use crate::model::watch::DeleteReason;
 
 records! {
-    /// Of enqueue: creates an ephemeral sequential znode, and looks for its predecessor.
+    /// Of enqueue, which creates an ephemeral sequential znode and looks for its predecessor.
     Enqueue<'a> {
-        /// The queue.
         parent: Path<'a>,
-        /// The entry's name, without the number.
+        /// Without the number.
         name: Text<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
         blockers: BlockersRecord,
         /// True to count the entries ahead.
         count: bool,
-        /// Data of the queue, which is created if it is missing; null: it must exist.
+        /// Data of the queue, which is created if missing. Null: it must exist.
         queue_data: Option<Data<'a>>,
         conditions: Conditions<'a>,
     }
 
-    /// Of getPredecessor.
     GetPredecessor<'a> {
         entry: Path<'a>,
         blockers: BlockersRecord,
@@ -37,62 +35,60 @@ records! {
         conditions: Conditions<'a>,
     }
 
-    /// Of getQueue.
     GetQueue<'a> {
         parent: Path<'a>,
-        /// Number of names at most; 0: all.
+        /// Maximum number of names. 0: all.
         limit: i32,
     }
 
-    /// Of forgetWatch: a watch on a predecessor whose waiter is gone.
+    /// Of forgetWatch, for a watch on a predecessor whose waiter is gone.
     ForgetWatch {
-        /// The watch's number, from [`Ahead::Blocked`].
+        /// From [`Ahead::Blocked`].
         watch: i64,
     }
 
-    /// Of checkData, in a multi or of an entry that waits.
+    /// Of checkData, in a multi or for a waiting entry.
     CheckData<'a> {
         path: Path<'a>,
         /// The data that the znode must have.
         data: Data<'a>,
     }
 
-    /// Of checkChildren, in a multi or of an entry that waits.
+    /// Of checkChildren, in a multi or for a waiting entry.
     CheckChildren<'a> {
         path: Path<'a>,
-        /// Number of children at most. A missing znode has none.
+        /// Maximum number of children. A missing znode has none.
         limit: i32,
     }
 
-    /// The departure of a predecessor, after a header with the xid [`xid::DEPARTURE`].
+    /// Departure of a predecessor, after a header with the xid [`xid::DEPARTURE`].
     Departure {
-        /// The watch's number. It names the waiting entry, too, which is that of the request that armed it.
+        /// Number of the watch. It also identifies the waiting entry, whose request armed it.
         watch: i64,
-        /// True if the waiting entry exists, is this session's, and nothing ahead blocks it at the end of the
-        /// transaction: then it holds.
+        /// True if, at the end of the transaction, the waiting entry exists, belongs to this session, and is not
+        /// blocked. It then holds the lock.
         clear: bool,
         /// See [`reason`].
         reason: i32,
     }
 }
 
-/// The nearest entry ahead that blocks.
+/// The nearest blocking entry ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ahead<'a> {
-    /// None.
     Clear,
     Blocked {
         by: Path<'a>,
         /// Number of the watch on its departure, unique on the server.
         watch: i64,
-        /// Number of all entries ahead; -1 if it was not asked for.
+        /// Number of all entries ahead. -1 if not requested.
         count: i32,
     },
     /// The entry itself is gone.
     Gone,
     /// All children of the parent, for the client to sort.
     Listed(Vec<Text<'a>>),
-    /// Only a list can tell.
+    /// The client has to request a list.
     Unknown,
 }
 
@@ -132,7 +128,7 @@ impl<'a> Jute<'a> for Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Returns the size of the record, in bytes.
+    /// In bytes.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
         4 + match self {
@@ -143,12 +139,12 @@ impl Ahead<'_> {
     }
 }
 
-/// The entries ahead that block, by number: 0, all; 1, the exclusive ones; any other is unknown.
+/// The entries ahead that block. 0: all, 1: exclusive ones, others: unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockersRecord(pub(crate) i32);
 
-/// Of version 3: all of them, and the leases of a semaphore, by a limit and a zxid. Read as all of them: such a client
-/// checks the leases itself when its turn comes.
+/// Used by version 3: all entries and a semaphore's leases, with a limit and a zxid. We read it as all entries, because
+/// such a client checks the leases itself when its turn comes.
 const BLOCKERS_WITH_LEASES: i32 = 2;
 
 impl<'a> Jute<'a> for BlockersRecord {
@@ -190,8 +186,7 @@ impl TryFrom<BlockersRecord> for Blockers {
     }
 }
 
-/// The conditions that an entry waits for. The last field of its request, which is left out where there are none, and of
-/// version 3.
+/// Conditions that an entry waits for. The last field of its request, left out if there are none and in version 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conditions<'a>(pub(crate) Vec<ConditionRecord<'a>>);
 
@@ -210,7 +205,7 @@ impl<'a> Jute<'a> for Conditions<'a> {
     }
 }
 
-/// One of them: the number of its operation, and its record.
+/// Encoded as the number of its operation, and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionRecord<'a> {
     Data(CheckData<'a>),
@@ -240,7 +235,6 @@ impl<'a> Jute<'a> for ConditionRecord<'a> {
     }
 }
 
-/// Returns the number of the way in which an entry left.
 pub(super) fn reason_number(reason: DeleteReason) -> i32 {
     match reason {
         DeleteReason::Unknown => 0,
@@ -250,7 +244,7 @@ pub(super) fn reason_number(reason: DeleteReason) -> i32 {
     }
 }
 
-/// Returns the way of a number; unknown for one of a later server.
+/// A number from a later server reads as unknown.
 pub(crate) fn reason(number: i32) -> DeleteReason {
     match number {
         1 => DeleteReason::Released,
@@ -260,7 +254,6 @@ pub(crate) fn reason(number: i32) -> DeleteReason {
     }
 }
 
-/// Appends the body of the frame of a departure.
 pub(crate) fn put_departure(departure: &Departure, zxid: i64, to: &mut Vec<u8>) {
     ReplyHeader::new(xid::DEPARTURE, zxid, Code::Ok).put(to);
     departure.put(to);

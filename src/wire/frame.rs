@@ -1,14 +1,14 @@
-//! Frames: a length of four bytes, and as many bytes as it says.
+//! Frames: a length of four bytes, followed by that many bytes.
 
 use super::jute::Jute;
 
 /// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte (rule 24).
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
-/// Size of a frame's length prefix, in bytes.
+/// In bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// Capacity beyond which an empty buffer is given back.
+/// Capacity that an empty buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// A frame's length that is negative or above the limit. The connection is closed without a response.
@@ -21,19 +21,18 @@ pub(crate) struct BadLength {
 
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// Holds the bytes that have arrived, in a buffer that grows with them: a length alone allocates nothing. Take all
-/// frames before pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame
-/// and a piece.
+/// The buffer grows only with the bytes that arrive, not with an announced length. Take all frames before pushing more,
+/// so that less than one frame waits and the buffer stays within a small multiple of a frame and a piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
-    /// Number of bytes taken from the buffer.
+    /// Bytes of `buffer` already returned by `next`.
     taken: usize,
     limit: usize,
 }
 
 impl Frames {
-    /// Creates a splitter for frames up to `limit` bytes, their length not counted.
+    /// `limit` is in bytes, without the length.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -42,28 +41,25 @@ impl Frames {
         }
     }
 
-    /// Sets the limit for frames from now on.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Adds bytes that have arrived.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.make_room();
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next frame, without its length; `None` until it has arrived.
+    /// Returns the next frame, without its length. `None` until it has arrived.
     ///
     /// # Errors
-    /// [`BadLength`] for a length out of range, as soon as it has arrived, and from every later call.
+    /// [`BadLength`] for a length out of range, as soon as it has arrived and on every later call.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = i32::from_be_bytes(*length);
-        // Checked as soon as the length is here: a client must not fill the buffer with a frame that will be refused.
-        // Refused as soon as the length is here: a client must not fill the buffer with a frame that no limit allows.
+        // Refuse it before the rest arrives, so that a client cannot fill the buffer with a frame that no limit allows.
         let bytes = usize::try_from(length).ok().filter(|it| *it <= self.limit);
         let bytes = bytes.ok_or(BadLength {
             length,
@@ -77,7 +73,6 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// Returns true if [`next`](Self::next) would return a frame or an error.
     pub(crate) fn has_next(&self) -> bool {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return false;
@@ -87,13 +82,13 @@ impl Frames {
             || bytes.is_err()
     }
 
-    /// Returns the first four bytes that were not taken yet: on a new connection they may be a four-letter word
-    /// instead of a length. See [`Word::parse`](super::admin::Word::parse).
+    /// Returns the first four waiting bytes. On a new connection they may be a four-letter word instead of a length.
+    /// See [`Word::parse`](super::admin::Word::parse).
     pub(crate) fn word(&self) -> Option<[u8; 4]> {
         self.waiting().first_chunk().copied()
     }
 
-    /// Returns the number of bytes that have arrived and were not taken; 0 between frames.
+    /// Returns 0 between frames.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting().len()
     }
@@ -102,14 +97,13 @@ impl Frames {
         &self.buffer[self.taken..]
     }
 
-    /// Drops taken bytes, once there are enough of them to be worth moving the rest.
     fn make_room(&mut self) {
         if self.taken == self.buffer.len() {
-            // One large request must not leave a large buffer to an idle connection.
+            // A large request must not leave a large buffer at an idle connection.
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES);
             self.taken = 0;
-        // Only when the rest is no longer than the taken part: so pipelined frames are not moved once for each of them.
+        // Only if the rest is not longer, so that pipelined frames are not moved once per frame.
         } else if self.taken > self.buffer.len() / 2 {
             self.buffer.drain(..self.taken);
             self.taken = 0;
@@ -119,11 +113,11 @@ impl Frames {
 
 pub(crate) const SPEAKS_TLS: &str = "it speaks TLS";
 
-/// Returns the sign of another protocol in the first bytes of a server's answer.
+/// Recognizes another protocol by the first bytes of a server's answer.
 pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static str> {
     match answer {
         [b'H', b'T', b'T', b'P'] => Some("it speaks HTTP"),
-        // A record of an alert or of a handshake, of any version.
+        // A TLS alert or handshake record, of any version.
         [0x15 | 0x16, 3, ..] => Some(SPEAKS_TLS),
         _ => None,
     }
@@ -132,10 +126,10 @@ pub(crate) fn foreign_protocol(answer: [u8; LENGTH_BYTES]) -> Option<&'static st
 /// Appends a frame: its length, and the bytes that `body` appends.
 ///
 /// # Panics
-/// Panics if the body is longer than 2^31 bytes; replies are limited long before that.
+/// Panics if the body is longer than 2^31 bytes. Replies are limited long before that.
 pub(crate) fn put_frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
-    // The length is filled in afterwards: computing it first would encode every record twice.
+    // Filled in afterwards, because computing the length first would encode every record twice.
     0_i32.put(to);
     body(to);
     let length = to.len() - start - LENGTH_BYTES;

@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and accepted content must be
-//! consistent. `testing::fuzz_wire` has the public functions.
+//! Entry points of the fuzzers. They read any bytes as a frame, a record or a stream, and check that accepted content
+//! is consistent. `testing::fuzz_wire` has the public functions.
 
 #[cfg(feature = "simulation")]
 mod choice;
@@ -19,8 +19,8 @@ pub(crate) use choice::{Choice, Known};
 pub(crate) use corpus::Inputs;
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
-/// Reads bytes as the frame of a request. Returns true if they are one; then it must survive being written and read
-/// again, and conversion to the store's request.
+/// Reads bytes as the frame of a request. Returns true if they are one, which must then survive a round trip and the
+/// conversion to the store's request.
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let Ok(read) = Incoming::read(bytes) else {
         return false;
@@ -34,7 +34,7 @@ pub(crate) fn request(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as the record of a request of this operation.
+/// Reads bytes as the record of a request.
 pub(crate) fn record(op: i32, bytes: &[u8]) -> bool {
     let mut frame = Vec::new();
     RequestHeader { xid: 1, op }.put(&mut frame);
@@ -42,7 +42,7 @@ pub(crate) fn record(op: i32, bytes: &[u8]) -> bool {
     request(&frame)
 }
 
-/// Reads bytes as the record of a reply to this operation, as a client does.
+/// Reads bytes as the record of a reply, as a client does.
 pub(crate) fn reply(op: i32, bytes: &[u8]) -> bool {
     let Some(op) = Op::of(op) else {
         return false;
@@ -56,7 +56,6 @@ pub(crate) fn reply(op: i32, bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as a handshake.
 pub(crate) fn connect(bytes: &[u8]) -> bool {
     let Ok(read) = Reader::new(bytes).next::<ConnectRequest<'_>>() else {
         return false;
@@ -67,8 +66,8 @@ pub(crate) fn connect(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as the stream of a connection, at once and in pieces. Returns true if all of it is frames. The first
-/// byte sets the size of the pieces.
+/// Reads bytes as a stream, whole and in pieces. The first byte is the size of the pieces. Returns true if the stream
+/// consists only of frames.
 pub(crate) fn stream(bytes: &[u8]) -> bool {
     let Some((piece, stream)) = bytes.split_first() else {
         return false;
@@ -87,7 +86,7 @@ pub(crate) fn stream(bytes: &[u8]) -> bool {
     left == Some(0)
 }
 
-/// Returns the frames, and the number of bytes left of an incomplete one; `None` for a bad length.
+/// Returns the frames, and the length of an incomplete one at the end. `None` for a bad length.
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<usize>) {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     let mut found = Vec::new();

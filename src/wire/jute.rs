@@ -1,7 +1,7 @@
-//! Jute, the encoding of ZooKeeper's records: big-endian integers, and lengths before texts, bytes and lists.
+//! Jute, the encoding of ZooKeeper's records: big-endian integers, and texts, bytes and lists after their lengths.
 //!
-//! A [`Reader`]'s values borrow from the frame. Only lists allocate, as their entries are read, and at most sixteen
-//! times the bytes that those entries take in the frame: a length in a frame is never trusted.
+//! A [`Reader`]'s values borrow from the frame. Only lists allocate. They grow while their entries are read, to at most
+//! sixteen times the bytes of the entries in the frame. We never trust a length in a frame.
 
 use std::borrow::Cow;
 use std::str::Utf8Error;
@@ -15,28 +15,22 @@ use crate::model::data;
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
-    /// The record ends too early.
     const CUT: Self = Self("it ends within a field");
 }
 
-/// Text. Null reads as empty; bytes that are not UTF-8 read as U+FFFD, as in Java, and no path may contain that
-/// character.
+/// Text. Null reads as empty. As in Java, bytes that are not UTF-8 read as U+FFFD, which no path may contain.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes, or null, which is a distinct empty slice (`crate::data`). Java clients write null data as well as empty data,
-/// and read back which of the two they wrote.
+/// Bytes, or null, which is a distinct empty slice (`crate::data`), because Java clients write null as well as empty
+/// data and must read back the one they wrote.
 pub(crate) type Data<'a> = &'a [u8];
 
-/// A value that is read from and written to a frame.
 pub(crate) trait Jute<'a>: Sized {
-    /// Reads one from the front of the remaining bytes.
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed>;
 
-    /// Appends one.
     fn put(&self, to: &mut Vec<u8>);
 }
 
-/// Reads values from the front of untrusted bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -47,7 +41,6 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Reads the next value.
     pub(crate) fn next<T: Jute<'a>>(&mut self) -> Result<T, Malformed> {
         T::read(self)
     }
@@ -62,13 +55,13 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// Reads a length and so many bytes; `None` for null, which is a length of -1.
+    /// Reads a length and that many bytes. `None` for null, which has a length of -1.
     fn counted(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let length: i32 = self.next()?;
         if length == -1 {
             return Ok(None);
         }
-        // Java's servers fail on any other negative length, and on one beyond the end of the frame.
+        // Java servers also fail on other negative lengths and on lengths beyond the end of the frame.
         let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
         let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
         self.rest = rest;
@@ -76,25 +69,22 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
-        // Lossy, as in Java, which never fails on text. No path or name in the store can contain U+FFFD, so a replaced
-        // one finds nothing.
+        // Lossy, like Java. The store has no path or name with U+FFFD, so a replaced one finds nothing.
         Ok(self.counted()?.map(|bytes| match str::from_utf8(bytes) {
-            // Nearly always, and several times as fast.
+            // The usual case, and several times faster.
             Ok(text) => Text::Borrowed(text),
             Err(_) => String::from_utf8_lossy(bytes),
         }))
     }
 
-    /// Reads a text, and tells if it is not UTF-8.
+    /// Reads a text without replacing bytes that are not UTF-8.
     pub(super) fn strict_text(&mut self) -> Result<Option<Result<&'a str, Utf8Error>>, Malformed> {
         Ok(self.counted()?.map(str::from_utf8))
     }
 }
 
-/// Appends a length, and the bytes.
-///
-/// Cannot overflow in a frame that is sent, since a frame has fewer than 2^31 bytes; see
-/// [`put_frame`](super::put_frame).
+/// Appends a length and the bytes. Cannot overflow in a frame that is sent, because [`put_frame`](super::put_frame)
+/// allows fewer than 2^31 bytes.
 fn put_counted(bytes: &[u8], to: &mut Vec<u8>) {
     put_count(bytes.len(), to);
     to.extend_from_slice(bytes);
@@ -104,7 +94,6 @@ pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     i32::try_from(count).unwrap_or(i32::MAX).put(to);
 }
 
-/// Appends a null, in place of a list, a text or bytes.
 fn put_null(to: &mut Vec<u8>) {
     (-1_i32).put(to);
 }
@@ -129,7 +118,7 @@ impl Jute<'_> for i64 {
     }
 }
 
-/// One byte; any but 0 is true, as in Java.
+/// Any byte but 0 is true, as in Java.
 impl Jute<'_> for bool {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.array().map(|[byte]| byte != 0)
@@ -150,7 +139,6 @@ impl<'a> Jute<'a> for Text<'a> {
     }
 }
 
-/// Text that may be null.
 impl<'a> Jute<'a> for Option<Text<'a>> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         from.text()
@@ -178,7 +166,6 @@ impl<'a> Jute<'a> for Data<'a> {
     }
 }
 
-/// Bytes that may be null.
 impl<'a> Jute<'a> for Option<Data<'a>> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         from.counted()
@@ -192,13 +179,12 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
     }
 }
 
-/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`NonNullList`]
-/// refuses it.
+/// A negative count reads as an empty list, as in Java. [`NonNullList`] refuses null.
 impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count: i32 = from.next()?;
         let mut list = Vec::new();
-        // Without capacity for `count`, which is the client's word alone.
+        // Without capacity for `count`, which we do not trust.
         for _ in 0..count {
             list.push(from.next()?);
         }
@@ -211,7 +197,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     }
 }
 
-/// A path as it was sent, or another text that must not be null, at which a ZooKeeper server fails.
+/// A path as sent, or another text on which a ZooKeeper server fails if it is null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Path<'a>(pub(crate) Text<'a>);
 
@@ -233,7 +219,6 @@ impl<'a, T: Into<Text<'a>>> From<T> for Path<'a> {
     }
 }
 
-/// A list that must not be null.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NonNullList<T>(pub(crate) Vec<T>);
 
@@ -261,7 +246,7 @@ macro_rules! records {
     )*};
 }
 
-/// Reads and writes a struct's fields in this order.
+/// Reads and writes the fields in this order.
 macro_rules! record_impl {
     ($name:ident { $($field:ident)* }) => {
         impl<'r> $crate::wire::jute::Jute<'r> for $name {

@@ -1,4 +1,4 @@
-//! The bodies of multi and multiRead: operations with a header before each, and an empty header after the last.
+//! Bodies of multi and multiRead: a header before each operation, and an end header after the last.
 
 use super::code::Code;
 use super::extension::{CheckChildren, CheckData};
@@ -10,21 +10,21 @@ use super::stat::STAT_BYTES;
 use crate::model::types::Stat;
 
 records! {
-    /// Header before each operation, and before each result.
+    /// Header before each operation and each result.
     Header {
-        /// The operation's number; -1 before an error, and at the end.
+        /// The operation's number. -1 before an error and at the end.
         kind: i32,
         is_end: bool,
-        /// -1 in requests and at the end; 0 before a result, the error's number before an error.
+        /// -1 in requests and at the end, 0 before a result, and the number of an error before it.
         err: i32,
     }
 }
 
-/// Size of a [`Header`], in bytes.
+/// In bytes.
 const HEADER_BYTES: usize = 9;
 
 impl Header {
-    /// The header behind the last operation or result, with the values of Java's `MultiHeader`.
+    /// Header after the last operation or result, with the values of Java's `MultiHeader`.
     const END: Self = Self {
         kind: -1,
         is_end: true,
@@ -32,7 +32,6 @@ impl Header {
     };
 }
 
-/// Operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -84,7 +83,6 @@ impl<'a> MultiOp<'a> {
         }
     }
 
-    /// Returns the operation.
     pub(crate) fn op(&self) -> Op {
         match self {
             Self::Create(_) => Op::Create,
@@ -110,12 +108,12 @@ impl<'a> MultiOp<'a> {
     }
 }
 
-/// Reads the operations of a multi: none of them is a read.
+/// Reads the operations of a multi and refuses reads.
 pub(super) fn read_writes<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
     read_ops(from, false)
 }
 
-/// Reads the operations of a multiRead: all of them are reads.
+/// Reads the operations of a multiRead and refuses writes.
 pub(super) fn read_reads<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
     read_ops(from, true)
 }
@@ -124,13 +122,12 @@ fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, 
     let mut ops = Vec::new();
     loop {
         let header: Header = from.next()?;
-        // The flag alone ends the list: Java sends -1 in the other two fields of the last header, go-zookeeper 0.
+        // Only the flag ends the list. In the other fields of the last header, Java sends -1 and go-zookeeper 0.
         if header.is_end {
             return Ok(ops);
         }
         let op = MultiOp::read(header.kind, from)?;
-        // The two kinds have different results on a failure: a multi fails as a whole, a multiRead one by one (rule
-        // 16).
+        // The kinds fail differently: a multi as a whole, a multiRead one by one (rule 16).
         if op.is_read() != reads {
             return Err(Malformed("a multi mixes reads and writes"));
         }
@@ -151,7 +148,6 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
     Header::END.put(to);
 }
 
-/// Result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -160,24 +156,22 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
 pub(crate) enum MultiResult<'a> {
     /// Of a create.
     Created(Path<'a>),
-    /// Of a create2, a createContainer or a createTTL on a server since 3.9; before, the result of these, too, is
-    /// [`Created`](Self::Created).
+    /// Of create2, createContainer or createTTL. Servers before 3.9 send [`Created`](Self::Created) for these, too.
     Created2(Path<'a>, Stat),
     Deleted,
     Set(Stat),
     Checked,
     Children(Vec<Text<'a>>),
     Data(Data<'a>, Stat),
-    /// With the time of the grant; -1 if it is unknown.
+    /// With the time of the grant, or -1 if it is unknown.
     Entry(Data<'a>, Stat, i64),
-    /// Of a failed operation, and of every operation of a multi of which one has failed: a number of [`Code`]; 0
-    /// before the one that failed, -2 after it.
+    /// A number of [`Code`]. In a failed multi every operation has one: 0 before the failed one, -2 after it.
     Failed(i32),
 }
 
 impl<'a> MultiResult<'a> {
     fn read(kind: i32, from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        // The code stands twice, in the header and as a record of its own; clients read the record.
+        // The header and the record both contain the code. Clients read the record.
         if kind == Header::END.kind {
             return from.next().map(Self::Failed);
         }
@@ -247,7 +241,7 @@ impl<'a> MultiResult<'a> {
     }
 }
 
-/// Returns the results of a multi of `count` operations, of which one failed.
+/// Returns the results of a multi of `count` operations that failed at `index`.
 pub(crate) fn failed<'a>(count: usize, index: usize, code: Code) -> Vec<MultiResult<'a>> {
     let result = |at: usize| match at.cmp(&index) {
         std::cmp::Ordering::Less => Code::Ok,

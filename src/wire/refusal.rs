@@ -1,8 +1,8 @@
-//! [`Refusal`]: the reason for which a server refuses a request, where ZooKeeper has no code for it.
+//! [`Refusal`]: the reason why a server refuses a request, if ZooKeeper has no code for it.
 //!
-//! On a connection that has agreed on Lockkeeper's operations it follows the header of a reply with an error. Other
-//! clients get the header alone, as from a ZooKeeper server. Every reason says that nothing was changed: a client that
-//! reads one does not look for what the request might have done.
+//! On a connection that agreed to Lockkeeper's operations it follows the header of an error reply. Other clients get
+//! only the header, as from a ZooKeeper server. Every reason means that nothing was changed, so a client need not look
+//! for effects of the request.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,15 @@ use crate::model::error::Error;
 use crate::model::path::parent_of;
 
 records! {
-    /// A reason.
     Refusal<'a> {
-        /// 1 a limit is reached, 2 something is too large, 3 the disk is full, 4 a parent's sequence numbers are used up,
-        /// 5 an argument is wrong.
+        /// 1 a limit is reached, 2 something is too large, 3 the disk is full, 4 a parent's sequence numbers are
+        /// exhausted, 5 an argument is wrong.
         kind: i32,
-        /// Of 1 and 2 the things or the thing, of 5 the mistake.
+        /// The limited thing for 1 and 2, the mistake for 5.
         what: Text<'a>,
-        /// Of 2 the size.
+        /// The size, for 2.
         actual: i64,
-        /// Of 1 and 2.
+        /// For 1 and 2.
         limit: i64,
     }
 }
@@ -32,7 +31,7 @@ const DISK: i32 = 3;
 const SEQUENCE: i32 = 4;
 const ARGUMENT: i32 = 5;
 
-/// Things that are limited, by their names in [`Error`].
+/// Limited things, by their names in [`Error`].
 const THINGS: [&str; 15] = [
     "a request",
     "a transaction, with all its access control lists,",
@@ -51,11 +50,11 @@ const THINGS: [&str; 15] = [
     "znodes",
 ];
 
-/// Name of a thing that a later server limits.
+/// Name of a thing that only a later server limits.
 const UNKNOWN_THING: &str = "things that the server counts";
 
 impl Refusal<'static> {
-    /// Returns the reason of an error; `None` where the code says all, or where the request may have been carried out.
+    /// Returns the reason of an error. `None` if the code is enough, or if the request may have been executed.
     pub(crate) fn of(error: &Error) -> Option<Self> {
         let number = |number: &usize| i64::try_from(*number).unwrap_or(i64::MAX);
         let (kind, what, actual, limit) = match error {
@@ -65,7 +64,7 @@ impl Refusal<'static> {
                 actual,
                 limit,
             } => (SIZE, (*what).into(), number(actual), number(limit)),
-            // The folder is no concern of a client's.
+            // Clients need not know the directory.
             Error::DiskFull { .. } => (DISK, "".into(), 0, 0),
             Error::SequenceExhausted { .. } => (SEQUENCE, "".into(), 0, 0),
             Error::BadArguments(mistake) => (ARGUMENT, mistake.clone().into(), 0, 0),
@@ -81,7 +80,7 @@ impl Refusal<'static> {
 }
 
 impl Refusal<'_> {
-    /// Returns the error that a client makes of it; `None` for a reason of a later server.
+    /// Returns the client's error. `None` for a reason from a later server.
     pub(crate) fn error(&self, about: About<'_>) -> Option<Error> {
         let thing = || {
             let known = THINGS.iter().find(|thing| ***thing == *self.what);

@@ -1,5 +1,4 @@
-//! Requests: the operations by ZooKeeper's numbers, the record of each, and [`Incoming`], which reads one from any
-//! bytes.
+//! Requests: ZooKeeper's operation numbers, their records, and [`Incoming`], which reads a request from any bytes.
 
 use super::code::Code;
 use super::connect::RequestHeader;
@@ -8,10 +7,10 @@ use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, record
 use super::multi::{self, MultiOp};
 use super::stat::AclRecord;
 
-/// Declares the operations: name, number, and the letters that `cons` shows.
+/// Each operation has a name, a number, and the letters that `cons` shows.
 macro_rules! ops {
     ($($name:ident = $number:literal $letters:literal,)*) => {
-        /// Operation of a request. The numbers are ZooKeeper's.
+        /// Operation of a request, with ZooKeeper's number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's ZooDefs.OpCode")]
         pub(crate) enum Op {
@@ -22,7 +21,6 @@ macro_rules! ops {
             /// All operations that this server knows.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Returns the operation of a number.
             pub(crate) fn of(number: i32) -> Option<Self> {
                 Some(match number {
                     $($number => Self::$name,)*
@@ -30,7 +28,6 @@ macro_rules! ops {
                 })
             }
 
-            /// Returns the operation's name.
             #[cfg(feature = "metrics")]
             pub(crate) fn name(self) -> &'static str {
                 match self {
@@ -38,7 +35,7 @@ macro_rules! ops {
                 }
             }
 
-            /// Returns the letters by which `cons` shows the operation.
+            /// Returns the letters that `cons` shows.
             pub(crate) fn letters(self) -> &'static str {
                 match self {
                     $(Self::$name => $letters,)*
@@ -59,9 +56,9 @@ ops! {
     GetChildren = 8 "GETC",
     Sync = 9 "SYNC",
     Ping = 11 "PING",
-    // As getChildren, with the parent's Stat: since 3.3.
+    // Like getChildren, with the parent's Stat. Since 3.3.
     GetChildren2 = 12 "GETC",
-    // Since 3.4. A check exists within a multi alone.
+    // Since 3.4. A check exists only within a multi.
     Check = 13 "CHEC",
     Multi = 14 "MULT",
     // Since 3.5. A create2 answers with a Stat.
@@ -85,13 +82,13 @@ ops! {
     // Since 3.7.
     WhoAmI = 107 "HOMI",
     CloseSession = -11 "CLOS",
-    // Lockkeeper's own, of a connection that has agreed on them: see `extension`.
+    // Lockkeeper's own, on connections that agreed to them. See `extension`.
     Enqueue = 4001 "ENQU",
     GetPredecessor = 4002 "GETP",
     GetQueue = 4003 "GETQ",
     Withdraw = 4004 "WITH",
     ForgetWatch = 4005 "FGTW",
-    // Each within a multi alone, as a check.
+    // Only within a multi, like a check.
     CheckData = 4006 "CHKD",
     CheckChildren = 4007 "CHKN",
     // Only within a multiRead.
@@ -99,12 +96,10 @@ ops! {
 }
 
 impl Op {
-    /// Returns ZooKeeper's number.
     pub(crate) fn number(self) -> i32 {
         self as i32
     }
 
-    /// Returns true for Lockkeeper's own operations.
     pub(crate) fn is_extension(self) -> bool {
         matches!(
             self,
@@ -119,7 +114,6 @@ impl Op {
         )
     }
 
-    /// Returns true if the operation changes nothing in the store.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn is_read(self) -> bool {
         matches!(
@@ -138,7 +132,6 @@ impl Op {
         )
     }
 
-    /// Returns true if the operation creates a znode.
     pub(crate) fn is_create(self) -> bool {
         matches!(
             self,
@@ -157,7 +150,6 @@ records! {
         flags: i32,
     }
 
-    /// Of createTTL.
     CreateTtl<'a> {
         path: Path<'a>,
         data: Data<'a>,
@@ -179,7 +171,6 @@ records! {
         watch: bool,
     }
 
-    /// Of setData.
     SetData<'a> {
         path: Text<'a>,
         data: Data<'a>,
@@ -191,12 +182,11 @@ records! {
         path: Path<'a>,
     }
 
-    /// Of sync. The path means nothing, and is echoed.
+    /// Of sync. The server only echoes the path.
     Sync<'a> {
         path: Option<Text<'a>>,
     }
 
-    /// Of setACL.
     SetAcl<'a> {
         path: Text<'a>,
         acl: Vec<AclRecord<'a>>,
@@ -204,7 +194,6 @@ records! {
         version: i32,
     }
 
-    /// Of reconfig.
     Reconfig<'a> {
         joining: Option<Text<'a>>,
         leaving: Option<Text<'a>>,
@@ -215,11 +204,10 @@ records! {
     /// Of checkWatches and removeWatches.
     Watches<'a> {
         path: Text<'a>,
-        /// Kind of watch: 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
+        /// 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
         kind: i32,
     }
 
-    /// Of auth.
     Auth<'a> {
         /// Always 0, and ignored.
         kind: i32,
@@ -227,7 +215,7 @@ records! {
         auth: Data<'a>,
     }
 
-    /// Of setWatches: the watches that a client re-registers on a new connection.
+    /// Of setWatches, which arms watches again on a new connection.
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
@@ -236,7 +224,7 @@ records! {
         child: NonNullList<Path<'a>>,
     }
 
-    /// Of setWatches2 (3.6 and later).
+    /// Of setWatches2 (since 3.6).
     SetWatches2<'a> {
         relative_zxid: i64,
         data: NonNullList<Path<'a>>,
@@ -246,17 +234,15 @@ records! {
         recursive: NonNullList<Path<'a>>,
     }
 
-    /// Of sasl.
     Sasl<'a> {
         token: Data<'a>,
     }
 
-    /// Of getEphemerals: the prefix of the paths. Null, empty and `/` mean all.
+    /// Of getEphemerals. Null, empty and `/` mean all.
     Prefix<'a> {
         prefix: Text<'a>,
     }
 
-    /// Of addWatch.
     AddWatch<'a> {
         path: Text<'a>,
         /// 0 persistent, 1 persistent recursive.
@@ -264,10 +250,9 @@ records! {
     }
 }
 
-/// Declares the requests by variant, operation and record; those without a record stand at the end.
+/// Declares the requests by operation and record. Requests without a record follow the semicolon.
 macro_rules! requests {
     ($($name:ident($record:ty),)* ; $($bare:ident,)*) => {
-        /// A request, by its operation.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is the operation of its name, with the record that it has")]
         pub(crate) enum Request<'a> {
@@ -278,7 +263,7 @@ macro_rules! requests {
         }
 
         impl<'a> Request<'a> {
-            /// Reads the record of an operation. Bytes behind it are ignored, as in ZooKeeper.
+            /// Ignores bytes after the record, as ZooKeeper does.
             pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
                 Ok(match op {
                     $(Op::$name => Self::$name(from.next()?),)*
@@ -288,7 +273,6 @@ macro_rules! requests {
                 })
             }
 
-            /// Appends the record.
             pub(crate) fn put(&self, to: &mut Vec<u8>) {
                 match self {
                     $(Self::$name(record) => record.put(to),)*
@@ -297,7 +281,6 @@ macro_rules! requests {
                 }
             }
 
-            /// Returns the operation.
             pub(crate) fn op(&self) -> Op {
                 match self {
                     $(Self::$name(_) => Op::$name,)*
@@ -311,7 +294,7 @@ macro_rules! requests {
 }
 
 impl Request<'_> {
-    /// Returns true if the request, or a part of it, is one of Lockkeeper's own.
+    /// Returns true if the request or a part of it is one of Lockkeeper's own.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn is_extension(&self) -> bool {
         match self {
@@ -361,7 +344,7 @@ requests! {
 }
 
 impl Request<'_> {
-    /// Appends the body of the request's frame: its header, and its record.
+    /// Appends the body of the request's frame: header and record.
     pub(crate) fn put_with_header(&self, xid: i32, to: &mut Vec<u8>) {
         let op = self.op().number();
         RequestHeader { xid, op }.put(to);
@@ -372,39 +355,31 @@ impl Request<'_> {
 /// Zxid of the response to an unknown operation.
 pub(crate) const UNKNOWN_ZXID: i64 = -1;
 
-/// A well-formed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Incoming<'a> {
-    /// Number of the request, for its reply.
     pub(crate) xid: i32,
-    /// The request.
     pub(crate) request: Request<'a>,
 }
 
-/// Treatment of a frame that is no well-formed request.
+/// Treatment of a frame that is not a well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Answered with the error, in turn, and with the zxid of any reply; the connection goes on. The record is
-    /// malformed.
+    /// The record is malformed. Answer in turn with the error and the usual zxid, and keep the connection.
     Answer {
-        /// The number of the reply.
         xid: i32,
-        /// Its error.
         code: Code,
     },
-    /// Answered with the error and [`UNKNOWN_ZXID`], then the connection is closed. The operation is unknown.
+    /// The operation is unknown. Answer with the error and [`UNKNOWN_ZXID`], then close the connection.
     AnswerAndClose {
-        /// The number of the reply.
         xid: i32,
-        /// Its error.
         code: Code,
     },
-    /// The connection is closed: the header is incomplete, or a proof of identity is malformed.
+    /// The header is incomplete or a proof of identity is malformed. Close the connection.
     Close,
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads the frame of a request: any after the handshake.
+    /// Reads any frame after the handshake.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -418,8 +393,8 @@ impl<'a> Incoming<'a> {
         })?;
         match Request::read(op, &mut from) {
             Ok(request) => Ok(Self { xid, request }),
-            // ZooKeeper reads these two in the network layer, where a malformed record ends the connection; all others
-            // in its request processors, which answer with an error.
+            // ZooKeeper reads these two in its network layer, where a malformed record ends the connection. Its request
+            // processors read all others, and answer with an error.
             Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
             Err(_) => Err(Refused::Answer {
                 xid,
@@ -429,7 +404,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Returns false for a check, which exists within a multi alone.
+/// A check exists only within a multi.
 fn is_for_clients(op: Op) -> bool {
     op != Op::Check
 }

@@ -11,10 +11,9 @@ use super::stat::{AclRecord, STAT_BYTES};
 use crate::model::types::Stat;
 
 records! {
-    /// An identity of a client.
     ClientInfo<'a> {
         scheme: Text<'a>,
-        /// The user; of `digest` without the password.
+        /// For `digest`, without the password.
         user: Text<'a>,
     }
 
@@ -22,21 +21,21 @@ records! {
     WatcherEvent<'a> {
         /// 1 created, 2 deleted, 3 data changed, 4 children changed.
         kind: i32,
-        /// State of the session: 3, connected. A server sends no other.
+        /// State of the session. Servers send only 3, connected.
         state: i32,
         path: Path<'a>,
     }
 }
 
-/// Record of a reply. A reply with an error has none, except a failed multi's: its header has no error, and each result
-/// has its own (rule 16).
+/// Record of a reply. Replies with an error have none, except those of a failed multi, whose header has no error and
+/// whose results have one each (rule 16).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
-    /// No record: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
+    /// To delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession, and in errors.
     Empty,
     /// To create.
     Path(Path<'a>),
-    /// To sync: the path of the request.
+    /// To sync, with the path of the request.
     Synced(Option<Text<'a>>),
     /// To create2, createContainer and createTTL.
     Created(Path<'a>, Stat),
@@ -46,13 +45,13 @@ pub(crate) enum Response<'a> {
     Data(Data<'a>, Stat),
     /// To getACL.
     Acl(Vec<AclRecord<'a>>, Stat),
-    /// To getChildren, and to getEphemerals: names, or paths.
+    /// To getChildren (names) and getEphemerals (paths).
     Names(Vec<Text<'a>>),
     /// To getChildren2.
     Children(Vec<Text<'a>>, Stat),
     /// To getAllChildrenNumber.
     Count(i32),
-    /// To addWatch: a code, which is always 0.
+    /// To addWatch, always 0.
     Watching(i32),
     /// To multi and multiRead.
     Multi(Vec<MultiResult<'a>>),
@@ -64,12 +63,12 @@ pub(crate) enum Response<'a> {
     Enqueued(Path<'a>, i64, Ahead<'a>),
     /// To getPredecessor.
     Ahead(Ahead<'a>),
-    /// To getQueue: names, and true if they are sorted.
+    /// To getQueue: names, and whether they are sorted.
     Queue(Vec<Text<'a>>, bool),
 }
 
 impl<'a> Response<'a> {
-    /// Reads the record of a reply without error to this operation.
+    /// Reads the record of a successful reply.
     pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(match op {
             Op::Create => Self::Path(from.next()?),
@@ -107,7 +106,6 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Appends the record.
     pub(crate) fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::Empty => {}
@@ -148,8 +146,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Returns the size of the record, in bytes. A multiRead may name one large znode many times: check the size
-    /// before encoding.
+    /// In bytes. Check it before encoding, because a multiRead may name one large znode many times.
     pub(crate) fn record_bytes(&self) -> usize {
         let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
         let texts = |names: &[Text<'_>]| LENGTH_BYTES + names.iter().map(text).sum::<usize>();
@@ -179,17 +176,17 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Appends the body of a reply's frame: its header, and this record.
+    /// Appends the body of a reply's frame: header and record.
     pub(crate) fn put_with_header(&self, xid: i32, zxid: i64, to: &mut Vec<u8>) {
         ReplyHeader::new(xid, zxid, Code::Ok).put(to);
         self.put(to);
     }
 }
 
-/// Appends the body of the frame of an event. The zxid is that of the transaction that fired the watch; -1 for an
-/// event that answers a setWatches, and for all events before 3.9.
+/// Appends the body of an event's frame. `zxid` is the transaction that fired the watch. It is -1 for an event that
+/// answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
-    // A client takes the zxid of a header for the last one that it has seen only if it is positive.
+    // Clients record a header's zxid as their last only if it is positive.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);
 }

@@ -1,4 +1,4 @@
-//! The records of [`Stat`] and of access control lists.
+//! Records of [`Stat`] and access control lists.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use super::jute::{Jute, Malformed, Path, Reader, Text};
 use crate::model::acl::Acl;
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
-/// Size of a [`Stat`], in bytes.
+/// In bytes.
 pub(crate) const STAT_BYTES: usize = 68;
 
 impl Jute<'_> for Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // The record's order; pzxid was added later, at the end.
+        // The record's order. pzxid was added later, at the end.
         Ok(Self {
             czxid: Zxid(from.next()?),
             mzxid: Zxid(from.next()?),
@@ -43,22 +43,20 @@ impl Jute<'_> for Stat {
     }
 }
 
-/// Entry of an access control list. A null scheme is an unknown one.
+/// Entry of an access control list. A null scheme reads as an unknown one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclRecord<'a> {
     /// Bit set of permissions.
     pub(crate) perms: i32,
-    /// Scheme by which the id is proved.
     pub(crate) scheme: Text<'a>,
-    /// The id.
     pub(crate) id: Path<'a>,
 }
 
-/// A ZooKeeper server fails on a null id in the schemes that use it. In the others null is as good as empty: kazoo
+/// A ZooKeeper server fails on a null id in schemes that use it. In others null counts as empty. For example, kazoo
 /// sends the id of `auth` as null.
 ///
-/// An entry with text that is not UTF-8 is read as one without a scheme, which [`acl`] refuses. With each byte
-/// replaced by U+FFFD, two different ids could become one.
+/// Text that is not UTF-8 reads as an entry without a scheme, which [`acl`] refuses. Replacing bytes with U+FFFD could
+/// make two different ids equal.
 impl<'a> Jute<'a> for AclRecord<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let perms = from.next()?;
@@ -96,13 +94,11 @@ impl<'a> From<&'a AclEntry> for AclRecord<'a> {
 }
 
 impl AclRecord<'_> {
-    /// Returns true if the entry allows everything to every client.
     fn is_open(&self) -> bool {
         self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
     }
 
-    /// Converts the entry. The store knows five permissions, and drops other bits; ZooKeeper would keep them with the
-    /// list, and never use them.
+    /// Drops unknown permission bits. ZooKeeper would keep them in the list without ever using them.
     fn entry(&self) -> AclEntry {
         let rights = self.perms & i32::from(AclEntry::ALL);
         AclEntry {
@@ -113,11 +109,9 @@ impl AclRecord<'_> {
     }
 }
 
-/// Converts a list to the store's.
-///
 /// # Errors
-/// `InvalidAcl` for an empty list, or an entry whose scheme is empty, null or not UTF-8. The store checks the other
-/// schemes and the ids.
+/// `InvalidAcl` for an empty list, or if a scheme is empty, null or not UTF-8. The store checks the other schemes and
+/// the ids.
 pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
     match records {
         [] => Err(Code::InvalidAcl),
@@ -129,7 +123,6 @@ pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
     }
 }
 
-/// Converts a list to its records.
 pub(crate) fn acl_records(acl: &Acl) -> Vec<AclRecord<'_>> {
     let open = || AclRecord {
         perms: AclEntry::ALL.into(),

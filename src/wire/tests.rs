@@ -1,4 +1,4 @@
-//! The codec against itself, and against what real clients and servers said (`tests/wire`).
+//! Tests the codec against itself, and against recorded clients and servers (`tests/wire`).
 
 mod calls;
 mod hostile;

@@ -1,35 +1,30 @@
-//! Texts of srvr, stat and cons: the server's figures, and its connections.
+//! Texts of srvr, stat and cons: the server's figures and connections.
 
 use super::{line, put};
 use crate::model::types::{SessionId, Zxid};
 
-/// Latency of requests, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub(crate) struct Latency {
-    /// The shortest.
     pub(crate) min_ms: u64,
-    /// The mean, shown with four decimals.
+    /// Shown with four decimals.
     pub(crate) mean_ms: f64,
-    /// The longest.
     pub(crate) max_ms: u64,
 }
 
 impl Latency {
-    /// Returns the mean as ZooKeeper writes it: at most four decimals, and at least one.
+    /// Formats the mean like ZooKeeper, with one to four decimals.
     pub(super) fn mean(self) -> String {
         mean_of(self.mean_ms)
     }
 }
 
-/// Formats a mean likewise. (Below a thousandth ZooKeeper writes 1.0E-4; here it is 0.0001.)
+/// The same for any mean. Below a thousandth ZooKeeper writes 1.0E-4, and we write 0.0001.
 pub(super) fn mean_of(value: f64) -> String {
     format!("{:?}", (value * 10_000.0).round() / 10_000.0)
 }
 
-/// Role of the server in its ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Alone.
     Standalone,
 }
 
@@ -41,53 +36,50 @@ impl Mode {
     }
 }
 
-/// Figures of srvr.
+/// Figures of srvr and stat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures<'a> {
-    /// As `3.9.3-GIT, built on DATE`: clients read the number in front.
+    /// For example `3.9.3-GIT, built on DATE`. Clients read the number in front.
     pub(crate) version: &'a str,
     pub(crate) latency: Latency,
     /// Packets since the start.
     pub(crate) received: u64,
-    /// Likewise.
+    /// Packets since the start.
     pub(crate) sent: u64,
-    /// Open connections, the word's own included.
+    /// Open connections, including the word's own.
     pub(crate) connections: usize,
-    /// Requests without a response yet.
+    /// Requests without a response.
     pub(crate) outstanding: u64,
-    /// The last zxid.
     pub(crate) zxid: Zxid,
     pub(crate) mode: Mode,
     pub(crate) znodes: usize,
 }
 
-/// A connection, as stat and cons show it.
+/// A connection, as shown by stat and cons.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// The client's.
     pub(crate) address: String,
     /// True if the server reads from it.
     pub(crate) is_read: bool,
-    /// Requests that have no answer yet.
+    /// Requests without a response.
     pub(crate) queued: u64,
     /// Packets from the client.
     pub(crate) received: u64,
-    /// Packets to it.
+    /// Packets to the client.
     pub(crate) sent: u64,
-    /// The session; `None` before the handshake, and for a four-letter word's own connection.
+    /// `None` before the handshake, and for a four-letter word's own connection.
     pub(crate) session: Option<Attached>,
 }
 
-/// The session of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
     pub(crate) id: SessionId,
-    /// Letters of the last operation answered: `NA` before the first, `SESS` for the handshake.
+    /// Letters of the last answered operation. `NA` before the first, `SESS` for the handshake.
     pub(crate) last_op: &'static str,
     /// Arrival of the connection, in milliseconds since the epoch.
     pub(crate) established_ms: i64,
     pub(crate) timeout_ms: u64,
-    /// Number of the last request; `None` before the first request with a number.
+    /// `None` before the first numbered request.
     pub(crate) last_xid: Option<i32>,
     /// Zxid of the last response.
     pub(crate) last_zxid: Zxid,
@@ -98,7 +90,6 @@ pub(crate) struct Attached {
     pub(crate) latency: Latency,
 }
 
-/// Returns the text of srvr.
 pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     let mut text = String::new();
     put_version(figures, &mut text);
@@ -106,7 +97,7 @@ pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     text
 }
 
-/// Returns the text of stat: the figures, and every connection in short.
+/// The figures, and each connection in short.
 pub(crate) fn stat<'a>(
     figures: &Figures<'_>,
     connections: impl IntoIterator<Item = &'a Connection>,
@@ -123,7 +114,6 @@ pub(crate) fn stat<'a>(
     text
 }
 
-/// Returns the text of cons: every connection.
 pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
     let mut text = String::new();
     for connection in connections {
@@ -138,7 +128,7 @@ pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) ->
 }
 
 fn put_version(figures: &Figures<'_>, text: &mut String) {
-    // Spelt as by ZooKeeper: monitoring scripts look for this very text.
+    // Spelled like this because monitoring scripts look for ZooKeeper's exact text.
     line!(*text, "Zookeeper version: {}", figures.version);
 }
 
@@ -178,7 +168,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.id, attached.last_op, attached.established_ms, attached.timeout_ms
         ),
     );
-    // As in ZooKeeper, never a reserved xid such as a ping's.
+    // Never a reserved xid such as a ping's, as in ZooKeeper.
     if let Some(xid) = attached.last_xid.filter(|xid| *xid >= 0) {
         put(text, format_args!(",lcxid={xid:#x}"));
     }

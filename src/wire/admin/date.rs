@@ -1,4 +1,4 @@
-//! Dates as Java writes them, in UTC.
+//! Dates in Java's format, in UTC.
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -8,7 +8,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Formats a time, given in milliseconds since the epoch, as `2026-11-21 02:30 UTC`.
+/// Formats milliseconds since the epoch as `2026-11-21 02:30 UTC`.
 pub(super) fn minute(ms: i64) -> String {
     let minutes = ms.rem_euclid(DAY_MS) / 60_000;
     let (hour, minute) = (minutes / 60, minutes % 60);
@@ -16,7 +16,7 @@ pub(super) fn minute(ms: i64) -> String {
     format!("{year}-{:02}-{day:02} {hour:02}:{minute:02} UTC", month + 1)
 }
 
-/// Formats a time, given in milliseconds since the epoch, as `Sat Nov 21 02:30:48 UTC 2026`.
+/// Formats milliseconds since the epoch as `Sat Nov 21 02:30:48 UTC 2026`.
 pub(super) fn date(ms: i64) -> String {
     let days = ms.div_euclid(DAY_MS);
     let seconds = ms.rem_euclid(DAY_MS) / 1_000;
@@ -27,8 +27,8 @@ pub(super) fn date(ms: i64) -> String {
     format!("{weekday} {month} {day:02} {hour:02}:{minute:02}:{second:02} UTC {year}")
 }
 
-/// Returns year, month (from 0) and day (from 1) of a day since the epoch. Years are counted from March, so that a
-/// leap day is a year's last, and in eras of 400 years, which all have the same number of days.
+/// Returns year, month (from 0) and day (from 1) of a day since the epoch. We count years from March, so that a leap
+/// day is a year's last, and in eras of 400 years, which all have the same number of days.
 fn civil(days: i64) -> (i64, usize, i64) {
     const ERA_DAYS: i64 = 146_097;
     // From the first of March of the year 0.

@@ -1,4 +1,4 @@
-//! Texts of the server and its store: mntr, envi, conf, dirs, dump, wchs, wchc and wchp.
+//! Texts about the server and its store: mntr, envi, conf, dirs, dump, wchs, wchc and wchp.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::date::date;
 use super::line;
 use crate::model::types::SessionId;
 
-/// Figures of mntr. ZooKeeper has some 500; these are those that tools read.
+/// Figures of mntr. ZooKeeper has some 500, and we report those that tools read.
 #[derive(Clone, Debug)]
 pub(crate) struct Monitor<'a> {
     pub(crate) version: &'a str,
@@ -22,19 +22,17 @@ pub(crate) struct Monitor<'a> {
     pub(crate) received: u64,
     pub(crate) watches: u64,
     pub(crate) latency: Latency,
-    /// Size of paths and data, in bytes.
+    /// Paths and data, in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) open_files: u64,
     pub(crate) max_open_files: u64,
     pub(crate) uptime_ms: u64,
-    /// Further figures, by their names without the `zk_`.
+    /// Further figures, by their names without `zk_`.
     pub(crate) more: Vec<(&'a str, Value)>,
 }
 
-/// Value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// A count, or a number of bytes or milliseconds.
     Whole(u64),
     /// A mean or a share.
     Mean(f64),
@@ -49,7 +47,6 @@ impl fmt::Display for Value {
     }
 }
 
-/// Returns the text of mntr.
 pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
     use Value::{Mean, Whole};
     let mut text = String::new();
@@ -69,7 +66,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
         ("max_file_descriptor_count", Whole(monitor.max_open_files)),
         ("approximate_data_size", Whole(monitor.data_bytes)),
         ("open_file_descriptor_count", Whole(monitor.open_files)),
-        // Sessions that only one server of an ensemble knows; here all are global.
+        // Sessions known to only one server of an ensemble. Ours are all global.
         ("local_sessions", Whole(0)),
         ("uptime", Whole(monitor.uptime_ms)),
         ("max_latency", Whole(monitor.latency.max_ms)),
@@ -80,10 +77,9 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
     text
 }
 
-/// Properties of envi: names and values, in order. The first is `zookeeper.version`, which clients read.
+/// Names and values of envi, in order. The first is `zookeeper.version`, which clients read.
 pub(crate) type Environment<'a> = [(&'a str, &'a str)];
 
-/// Returns the text of envi.
 pub(crate) fn envi(environment: &Environment<'_>) -> String {
     let mut text = String::from("Environment:\n");
     for (name, value) in environment {
@@ -92,29 +88,27 @@ pub(crate) fn envi(environment: &Environment<'_>) -> String {
     text
 }
 
-/// Settings of conf.
 #[derive(Clone, Debug)]
 pub(crate) struct Conf<'a> {
-    /// Port for plain connections; -1 if none.
+    /// Port for plain connections. -1 if none.
     pub(crate) port: i32,
-    /// Port for TLS connections; -1 if none.
+    /// Port for TLS connections. -1 if none.
     pub(crate) secure_port: i32,
-    /// Folder of the snapshots.
+    /// Directory of the snapshots.
     pub(crate) data: &'a Path,
     pub(crate) data_bytes: u64,
-    /// Folder of the log.
+    /// Directory of the log.
     pub(crate) log: &'a Path,
     pub(crate) log_bytes: u64,
     pub(crate) tick_ms: u64,
-    /// Limit of connections from one address; 0 for none.
+    /// Limit of connections from one address. 0 for none.
     pub(crate) max_connections: u64,
     pub(crate) shortest_timeout_ms: u64,
     pub(crate) longest_timeout_ms: u64,
-    /// Length of the listener's backlog; -1 for the system's default.
+    /// Length of the listener's backlog. -1 for the system's default.
     pub(crate) backlog: i64,
 }
 
-/// Returns the text of conf.
 pub(crate) fn conf(conf: &Conf<'_>) -> String {
     let mut text = String::new();
     line!(text, "clientPort={}", conf.port);
@@ -133,40 +127,37 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     text
 }
 
-/// Returns the text of dirs: the sizes of the folders of snapshots and of the log, in bytes.
+/// `data_bytes` is the size of the snapshots.
 pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
     format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
 }
 
-/// Sessions that expire at the same time, unless they are heard from.
+/// Sessions that expire at the same time unless they are heard from.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// Time of their expiry, in milliseconds since the epoch.
+    /// In milliseconds since the epoch.
     pub(crate) expires_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
 
-/// Sessions, as dump shows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions<'a> {
-    /// In order of their expiry.
+    /// In order of expiry.
     pub(crate) buckets: Vec<Bucket>,
-    /// Sessions with ephemeral znodes, and the znodes' paths.
+    /// Paths of ephemeral znodes, by session.
     pub(crate) ephemerals: Vec<(SessionId, Vec<&'a str>)>,
 }
 
-/// Figures of wchs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchers {
-    /// Connections that watch anything.
+    /// Connections with a watch.
     pub(crate) connections: usize,
-    /// Paths that are watched.
+    /// Watched paths.
     pub(crate) paths: usize,
-    /// Watches in all.
+    /// Total number of watches.
     pub(crate) watches: usize,
 }
 
-/// Returns the text of dump.
 pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     let mut text = String::new();
     let count = sessions.buckets.iter().map(|bucket| bucket.sessions.len());
@@ -191,7 +182,6 @@ pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     text
 }
 
-/// Returns the text of wchs: counts of watches.
 pub(crate) fn wchs(watchers: &Watchers) -> String {
     let Watchers {
         connections,
@@ -201,7 +191,7 @@ pub(crate) fn wchs(watchers: &Watchers) -> String {
     format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
 }
 
-/// Returns the text of wchc: the watched paths of each session. It may be long.
+/// Lists the watched paths of each session. May be long.
 pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     sessions: impl IntoIterator<Item = (SessionId, P)>,
 ) -> String {
@@ -214,7 +204,7 @@ pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     text
 }
 
-/// Returns the text of wchp: the sessions that watch each path. It may be long.
+/// Lists the sessions that watch each path. May be long.
 pub(crate) fn wchp<'a, S: IntoIterator<Item = SessionId>>(
     paths: impl IntoIterator<Item = (&'a str, S)>,
 ) -> String {

@@ -1,10 +1,9 @@
-//! [`Choice`]: a request of a conversation, chosen by four bytes of a fuzzer's input. Every value is one, so that no
-//! input is lost to the encoding; there are few paths, so that requests of several clients meet.
+//! [`Choice`]: a request that is chosen by four bytes of a fuzzer's input. Every value is valid, so that no input is
+//! wasted. There are only few paths, so that clients interact.
 
 use crate::model::data;
 use crate::wire::*;
 
-/// Four bytes of the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) op: u8,
@@ -13,20 +12,19 @@ pub(crate) struct Choice {
     pub(crate) flags: u8,
 }
 
-/// Facts that replies have told, and that requests refer to.
+/// Facts from replies that later requests refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Paths that creates and enqueues were answered with.
+    /// Paths that creates and enqueues returned.
     pub(crate) paths: Vec<String>,
     /// Numbers of watches on predecessors.
     pub(crate) watches: Vec<i64>,
-    /// Zxid of the last change of a znode that a Stat told of.
+    /// Zxid of a znode's last change, from a Stat.
     pub(crate) mzxid: i64,
     /// Zxid of the client's last reply.
     pub(crate) seen: i64,
 }
 
-/// Operations that a choice may be.
 const OPS: [Op; 33] = [
     Op::Enqueue,
     Op::GetPredecessor,
@@ -98,11 +96,11 @@ const TEXTS: [&[u8]; 6] = [
     &[b'x'; 20_000],
 ];
 
-/// A path may also be one of those that were learned, by the values from here on.
+/// Values from here on choose a known path.
 const FIRST_KNOWN: u8 = 160;
 
 impl Choice {
-    /// Returns the choice of a seed, by the operation.
+    /// Returns the choice for a seed.
     pub(crate) fn of(op: Op, path: &str, detail: u8, flags: u8) -> Self {
         let place = OPS.iter().position(|other| *other == op);
         let path = PATHS.iter().position(|other| *other == path);
@@ -114,12 +112,11 @@ impl Choice {
         }
     }
 
-    /// Returns the four bytes.
     pub(crate) fn bytes(self) -> [u8; 4] {
         [self.op, self.path, self.detail, self.flags]
     }
 
-    /// Returns another choice, for the next part of a multi.
+    /// Derives the choice for the next part of a multi.
     #[cfg(feature = "client")]
     pub(crate) fn next(self) -> Self {
         Self {
@@ -137,11 +134,11 @@ impl Choice {
         self.flags & 1 << bit != 0
     }
 
-    /// Returns the path, among the known ones if it is one of those.
+    /// Returns one of [`PATHS`] or a known path.
     pub(crate) fn path(self, known: &Known) -> String {
         match self.path.checked_sub(FIRST_KNOWN) {
             Some(index) if !known.paths.is_empty() => {
-                // From the last one on.
+                // The newest first.
                 let back = usize::from(index) % known.paths.len();
                 known.paths[known.paths.len() - 1 - back].clone()
             }
@@ -149,7 +146,6 @@ impl Choice {
         }
     }
 
-    /// Returns the path of a znode to create.
     fn new_path(self, known: &Known) -> String {
         let parent = self.path(known);
         match self.detail % 4 {
@@ -200,7 +196,7 @@ impl Choice {
         })
     }
 
-    /// Returns the conditions that an entry waits for, on two neighbours of its path.
+    /// Returns conditions on two neighbors of the path.
     fn conditions(self, known: &Known) -> Conditions<'static> {
         let near = |by| {
             let path = self.path.wrapping_add(by);
@@ -222,7 +218,7 @@ impl Choice {
         })
     }
 
-    /// Returns the request. The parts of a multi are further choices.
+    /// Takes the parts of a multi from `more`.
     pub(crate) fn request(
         self,
         known: &Known,
@@ -328,7 +324,7 @@ impl Choice {
 
     fn of_watches(self, known: &Known) -> Request<'static> {
         let path = self.path(known);
-        // Each list has the path, or those that everything happens at, or nothing.
+        // Each list contains the path, the eight usual paths, or nothing.
         let list = |bit| match (self.flag(bit), self.flag(bit + 1)) {
             (false, _) => NonNullList(Vec::new()),
             (true, false) => NonNullList(vec![path.clone().into()]),
@@ -388,7 +384,6 @@ impl Choice {
         }
     }
 
-    /// Returns a part of a multi.
     fn write(self, known: &Known) -> MultiOp<'static> {
         match self.op % 9 {
             0 => MultiOp::Create(self.create(known)),
@@ -412,7 +407,6 @@ impl Choice {
         }
     }
 
-    /// Returns a part of a multiRead.
     fn read(self, known: &Known) -> MultiOp<'static> {
         match self.op % 4 {
             0 => MultiOp::GetData(self.looking(known)),

@@ -1,8 +1,8 @@
-//! The fuzzers' seed corpus: a request of every kind, made by the encoder itself.
+//! Seed corpus of the fuzzers: a request of every kind, made by the encoder itself.
 
 use crate::wire::*;
 
-/// Each with its name.
+/// Inputs by name.
 pub(crate) type Inputs = Vec<(&'static str, Vec<u8>)>;
 
 const OPEN: [AclRecord<'static>; 1] = [AclRecord {
@@ -24,7 +24,7 @@ pub(crate) fn requests() -> Inputs {
     inputs
 }
 
-/// A multi that only a connection with Lockkeeper's own operations takes.
+/// A multi that is valid only with Lockkeeper's own operations.
 fn conditions() -> Request<'static> {
     Request::Multi(vec![
         MultiOp::CheckData(CheckData {
@@ -38,7 +38,6 @@ fn conditions() -> Request<'static> {
     ])
 }
 
-/// Handshakes.
 pub(crate) fn handshakes() -> Inputs {
     let whole = |read_only| {
         let mut bytes = Vec::new();
@@ -63,7 +62,7 @@ pub(crate) fn handshakes() -> Inputs {
     ]
 }
 
-/// Streams of a connection, each behind the size of the pieces in which it arrives.
+/// Streams, each after the size of the pieces in which it arrives.
 pub(crate) fn streams() -> Inputs {
     let stream = |piece: u8| {
         let mut bytes = vec![piece];
@@ -85,7 +84,7 @@ pub(crate) fn streams() -> Inputs {
     ]
 }
 
-/// Whole connections, each behind the size of the pieces in which it arrives and its responses go.
+/// Whole connections, each after the size of the pieces in which its bytes arrive and its responses leave.
 pub(crate) fn connections() -> Inputs {
     let connection = |piece: u8, requests: &[Request<'_>]| {
         let mut bytes = vec![piece];
@@ -103,7 +102,7 @@ pub(crate) fn connections() -> Inputs {
         }
         bytes
     };
-    // A sasl packet is refused with the connection.
+    // A refused sasl packet ends the connection.
     let mut every = every_request();
     every.retain(|(name, _)| !["sasl", "closeSession"].contains(name));
     every.push(("closeSession", Request::CloseSession));

@@ -1,5 +1,5 @@
-//! Tests with frames of ZooKeeper's Java client and kazoo, and the answers of servers of 3.8 and 3.9, bit for bit; and
-//! the embedded store's answers to the same requests.
+//! Compares frames of ZooKeeper's Java client and kazoo with the answers of 3.8 and 3.9 servers, bit for bit, and with
+//! those of the embedded store.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,16 +9,16 @@ use crate::model::acl::Acl;
 use crate::model::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
-/// A request and its recorded answer: the code, and the record if it has one.
+/// A request and its recorded answer: the code, or the record.
 struct Call<'a> {
     request: Request<'a>,
     zxid: Zxid,
     answer: Result<Response<'a>, Code>,
 }
 
-/// Reads a connection; every frame must be written again as it was.
+/// Reads a connection. Every frame must be written again unchanged.
 fn read(recording: &Recording) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
-    // Some requests share a number: those of auth packets and pings.
+    // Some requests share a number, for example auth packets and pings.
     let mut asked: HashMap<i32, VecDeque<Request<'_>>> = HashMap::new();
     let (mut calls, mut events) = (Vec::new(), Vec::new());
     for (index, (of_client, frame)) in recording.frames.iter().enumerate() {
@@ -84,7 +84,7 @@ fn answer<'a>(
 fn every_frame_of_real_clients_and_servers_is_read_and_written_again_bit_for_bit() {
     for (version, calls, _) in RECORDED {
         let mut missing = Op::ALL.to_vec();
-        // No client sends a check by itself, nor speaks sasl to a server that has none.
+        // No client sends a check outside of a multi, or sasl to a server without it.
         missing.retain(|op| !matches!(op, Op::Check | Op::Sasl | Op::Ping));
         missing.retain(|op| !op.is_extension());
         for recording in &recordings(calls) {
@@ -138,7 +138,7 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// Fields that are read and written in the same wrong order would survive a round trip: here they are compared with the
+/// A round trip would not notice fields that are read and written in the same wrong order, so compare them with the
 /// effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
@@ -228,7 +228,7 @@ fn lists(calls: &[Call<'_>], version: &str) {
     assert_eq!(who, [("ip", "127.0.0.1"), ("digest", "user")]);
 }
 
-/// The first connection of the Java client makes, reads and deletes; kazoo's only one too.
+/// The Java client's first connection creates, reads and deletes, and so does kazoo's only one.
 #[tokio::test]
 async fn the_embedded_store_answers_what_a_real_server_answered() {
     let (_, calls, _) = RECORDED[1];
@@ -244,7 +244,7 @@ async fn the_embedded_store_answers_what_a_real_server_answered() {
     assert!(count > 40, "only {count} calls are the store's");
 }
 
-/// Asks a fresh store the same; how many calls there were.
+/// Sends the same calls to a fresh store. Returns their number.
 async fn replay(recording: &Recording) -> usize {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
@@ -274,7 +274,7 @@ async fn replay(recording: &Recording) -> usize {
     count
 }
 
-/// Without what no two stores have in common: zxids, times, sessions; and lists in order.
+/// Removes what differs between stores (zxids, times, sessions), and sorts lists.
 fn without_stats(response: Response<'_>) -> Response<'_> {
     let sorted = |mut names: Vec<Text<'_>>| {
         names.sort();

@@ -1,5 +1,5 @@
-//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store answer the same,
-//! with the exceptions listed here.
+//! Frames that no client sends, and the responses of a 3.9 server. The codec and the store answer the same, with the
+//! exceptions listed here.
 
 use super::transcript::{RECORDED, Recording, recordings};
 use crate::client::session::Session;
@@ -8,7 +8,7 @@ use crate::model::data;
 use crate::model::types::{CreateMode, Stat};
 use crate::wire::*;
 
-/// Frames that this server answers otherwise, with the reasons.
+/// Frames that this server answers differently, with the reasons.
 const DIFFERENT: [(&str, &str); 3] = [
     (
         "addWatch of null",
@@ -24,11 +24,10 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Treatment of a frame: the code of the answer, if any; true if the connection is closed; and the record of the
-/// answer, where it comes from the store.
+/// Treatment of a frame: the code of the answer, whether the connection is closed, and the record, if the store
+/// supplies it.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
-/// Returns the treatment by a ZooKeeper server.
 fn recorded(recording: &Recording) -> Verdict {
     let mut answers = recording.bodies(false);
     let Some(frame) = answers.next() else {
@@ -52,7 +51,7 @@ fn is_told_by_the_store(request: &Request<'_>) -> bool {
     matches!(to_store(request), Ok((Some(_), _)))
 }
 
-/// Returns a record without the parts that depend on the recorded server's other znodes: their names and numbers.
+/// Returns a record without names and numbers that depend on the recorded server's other znodes.
 fn essence(record: Response<'_>) -> Vec<u8> {
     let made = |path: Path<'_>| {
         let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -78,7 +77,6 @@ fn essence(record: Response<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the treatment by this server.
 async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     let request = match Incoming::read(frame) {
         Ok(Incoming { request, .. }) => request,
@@ -103,8 +101,7 @@ async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     }
 }
 
-/// Returns the treatment of requests that the store does not have, as the server must answer it, and whether it
-/// closes then.
+/// Returns the server's own answer to requests that do not reach the store, and whether it then closes.
 fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     match request {
         Request::Ping | Request::WhoAmI | Request::SetWatches(_) => (Code::Ok, false),
@@ -114,7 +111,7 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
             1..=5 => (Code::NoWatcher, false),
             _ => (Code::MarshallingError, false),
         },
-        // The proof itself is checked elsewhere; here the scheme decides.
+        // The proof itself is checked elsewhere. Here the scheme decides.
         Request::Auth(it) => match it.scheme.as_ref() {
             "digest" | "ip" => (Code::Ok, false),
             _ => (Code::AuthFailed, true),
@@ -124,7 +121,6 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     }
 }
 
-/// Returns true for a recording of a single request behind the handshake.
 fn is_one_request(recording: &Recording) -> bool {
     recording.bodies(true).count() == 1
         && !recording.name.starts_with("handshake")
@@ -181,7 +177,7 @@ fn lengths_that_no_frame_has_close_the_connection() {
             let mut frames = Frames::new(LARGEST_FRAME_BYTES);
             frames.push(sent);
             let refused = match frames.next() {
-                // A request is no handshake: it ends too early.
+                // A request is too short for a handshake.
                 Ok(Some(frame)) => Reader::new(frame).next::<ConnectRequest<'_>>().is_err(),
                 Ok(None) => false,
                 Err(_) => true,

@@ -1,4 +1,4 @@
-//! Any record, for [`round_trips`](super::round_trips).
+//! Strategies for arbitrary records, for [`round_trips`](super::round_trips).
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn path() -> impl Strategy<Value = Path<'static>> {
     text().prop_map(Path)
 }
 
-/// Records borrow their data; in a test it may stay.
+/// Records borrow their data, so leak it.
 fn data() -> impl Strategy<Value = Data<'static>> {
     prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| &*bytes.leak())
 }
@@ -203,7 +203,7 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
 }
 
 fn blockers() -> impl Strategy<Value = BlockersRecord> {
-    // 2 has more fields, and is read as 0.
+    // 2 has more fields and is read as 0.
     any::<i32>().prop_filter_map("2", |number| {
         (number != 2).then_some(BlockersRecord(number))
     })
@@ -279,7 +279,7 @@ fn result() -> impl Strategy<Value = MultiResult<'static>> {
     ]
 }
 
-/// An operation, and a response to it.
+/// Returns an operation and a response to it.
 pub(super) fn response() -> impl Strategy<Value = (Op, Response<'static>)> {
     let info = (text(), text()).prop_map(|(scheme, user)| ClientInfo { scheme, user });
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Round trips: every record that is written is read again, to its last byte.
+//! Every written record is read again to its last byte.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::records;
 use crate::model::types::CreateMode;
 use crate::wire::*;
 
-/// Reads one value, of which nothing may be left over.
+/// Reads one value, which must use all bytes.
 fn whole<'a, T: Jute<'a>>(bytes: &'a [u8]) -> T {
     let mut from = Reader::new(bytes);
     let value = from.next().unwrap();
@@ -35,7 +35,7 @@ proptest! {
         request.put_with_header(1, &mut frame);
         prop_assume!(request.op() != Op::Check);
         let read = Incoming::read(&frame[..cut.index(frame.len())]);
-        // Of version 3, without the conditions at its end.
+        // As in version 3, without conditions at the end.
         let mut older = request;
         if let Request::Enqueue(Enqueue { conditions, .. })
         | Request::GetPredecessor(GetPredecessor { conditions, .. }) = &mut older

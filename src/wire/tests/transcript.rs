@@ -1,30 +1,28 @@
-//! Reads the recordings in `tests/wire`: see its README.
+//! Reads the recordings in `tests/wire`. See its README.
 
-/// Transcript of one connection.
 #[derive(Debug)]
 pub(super) struct Recording {
-    /// Sender of a frame, or the name of the case.
+    /// Client that sent the frames, or name of the case.
     pub(super) name: &'static str,
-    /// Frames with their lengths, in order; whether the client sent it.
+    /// Frames with their lengths, in order. True if the client sent it.
     pub(super) frames: Vec<(bool, Vec<u8>)>,
-    /// True if the server closed the connection; for quirks only.
+    /// True if the server closed the connection. Only for quirks.
     pub(super) closed: bool,
 }
 
 impl Recording {
-    /// The frames of one side, without their lengths.
+    /// Returns one side's frames, without their lengths.
     pub(super) fn bodies(&self, of_client: bool) -> impl Iterator<Item = &[u8]> {
         let frames = self.frames.iter().filter(move |(it, _)| *it == of_client);
         frames.map(|(_, frame)| body(frame))
     }
 }
 
-/// A frame without its length.
 pub(super) fn body(frame: &[u8]) -> &[u8] {
     &frame[4..]
 }
 
-/// The versions that were recorded, with their calls and quirks.
+/// Recorded versions, with their calls and quirks.
 pub(super) const RECORDED: [(&str, &str, &str); 2] = [
     (
         "3.8.0",
@@ -38,7 +36,6 @@ pub(super) const RECORDED: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The connections of a recording.
 pub(super) fn recordings(text: &'static str) -> Vec<Recording> {
     let mut recordings: Vec<Recording> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
