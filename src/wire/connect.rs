@@ -3,14 +3,11 @@
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, Text, records};
 
-/// Reserved xids, which are not request numbers.
+/// Reserved xids, which are not request numbers. Answers repeat them.
 pub(crate) mod xid {
     pub(crate) const EVENT: i32 = -1;
-    /// Of a ping and its answer.
     pub(crate) const PING: i32 = -2;
-    /// Of an auth packet and its answer.
     pub(crate) const AUTH: i32 = -4;
-    /// Of a setWatches and its answer.
     pub(crate) const SET_WATCHES: i32 = -8;
     /// Of a predecessor's departure, on connections that speak the [extension](super::EXTENSION).
     pub(crate) const DEPARTURE: i32 = -16;
@@ -34,7 +31,7 @@ records! {
         protocol_version: i32,
         /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
         last_zxid_seen: i64,
-        /// The requested timeout, in milliseconds.
+        /// The requested timeout.
         timeout_ms: i32,
         /// The session to resume. 0 for a new one.
         session: i64,
@@ -50,7 +47,6 @@ records! {
     ConnectResponse<'a> {
         /// The [agreed version](Handshake::version). ZooKeeper servers send 0.
         protocol_version: i32,
-        /// The negotiated timeout, in milliseconds.
         timeout_ms: i32,
         session: i64,
         password: Data<'a>,

@@ -154,7 +154,6 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
     reason = "each is the result of the operation of its name"
 )]
 pub(crate) enum MultiResult<'a> {
-    /// Of a create.
     Created(Path<'a>),
     /// Of create2, createContainer or createTTL. Servers before 3.9 send [`Created`](Self::Created) for these, too.
     Created2(Path<'a>, Stat),

@@ -366,11 +366,13 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Refused {
     /// The record is malformed. Answer in turn with the error and the usual zxid, and keep the connection.
     Answer {
+        /// Number of the reply.
         xid: i32,
         code: Code,
     },
     /// The operation is unknown. Answer with the error and [`UNKNOWN_ZXID`], then close the connection.
     AnswerAndClose {
+        /// Number of the reply.
         xid: i32,
         code: Code,
     },

@@ -41,9 +41,7 @@ pub(crate) enum Response<'a> {
     Created(Path<'a>, Stat),
     /// To exists, setData and setACL.
     Stat(Stat),
-    /// To getData.
     Data(Data<'a>, Stat),
-    /// To getACL.
     Acl(Vec<AclRecord<'a>>, Stat),
     /// To getChildren (names) and getEphemerals (paths).
     Names(Vec<Text<'a>>),
@@ -57,11 +55,9 @@ pub(crate) enum Response<'a> {
     Multi(Vec<MultiResult<'a>>),
     /// To sasl.
     Token(Option<Data<'a>>),
-    /// To whoAmI.
     WhoAmI(Vec<ClientInfo<'a>>),
     /// To enqueue: the entry, and the transaction that created it.
     Enqueued(Path<'a>, i64, Ahead<'a>),
-    /// To getPredecessor.
     Ahead(Ahead<'a>),
     /// To getQueue: names, and whether they are sorted.
     Queue(Vec<Text<'a>>, bool),

@@ -42,7 +42,6 @@ impl Chroot {
         Self((!path.is_root()).then(|| path.as_str().into()))
     }
 
-    /// Returns the path as the server knows it.
     pub(super) fn absolute<'a>(&self, path: &'a ZnodePath) -> Path<'a> {
         match &self.0 {
             None => path.as_str().into(),
@@ -216,7 +215,6 @@ fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>
     })
 }
 
-/// Record of a create, by the operation for its mode.
 enum CreateRecord<'a> {
     Plain(wire::Create<'a>),
     Container(wire::Create<'a>),
@@ -341,7 +339,7 @@ fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
     }
 }
 
-/// Appends one read of a multiRead as a request. Returns the operation that decodes its reply.
+/// Appends one read of a multiRead as a request.
 pub(super) fn put_read(read: &ReadOp, xid: i32, chroot: &Chroot, to: &mut Vec<u8>) -> Op {
     let record = wire::Read {
         path: chroot.absolute(read.path()),
@@ -431,7 +429,6 @@ fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
     }
 }
 
-/// Converts an error number from the server.
 pub(super) fn error(number: i32, about: About<'_>) -> Error {
     let error = match Code::of(number) {
         // The session moved to another connection and its request may still be executed, but this caller's reply is

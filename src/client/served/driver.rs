@@ -33,7 +33,6 @@ pub(super) fn start(link: Arc<Link>, user: Option<Handle>) -> Result<()> {
 
 #[derive(Clone)]
 struct Runtimes {
-    /// Runtime of this module's thread.
     own: Handle,
     user: Option<Handle>,
 }

@@ -36,7 +36,6 @@ use crate::tls::TlsError;
 
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
-    /// As shown in messages: `host:port`, or the path of a socket.
     pub(super) names: Vec<String>,
     pub(super) tls: Option<Tls>,
     pub(super) clock: Clock,
@@ -104,7 +103,8 @@ pub(super) struct Duties {
     pub(super) next: Option<BootInstant>,
 }
 
-/// Part of the timeout after which the supervisor reads an unread connection, so that a busy executor loses no session.
+/// The supervisor reads a connection that was unread for the timeout divided by this, so that a busy executor loses no
+/// session.
 const UNREAD: u32 = 6;
 
 /// Number of unanswered requests from which on the reader writes the next ones. It combines them into one write and one
@@ -231,7 +231,6 @@ impl Link {
         self.inner.lock().session.is_over()
     }
 
-    /// Returns true if the server's last decision about an identity was a refusal.
     pub(super) fn is_refused(&self) -> bool {
         self.inner.lock().session.is_refused()
     }

@@ -1,9 +1,9 @@
 //! [`ClientSession`]: the protocol of a client's session, without socket and clock.
 //!
-//! The caller moves bytes between it and a connection, calls [`handle_timeout`](ClientSession::handle_timeout) at
+//! The caller moves bytes, calls [`handle_timeout`](ClientSession::handle_timeout) at
 //! [`next_timeout`](ClientSession::next_timeout), and carries out the results of
-//! [`next_output`](ClientSession::next_output) in their order. A watch event precedes any later reply (invariant 3),
-//! and a change of state precedes all replies of the new connection.
+//! [`next_output`](ClientSession::next_output) in order. A watch event precedes any later reply (invariant 3), and a
+//! change of state precedes all replies of the new connection.
 
 #[cfg(feature = "simulation")]
 pub(crate) mod fuzz;
@@ -42,15 +42,13 @@ pub(super) struct SessionOptions {
     pub(super) auth: Vec<(String, Secret)>,
     /// Set if a server on this machine shall end the session with this process.
     pub(super) process: Option<ProcessIdentity>,
-    /// Longest pause between two attempts to connect.
     pub(super) longest_pause: Duration,
     /// True if the client does not offer our protocol extension.
     pub(super) is_plain: bool,
     /// The tick of an ensemble. Used only if the server does not speak our extension.
     pub(super) tick: Duration,
     pub(super) servers: usize,
-    /// Seed for the order of servers and the pauses between attempts, so that a server's clients do not reconnect in
-    /// step.
+    /// Varies the order of servers and the pauses between attempts, so that clients do not reconnect in step.
     pub(super) seed: u64,
 }
 
@@ -91,9 +89,8 @@ pub(super) enum Output<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     pub(super) id: SessionId,
-    /// The granted timeout.
     pub(super) timeout: Duration,
-    /// Time at which the handshake was sent. The session was alive at the server after it.
+    /// When the handshake was sent. The session was alive at the server after that.
     pub(super) sent: BootInstant,
     /// The tick of an ensemble, where only a committed write proves that the session is alive. `None` if the server
     /// speaks our extension.
@@ -116,10 +113,9 @@ pub(super) struct ClientSession<T> {
     phase: Phase,
     /// Operations that the connected server knows.
     dialect: Dialect,
-    /// Limit of a request's frame on this connection, in bytes. `usize::MAX` if the server has not stated it. The
-    /// server would close the connection on a longer one, and its caller might retry without end.
+    /// In bytes, or `usize::MAX` if the server has not stated a limit. The server would close the connection on a
+    /// longer request, and its caller might retry without end.
     max_request_bytes: usize,
-    /// True once a server did not know multiRead.
     lacks_multi_read: bool,
     chroot: Chroot,
     id: SessionId,
@@ -145,15 +141,15 @@ pub(super) struct ClientSession<T> {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been sent.
     sent: usize,
-    /// Time at which a requested close is given up.
+    /// When a requested close is given up.
     close_by: Option<BootInstant>,
-    /// Time of the last received bytes.
+    /// When bytes were last received.
     heard: BootInstant,
-    /// Time of the last bytes that prove the session alive at the server.
+    /// When received bytes last proved the session alive at the server.
     alive: BootInstant,
-    /// Time at which bytes were last submitted.
+    /// When bytes were last submitted.
     spoken: BootInstant,
-    /// Time at which the session was last opened or resumed.
+    /// When the session was last opened or resumed.
     opened: BootInstant,
     /// Terms of this connection, until the server has accepted the known identities again. Until then the session is
     /// not reported as reconnected and its lease is not extended.
@@ -222,10 +218,10 @@ enum Proof<T> {
     Requested(T, String, Secret),
 }
 
-/// Limit of unanswered requests per session.
+/// Limit per session.
 pub(super) const MAX_UNDER_WAY: usize = 100_000;
 
-/// Limit of the unanswered requests per session, in bytes.
+/// Limit per session, in bytes.
 pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Limit of a frame from the server, in bytes. A reply (children, multiRead) may be much larger than any request.
@@ -299,7 +295,6 @@ impl<T> ClientSession<T> {
         self.chroot = Chroot::new(chroot);
     }
 
-    /// Returns the granted timeout, before that the requested one.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -582,7 +577,6 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Gives up the session in any state.
     pub(super) fn give_up(&mut self) {
         if !self.is_over() {
             self.give_up_closing();
@@ -598,7 +592,7 @@ impl<T> ClientSession<T> {
         self.end_with(End::Closed, |_| Error::ConnectionLoss);
     }
 
-    /// Returns the time at which an opened session is given up.
+    /// `None` if the session was never opened.
     fn given_up_at(&self) -> Option<BootInstant> {
         (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
     }

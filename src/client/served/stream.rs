@@ -50,7 +50,6 @@ impl Stream {
         }
     }
 
-    /// Writes what TLS has buffered.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),

@@ -31,7 +31,6 @@ impl Tls {
         })
     }
 
-    /// `server` is the index of the server.
     pub(super) fn start(&self, server: usize) -> Result<TlsStream> {
         let name = self.names[server].clone();
         let connection = ClientConnection::new(self.config.clone(), name);

@@ -244,7 +244,6 @@ impl WatchTable {
         fired
     }
 
-    /// Adds recursive watchers of ancestors.
     fn fire_above(&self, kind: EventKind, path: &ZnodePath, fired: &mut Vec<(WatchKey, bool)>) {
         let mut above = path.parent();
         while let Some(path) = above {

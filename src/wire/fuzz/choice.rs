@@ -100,7 +100,6 @@ const TEXTS: [&[u8]; 6] = [
 const FIRST_KNOWN: u8 = 160;
 
 impl Choice {
-    /// Returns the choice for a seed.
     pub(crate) fn of(op: Op, path: &str, detail: u8, flags: u8) -> Self {
         let place = OPS.iter().position(|other| *other == op);
         let path = PATHS.iter().position(|other| *other == path);

@@ -27,7 +27,6 @@ enum Action {
     /// Advances the clock to the next timeout or further.
     Wait,
     Submit,
-    /// The server answers the oldest request.
     Answer,
     Event,
     Departure,
@@ -357,7 +356,6 @@ impl Asked {
     }
 }
 
-/// Returns a response that matches the operation.
 fn response_of<'a>(op: Op, path: &'a str, choice: Choice) -> Response<'a> {
     let stat = Stat {
         version: i32::from(choice.flags),
