@@ -190,7 +190,8 @@ impl Client {
         self.0.connector.clock()
     }
 
-    /// Returns the number of pending clean-ups of the current session. See [`Session::pending_cleanups`].
+    /// Returns the number of pending clean-ups of the current session. They end with it. See
+    /// [`Session::pending_cleanups`].
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()
     }
@@ -301,7 +302,7 @@ impl Drop for Inner {
         if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
             return;
         }
-        // On a single-threaded runtime, this thread is the one that reads.
+        // On a single-threaded runtime, this thread also reads the replies.
         session.backend().read_elsewhere();
         if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);

@@ -25,9 +25,9 @@ pub(super) enum Dialect {
     /// Only ZooKeeper's.
     #[default]
     Plain,
-    /// Also version 3 of ours, without getEntry and without conditions that entries wait for.
+    /// Also version 3 of Lockkeeper's own, without getEntry and without conditions that entries wait for.
     Third,
-    /// All of ours.
+    /// All of Lockkeeper's own.
     Extended,
 }
 

@@ -343,7 +343,7 @@ impl Session {
     /// Joins a queue. Returns the entry's path, the zxid of its creation, and its predecessor.
     ///
     /// # Errors
-    /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
+    /// [`Error::NoNode`] without the queue's parent, and the errors of [`create`](Self::create).
     #[inline]
     pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Predecessor)> {
         self.call(Request::Enqueue(enqueue), |reply| match reply {

@@ -1,4 +1,4 @@
-//! Compares the texts with those of a real server (3.8.0), byte for byte.
+//! Compares the texts with a real server's (3.8.0), byte for byte.
 
 use std::path::Path;
 

@@ -40,7 +40,7 @@ pub(in super::super) struct ReplyCell {
 }
 
 impl Link {
-    /// Delivers what is queued, unless another thread or a caller of this function already does.
+    /// Delivers all queued items, unless another thread or a caller of this function already does.
     pub(super) fn deliver(self: &Arc<Self>) {
         let mut queue = self.delivery.lock();
         if std::mem::replace(&mut queue.is_busy, true) {
