@@ -521,6 +521,8 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
     let folder = TempFolder::new("exit");
     let plain = plain_bytes();
     let own = handshake().0.split_off(plain);
+    // The newest version of the extension ends each frame.
+    let newest = 0x4c4b_0004_i32.to_be_bytes();
     // A listener for each: a client that is given up may have tried again.
     for (name, query, expected) in [
         ("stated", "", own),
@@ -530,12 +532,12 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
         let listener = UnixListener::bind(&socket).unwrap();
         let url = format!("lockkeeper+unix://{}{query}", socket.display());
         let sent = handshake_of(url, move || read_frame(listener.accept().unwrap().0));
-        assert_eq!(sent.await[plain..], expected, "{name}");
+        assert_eq!(sent.await[plain..], [&expected[..], &newest].concat(), "{name}");
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("lockkeeper://{}", listener.local_addr().unwrap());
     let sent = handshake_of(url, move || read_frame(listener.accept().unwrap().0));
-    assert_eq!(sent.await.len(), plain);
+    assert_eq!(sent.await[plain..], newest);
 }
 
 /// Returns the handshake of a client, which gets no answer.
