@@ -532,7 +532,11 @@ async fn a_client_states_its_process_over_a_unix_socket_alone() {
         let listener = UnixListener::bind(&socket).unwrap();
         let url = format!("lockkeeper+unix://{}{query}", socket.display());
         let sent = handshake_of(url, move || read_frame(listener.accept().unwrap().0));
-        assert_eq!(sent.await[plain..], [&expected[..], &newest].concat(), "{name}");
+        assert_eq!(
+            sent.await[plain..],
+            [&expected[..], &newest].concat(),
+            "{name}"
+        );
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("lockkeeper://{}", listener.local_addr().unwrap());
