@@ -1,8 +1,8 @@
-//! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP, TLS or a Unix socket, by ZooKeeper's
-//! protocol.
+//! The ZooKeeper server: [`Server`] serves a store to other processes by ZooKeeper's protocol, over TCP, TLS or a Unix
+//! socket.
 //!
-//! `connection.rs` serves a connection's requests, from its first byte to its last; `listener.rs` accepts connections,
-//! and `connection_table.rs` has their limits and statistics.
+//! Start reading at `connection.rs`, which serves one connection. `listener.rs` accepts connections, and
+//! `connection_table.rs` has their limits and statistics.
 
 mod access;
 mod admin;
@@ -88,10 +88,10 @@ pub use self::unix_socket::SocketListener;
 use crate::engine::{Remote, Store};
 use crate::runtime::clock::Clock;
 
-/// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
+/// Serves a store to any ZooKeeper client, while the program that runs it uses the same store.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers the requests that have arrived
-/// first. In either case the sessions stay in the store.
+/// Dropping it closes all connections immediately. [`shutdown`](Self::shutdown) answers the requests that have arrived
+/// first. Either way, the sessions stay in the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -110,26 +110,26 @@ use crate::runtime::clock::Clock;
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// The address of plain connections over TCP.
+    /// Address of plain TCP connections.
     plain: Option<SocketAddr>,
     shared: Arc<Shared>,
-    /// The tasks that accept connections, and the one that polls.
+    /// Tasks that accept connections, poll, or sum up the audit log.
     tasks: Vec<JoinHandle<()>>,
     unix: Option<SocketFile>,
     #[cfg(feature = "tls")]
     tls: Option<tls::TlsListener>,
 }
 
-/// Time limit of a shutdown for clients that do not read.
+/// Time that a shutdown gives clients to read their replies.
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Starts a server: listens, and serves connections on the current tokio runtime, which needs IO and time.
+    /// Listens and serves connections on the current tokio runtime, which needs IO and time.
     ///
     /// # Errors
     /// See [`ServerError`].
     pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
-        // Before anything is opened: a server that must not be reachable never listens, not even for a moment.
+        // Check first, so that a server that must not be reachable never listens, not even for a moment.
         options.check()?;
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
@@ -142,7 +142,7 @@ impl Server {
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
-        // Last of the listeners: an error of another one leaves no file behind.
+        // Open the Unix socket last, so that an error of another listener leaves no file behind.
         let unix = options.unix_listen.as_deref();
         let unix = unix.map(|path| unix_socket::listen(path, options.unix_mode));
         let (unix_listener, unix) = unix.transpose()?.unzip();
@@ -191,44 +191,44 @@ impl Server {
         }
     }
 
-    /// Returns the address for TCP connections without TLS; `None` for a server without them.
+    /// Returns the address for TCP connections without TLS, or `None` if the server has none.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.plain
     }
 
-    /// Returns the absolute path of the Unix socket; `None` for a server without one.
+    /// Returns the absolute path of the Unix socket, or `None` if the server has none.
     pub fn unix_path(&self) -> Option<&Path> {
         self.unix.as_ref().map(SocketFile::path)
     }
 
-    /// Waits until the server has had no connection for `time`, and its store has no session: it is not in use then,
-    /// and a server that was started on demand can be shut down. A client that connects just then has to expect that, and to
-    /// start the next server.
+    /// Waits until the server has had no connection for `time` and its store has no session. A server that was started
+    /// on demand can then be shut down. A client that connects at that moment must be prepared to start the next
+    /// server.
     ///
-    /// Cancel safe, and without polling.
+    /// Cancel safe. Does not poll.
     pub async fn idle(&self, time: Duration) {
         let Shared { table, store, .. } = &*self.shared;
         loop {
-            // Before the check: a connection that has come by now and is gone at the check delays the end no further; any
-            // later one is seen in this number.
+            // Read the number before the check. A connection that is already gone by then causes no further wait, and
+            // any later one changes the number.
             let arrivals = table.arrivals();
             if table.connections() > 0 {
                 table.emptied().await;
                 continue;
             }
             store.clock().sleep(time).await;
-            // A session without a connection may still hold locks; it ends at its timeout.
+            // A session without a connection may still hold locks until its timeout.
             if table.arrivals() == arrivals && store.counts().sessions == 0 {
                 return;
             }
         }
     }
 
-    /// Stops the server: accepts no more connections, answers the requests that have arrived, and closes all
-    /// connections, those of clients that do not read after 5 s. The sessions stay in the store: their clients
-    /// reconnect, or they expire.
+    /// Stops the server. It accepts no more connections, answers the requests that have arrived, and closes all
+    /// connections. Clients that do not read their replies are cut off after 5 s. The sessions stay in the store until
+    /// their clients reconnect or they expire.
     ///
-    /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
+    /// Not cancel safe. If the call is dropped, so is the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {
         self.stop_accepting();
         // The table refuses connections from here on, so one that was accepted just now is closed as well.
@@ -239,14 +239,14 @@ impl Server {
             let reason = "the clients do not read their replies";
             tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
-            // Without a limit: a task that is asked to close at once does so at its next poll.
+            // No time limit, because the tasks close at their next poll.
             self.shared.table.emptied().await;
         }
         self.shared.audit.finish();
     }
 
     fn stop_accepting(&mut self) {
-        // While its socket still listens: until the file is gone, no other server takes it for one left behind.
+        // Remove the file while its socket still listens. Another server would otherwise take it for one left behind.
         drop(self.unix.take());
         for task in &self.tasks {
             task.abort();
@@ -254,7 +254,6 @@ impl Server {
     }
 }
 
-/// State that all connections of a server share.
 struct Shared {
     store: Store,
     remote: Remote,
@@ -269,11 +268,11 @@ struct Shared {
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
     busy_poll: Arc<BusyPoll>,
-    /// A permit for each thread of the runtime. Connections with more requests than one turn takes hold one for each
-    /// further turn, so that any number of them delays the others by one turn.
+    /// One permit for each thread of the runtime. A connection with more requests than fit one turn holds a permit for
+    /// each further turn, so any number of such connections delays the others by only one turn.
     further_turns: Arc<Semaphore>,
     turn_length: TurnLength,
-    /// `None` if no process is watched. A permit for each open file of a watched process.
+    /// One permit for each open file of a watched process. `None` if the server watches no processes.
     process_watches: Option<Arc<Semaphore>>,
 }
 
@@ -282,7 +281,7 @@ impl Shared {
         self.store.clock()
     }
 
-    /// Ends the sessions of processes that have died while no server ran, and follows the others until they come back.
+    /// Ends the sessions of processes that died while no server ran, and follows the others until they reconnect.
     fn follow_processes(&self) {
         let Some(permits) = &self.process_watches else {
             return;
@@ -298,14 +297,13 @@ impl Shared {
         }
     }
 
-    /// Counts a failed proof of identity from this address. The future completes when its answer may be sent.
+    /// Counts a failed proof of identity from this address. The future completes when the answer may be sent.
     fn penalty(&self, address: PeerAddress) -> impl Future<Output = ()> + Send + use<> {
         let clock = self.clock();
         clock.sleep(self.penalties.add(address, clock.now()))
     }
 }
 
-/// Attaches to the store, and creates the state that all connections will share.
 fn shared_state(
     store: &Store,
     options: ServerOptions,
@@ -319,7 +317,7 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
-    // From here on the log keeps every change, since other processes may see it.
+    // From here on the log keeps every change, because other processes may see it.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());

@@ -1,8 +1,8 @@
-//! [`AccessOptions`]: the users, the super user and the four-letter words of a server, which can be replaced while it
-//! runs ([`Server::reload_access`]).
+//! [`AccessOptions`]: the users, super user and four-letter words of a server, which can be replaced while it runs
+//! ([`Server::reload_access`]).
 //!
-//! A replacement is one step: no connection is judged by a part of it. A connection that has proved an identity which
-//! has been removed is closed before it executes another request.
+//! A replacement is atomic, so no connection sees half of it. A connection whose proved identity was removed is closed
+//! before it executes another request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::model::error::{Error, Result};
 use crate::model::identity::{Identity, Network};
 use crate::wire::admin::Whitelist;
 
-/// The part of a server's options that can be replaced while it runs.
+/// Options of a server that can be replaced while it runs.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -41,30 +41,30 @@ pub struct AccessOptions {
 }
 
 impl AccessOptions {
-    /// Returns the defaults: any user, no super user, the four-letter word `srvr` alone, for everyone.
+    /// Returns the defaults: any user, no super user, and only the four-letter word `srvr`, for every client.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a user, as [`ServerOptions::user`].
+    /// Adds a user, like [`ServerOptions::user`].
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
     pub fn user(mut self, digest: &str) -> Result<Self> {
         self.users.push(user(digest)?);
         Ok(self)
     }
 
-    /// Sets the super user, as [`StoreOptions::super_digest`](crate::StoreOptions::super_digest).
+    /// Sets the super user, like [`StoreOptions::super_digest`](crate::StoreOptions::super_digest).
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
     pub fn super_digest(mut self, digest: &str) -> Result<Self> {
         self.superuser = Some(user(digest)?);
         Ok(self)
     }
 
-    /// Sets the four-letter words that are answered, as [`ServerOptions::four_letter_words`].
+    /// Sets the four-letter words that are answered, like [`ServerOptions::four_letter_words`].
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for an unknown word.
@@ -73,10 +73,10 @@ impl AccessOptions {
         Ok(self)
     }
 
-    /// Sets the clients whose four-letter words are answered, as [`ServerOptions::four_letter_words_from`].
+    /// Sets the clients whose four-letter words are answered, like [`ServerOptions::four_letter_words_from`].
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
     pub fn four_letter_words_from(mut self, clients: &str) -> Result<Self> {
         self.word_clients = WordClients::parse(clients)?;
         Ok(self)
@@ -86,26 +86,25 @@ impl AccessOptions {
 /// Returns the identity of a user's digest.
 ///
 /// # Errors
-/// [`Error::BadArguments`] for a text of another form.
+/// [`Error::BadArguments`] if the text has another form.
 pub(super) fn user(digest: &str) -> Result<Identity> {
     Identity::written_digest(digest).ok_or_else(|| {
         Error::BadArguments("a user is given as user:base64(sha1(user:password))".into())
     })
 }
 
-/// Clients whose four-letter words are answered. The words have no authentication, so an address must do.
+/// Clients whose four-letter words are answered. The words have no authentication, so we go by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordClients(Option<Vec<WordClient>>);
 
 #[derive(Clone, Debug)]
 enum WordClient {
     Network(Arc<Network>),
-    /// Every client of the Unix socket.
     Unix,
 }
 
 impl WordClients {
-    /// Parses a list: addresses and networks, as `10.0.0.0/8`, `unix` for the Unix socket, or `*` for all.
+    /// Parses a list of addresses, networks such as `10.0.0.0/8`, and `unix` for the Unix socket, or `*` for all.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if text.trim() == "*" {
             return Ok(Self(None));
@@ -140,12 +139,11 @@ impl WordClients {
     }
 }
 
-/// The access to a server as it is now.
 pub(super) struct Access {
     policy: RwLock<Arc<Policy>>,
-    /// Number of the policy. Each connection compares it with the number of the policy that it was judged by.
+    /// Generation of the policy. Each connection compares it with the generation that it was last judged by.
     generation: AtomicU64,
-    /// Held by a replacement: two at a time must not mix.
+    /// Held during a replacement, so that two do not mix.
     replacing: Mutex<()>,
 }
 
@@ -170,31 +168,30 @@ impl Access {
         self.policy.read().clone()
     }
 
-    /// Returns true if the policy of this number is in force.
     pub(super) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Acquire) == generation
     }
 }
 
 impl Policy {
-    /// Returns true if a word of this client is to be answered.
     pub(super) fn answers_words_of(&self, peer: PeerAddress) -> bool {
         self.word_clients.has(peer)
     }
 }
 
 impl Server {
-    /// Replaces the users, the super user and the four-letter words, for all clients at once. Sessions and locks stay;
-    /// a connection that has proved an identity which is none any more is closed, before it executes another request.
-    /// Its client cannot prove the identity again, and its session ends with its timeout, or at once by
+    /// Replaces the users, super user and four-letter words, for all clients at the same time.
+    ///
+    /// Sessions and locks stay. A connection whose proved identity was removed is closed before it executes another
+    /// request. Its client cannot prove the identity again, and its session ends with its timeout, or immediately by
     /// [`kick`](Self::kick).
     pub fn reload_access(&self, access: AccessOptions) {
         let shared = &self.shared;
         let replacing = shared.access.replacing.lock();
         let former = shared.access.policy();
         let generation = former.generation + 1;
-        // The store first: a client that proves the former super user from now on gets no more rights by it, and
-        // loses its connection once the policy says so.
+        // Update the store first, so that the former super user's credentials grant nothing from here on. Connections
+        // that still use them are closed once the policy changes.
         shared.remote.set_superuser(access.superuser.clone());
         *shared.access.policy.write() = Arc::new(Policy {
             generation,
@@ -204,13 +201,13 @@ impl Server {
             words: access.words,
             word_clients: access.word_clients,
         });
-        // Released after the policy: a connection that sees this number finds that policy, or a later one.
+        // Release after the policy is stored: a connection that sees this generation finds its policy or a later one.
         shared
             .access
             .generation
             .store(generation, Ordering::Release);
         drop(replacing);
-        // Idle connections as well, which wait for an event and would not look.
+        // Idle connections wait for an event and would not look otherwise.
         for connection in shared.table.each() {
             connection.wake();
         }

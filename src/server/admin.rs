@@ -1,4 +1,4 @@
-//! The server's side of the four-letter words: reads one, sends its text, closes the connection.
+//! Serves the four-letter words: reads one, sends its text, closes the connection.
 
 pub(super) mod process;
 mod texts;
@@ -18,27 +18,24 @@ use super::transport::linger_close;
 use super::{AuditEvent, Shared};
 use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
-/// Answers the four-letter words of a server.
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits the long texts that are composed at the same time, and so their memory.
+    /// Limits how many long texts are composed at the same time, and so their memory.
     permits: Arc<Semaphore>,
 }
 
-/// Addresses on which a server listens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListenAddresses {
     pub(super) plain: Option<SocketAddr>,
     pub(super) tls: Option<SocketAddr>,
 }
 
-/// Text of a word, with the permit that is given back once it has been sent.
+/// Text of a word, and a permit to hold until it has been sent.
 struct Answer {
     text: Cow<'static, str>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Limit of long texts at the same time.
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
@@ -49,7 +46,7 @@ impl Admin {
         }
     }
 
-    /// Answers a word, and closes the connection so that the answer arrives.
+    /// Answers a word, and closes the connection in a way that lets the answer arrive.
     pub(super) async fn serve_word<S>(
         &self,
         word: Word,
@@ -74,13 +71,13 @@ impl Admin {
             }
         };
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
-            // Before the linger: a client that keeps its end open must not hold one of the few permits.
+            // Release the permit before lingering. A client that keeps its end open must not hold one of the few.
             drop(answer);
             linger_close(stream).await;
         }
     }
 
-    /// Returns a word's text, in this thread.
+    /// Returns a word's text, composed on the calling thread.
     pub(super) fn text(&self, word: Word, drain: &Drain) -> String {
         let is_at_work = self.texts.is_at_work();
         match word {
@@ -95,7 +92,7 @@ impl Admin {
         let is_at_work = self.texts.is_at_work();
         match word {
             Word::Ruok => return Answer::short(IMOK),
-            // A balancer that asks must send nobody to a server that takes nobody.
+            // A load balancer that asks must not send clients to a server that admits none.
             Word::Isro => return Answer::short(isro(is_at_work && !drain.is_on())),
             _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
@@ -105,7 +102,7 @@ impl Admin {
             false => None,
         };
         let texts = self.texts.clone();
-        // Reads files, or much of the store: not for a thread of the runtime.
+        // Composing reads files or much of the store, which would block a thread of the runtime.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
         Answer {
             text: text.unwrap_or_default().into(),

@@ -1,7 +1,7 @@
-//! The audit log: [`AuditRecord`], a deed with its client and its outcome, and [`AuditSink`], the receiver of records.
+//! The audit log: [`AuditRecord`] is an action with its client and outcome, and an [`AuditSink`] receives the records.
 //!
-//! Hostile clients cannot fill it without limit: a record of a success takes the work of the deed, and of failures from
-//! one network [`BURST`] are recorded each in [`WINDOW`], and the rest is counted in one record at its end.
+//! Hostile clients cannot fill the log without limit. A success costs them the work of the action. Of the failures from
+//! one network, the first [`BURST`] in each [`WINDOW`] get a record each. One more record counts the rest.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,54 +18,51 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, SessionId, Zxid};
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// Receiver of a server's audit records ([`ServerOptions::audit`](super::ServerOptions::audit)).
+/// Receives a server's audit records ([`ServerOptions::audit`](super::ServerOptions::audit)).
 ///
-/// It is called by the tasks that serve clients, so it must return at once: pass the record on to a thread or a task, by
-/// a queue with a limit.
+/// The tasks that serve clients call it, so it must not block. Pass the record on through a bounded queue.
 pub trait AuditSink: Send + Sync + 'static {
     /// Keeps a record.
     fn record(&self, record: AuditRecord);
 }
 
-/// A deed, or an attempt at one. It has no passwords, and no hashes of them.
+/// An action, or an attempt at one. Contains no passwords and no password hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditRecord {
-    /// The time, by the store's clock.
+    /// Time by the store's clock.
     pub time: SystemTime,
-    /// The deed.
+    /// The action.
     pub event: AuditEvent,
     /// Its outcome.
     pub outcome: AuditOutcome,
-    /// The session that did it, or that it was done to.
+    /// Session that did it, or that it was done to.
     pub session: Option<SessionId>,
-    /// The identities that the client had proved, as `digest:jane`, and its address, as `ip:127.0.0.1`.
+    /// Identities that the client had proved, such as `digest:jane`, and its address, such as `ip:127.0.0.1`.
     pub identities: Vec<String>,
-    /// The client: `127.0.0.1:4711`, or `unix:uid=1000,pid=4711`; of a record for several deeds its network.
+    /// The client, as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`. In a record of several actions, the network.
     pub peer: Option<String>,
-    /// The user of a failed authentication, as the client named it.
+    /// User of a failed authentication, as named by the client.
     pub user: Option<String>,
     /// The znode.
     pub path: Option<ZnodePath>,
-    /// The owner of an ephemeral znode that another session has deleted: the holder of a lock that was taken away, as a
-    /// rule.
+    /// Owner of an ephemeral znode that another session deleted, usually the holder of a lock that was taken away.
     pub owner: Option<SessionId>,
-    /// The new access control list, as `digest:jane:cdrwa`.
+    /// New access control list, with entries such as `digest:jane:cdrwa`.
     pub acl: Vec<String>,
     /// The four-letter word.
     pub word: Option<&'static str>,
     /// The transaction.
     pub zxid: Option<Zxid>,
-    /// The number of the deeds that this record stands for.
+    /// Number of actions that this record represents.
     pub count: u64,
     /// A reason, or a list of changes.
     pub detail: Option<String>,
 }
 
-/// Declares the deeds with their names.
 macro_rules! events {
     ($($(#[$doc:meta])* $event:ident = $name:literal,)*) => {
-        /// A deed that is recorded.
+        /// A recorded action.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum AuditEvent {
@@ -73,7 +70,7 @@ macro_rules! events {
         }
 
         impl AuditEvent {
-            /// All of them.
+            /// All events.
             pub const ALL: &'static [Self] = &[$(Self::$event,)*];
 
             /// Returns its name in a log.
@@ -87,15 +84,15 @@ macro_rules! events {
 }
 
 events! {
-    /// The server has begun to serve.
+    /// The server has started to serve.
     ServerStart = "server_start",
     /// The server stops.
     ServerStop = "server_stop",
     /// A client has proved an identity, or failed to.
     Authenticate = "authenticate",
-    /// A client has come with a wrong password for a session that exists.
+    /// A client has sent a wrong password for an existing session.
     TakeUpSession = "take_up_session",
-    /// A znode was deleted: a persistent one, or an ephemeral one of another session.
+    /// A persistent znode, or another session's ephemeral znode, was deleted.
     Delete = "delete",
     /// An access control list was set.
     SetAcl = "set_acl",
@@ -103,26 +100,26 @@ events! {
     FourLetterWord = "four_letter_word",
     /// Users, the super user or the four-letter words were replaced.
     Reload = "reload",
-    /// A connection was closed since an identity that it had proved is none any more.
+    /// A connection was closed because an identity that it had proved was removed.
     RemoveIdentity = "remove_identity",
-    /// The server has begun to drain.
+    /// The server has started to drain.
     Drain = "drain",
-    /// The server takes sessions again.
+    /// The server opens sessions again.
     Undrain = "undrain",
     /// An operator has ended a session.
     Kick = "kick",
     /// An operator has closed a session's connection.
     Disconnect = "disconnect",
-    /// Records were lost: [`AuditRecord::count`] of them.
+    /// [`AuditRecord::count`] records were lost.
     Dropped = "dropped",
 }
 
-/// Outcome of a deed.
+/// Outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
     /// It was done.
     Success,
-    /// It was refused, or has failed.
+    /// It was refused or failed.
     Failure,
 }
 
@@ -137,7 +134,7 @@ impl AuditOutcome {
 }
 
 impl AuditRecord {
-    /// Returns a record of one deed at the present time, without a client.
+    /// Returns a record of one action at the present time, without a client.
     pub fn new(event: AuditEvent, outcome: AuditOutcome) -> Self {
         Self {
             time: SystemTime::now(),
@@ -158,24 +155,24 @@ impl AuditRecord {
     }
 }
 
-/// Failures from one network that are recorded each, in each window.
+/// Failures from one network that get a record each in a window.
 const BURST: u64 = 20;
 
-/// Time after which a network's failures are recorded each again, and those that were not are counted in a record.
+/// Time after which a record counts the rest, and failures from the network get a record each again.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limit of the networks that are counted apart. Failures from further ones are counted together.
+/// Limit of separately counted networks. Failures from further ones are counted together.
 const MAX_NETWORKS: usize = 1_024;
 
-/// Longest name of a user that is recorded, in bytes: a client chooses it.
+/// Longest recorded user name, in bytes, because a client chooses it.
 const MAX_USER_BYTES: usize = 128;
 
-/// The audit log of a server; records nothing where there is no sink.
+/// Audit log of a server. Records nothing without a sink.
 pub(super) struct Audit {
     sink: Option<Arc<dyn AuditSink>>,
     clock: Clock,
     windows: Mutex<HashMap<(AuditEvent, Option<Network>), Window>>,
-    /// Notified when the first window is opened.
+    /// Notified when the first window opens.
     opened: Notify,
 }
 
@@ -200,12 +197,12 @@ impl Audit {
         self.sink.is_some()
     }
 
-    /// Records a success, which `fill` describes.
+    /// Records a success, described by `fill`.
     pub(super) fn success(&self, event: AuditEvent, fill: impl FnOnce(&mut AuditRecord)) {
         self.put(event, AuditOutcome::Success, fill);
     }
 
-    /// Records a failure, or counts it where its network has had many.
+    /// Records a failure, or only counts it if its network has had many.
     pub(super) fn failure(
         &self,
         event: AuditEvent,
@@ -229,7 +226,7 @@ impl Audit {
         sink.record(record);
     }
 
-    /// Counts a failure. Returns true if it is to be recorded by itself.
+    /// Counts a failure. Returns true if it gets a record.
     fn allows(&self, event: AuditEvent, network: Network) -> bool {
         let mut windows = self.windows.lock();
         let mut key = (event, Some(network));
@@ -250,7 +247,7 @@ impl Audit {
         allows
     }
 
-    /// Records the failures that were only counted, each time a window is over. Runs until it is dropped.
+    /// Records the failures that were only counted whenever a window ends. Runs until dropped.
     pub(super) async fn sum_up(self: Arc<Self>) {
         loop {
             self.opened.notified().await;
@@ -261,7 +258,7 @@ impl Audit {
         }
     }
 
-    /// Records the failures that were only counted until now, since the server ends.
+    /// Records the failures that were only counted so far, because the server ends.
     pub(super) fn finish(&self) {
         self.close_windows(BootInstant::from_nanos(u64::MAX));
     }
@@ -275,7 +272,7 @@ impl Audit {
             }
             !is_over
         });
-        // Without the lock: the sink is the user's code.
+        // Outside the lock, because the sink is the user's code.
         for ((event, network), count) in over {
             self.put(event, AuditOutcome::Failure, |record| {
                 record.count = count;
@@ -288,7 +285,6 @@ impl Audit {
         }
     }
 
-    /// Records a session's deletes and new access control lists.
     pub(super) fn changes(
         &self,
         changes: Vec<AuditedChange>,
@@ -324,14 +320,14 @@ impl Audit {
     }
 }
 
-/// Returns the user that a client names in a proof; `None` where that could be the secret itself.
+/// Returns the user that a client names in a proof, or `None` if that could be the secret itself.
 pub(super) fn claimed_user(scheme: &str, secret: &[u8]) -> Option<String> {
     let at = secret.iter().position(|byte| *byte == b':')?;
     let name = String::from_utf8_lossy(&secret[..at.min(MAX_USER_BYTES)]);
     (scheme == "digest").then(|| name.into_owned())
 }
 
-/// Returns a list as it may be shown: without the hashes of digests.
+/// Returns an access control list without the hashes of digests.
 fn shown_acl(entries: Option<&[AclEntry]>) -> Vec<String> {
     let Some(entries) = entries else {
         return vec!["world:anyone:cdrwa".into()];
@@ -357,7 +353,6 @@ fn shown_acl(entries: Option<&[AclEntry]>) -> Vec<String> {
     shown.collect()
 }
 
-/// A sink, as options hold it.
 #[derive(Clone, Default)]
 pub(super) struct SharedSink(pub(super) Option<Arc<dyn AuditSink>>);
 

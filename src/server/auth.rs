@@ -1,7 +1,7 @@
-//! Authentication: [`Policy`] says which proofs of identity count, [`Admission`] keeps those of one client, and
-//! [`Penalties`] delays the answers to wrong ones, which makes guessing slow.
+//! Authentication: [`Policy`] decides which proofs of identity count, [`Admission`] keeps the identities of one client,
+//! and [`Penalties`] delays the answers to wrong proofs to make guessing slow.
 //!
-//! Authorization is the core's: it checks access control lists for every client alike (invariant 14).
+//! Authorization is the core's job. It checks access control lists alike for every client (invariant 14).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::wire::admin::Whitelist;
 /// Rules by which a server admits clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
-    /// Number of the policy: a later one has a higher number.
+    /// Grows with each replacement.
     pub(super) generation: u64,
     pub(super) requires_auth: bool,
-    /// Users whose digests are accepted; if empty, any digest is, as by ZooKeeper.
+    /// Users whose digests are accepted. If empty, any digest is, as in ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
-    /// Four-letter words that are answered, and to whom.
+    /// Answered four-letter words, and the clients that may ask.
     pub(super) words: Whitelist,
     pub(super) word_clients: WordClients,
 }
 
 impl Policy {
-    /// Returns true if a client may have proved this.
+    /// Returns true if this identity may be proved.
     fn accepts(&self, identity: &Identity) -> bool {
         identity.scheme != DIGEST
             || self.users.is_empty()
@@ -40,25 +40,22 @@ impl Policy {
     }
 }
 
-/// Identities that one client has proved.
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The same identities as the store has of this connection, by the same limits: an identity that the store refuses
-    /// is not kept here either.
+    /// The store has the same identities of this connection, under the same limits. One that the store refuses is not
+    /// kept here either.
     identities: Identities,
     /// Schemes and users, as whoAmI returns them.
     who_am_i: Arc<[(String, String)]>,
 }
 
-/// Outcome of a proof of identity.
 pub(super) enum Proof {
-    /// The client has proved this identity.
     Accepted(Identity),
-    /// Accepted, and proves nothing new.
+    /// Accepted, but proves nothing new.
     Known,
     Refused,
-    /// One identity too many for a client, or one that is too long.
+    /// The client has too many identities, or this one is too long.
     LimitReached(Error),
 }
 
@@ -72,10 +69,10 @@ impl Admission {
         }
     }
 
-    /// Adds a proved identity: the address, user or certificate of the connection, or one of an auth packet.
+    /// Adds a proved identity of the connection (address, user, certificate) or of an auth packet.
     ///
     /// # Errors
-    /// Those of the limits of [`Identities`].
+    /// If a limit of [`Identities`] is exceeded.
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
@@ -87,8 +84,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Judges the client by the rules that are in force. Returns false if one of its identities is none any more, or no
-    /// longer the superuser.
+    /// Judges the client by the rules in force. Returns false if one of its identities was removed or is no longer the
+    /// super user.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         if access.is_current(self.policy.generation) {
             return true;
@@ -101,12 +98,11 @@ impl Admission {
         })
     }
 
-    /// Returns the number of the client's identities.
     pub(super) fn known(&self) -> usize {
         self.identities.len()
     }
 
-    /// Returns the proved identities as they may be shown, as `digest:jane`.
+    /// Returns the proved identities without secrets, such as `digest:jane`.
     pub(super) fn shown(&self) -> Vec<String> {
         self.identities.iter().map(ToString::to_string).collect()
     }
@@ -120,9 +116,9 @@ impl Admission {
         self.who_am_i.clone()
     }
 
-    /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
+    /// Checks a client's proof of identity, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
-        // As in ZooKeeper: the address is known from the connection, and the packet's text is ignored.
+        // As in ZooKeeper, the address is known from the connection and the packet's text is ignored.
         if scheme == "ip" {
             return Proof::Known;
         }
@@ -132,7 +128,7 @@ impl Admission {
         if !self.policy.accepts(&identity) {
             return Proof::Refused;
         }
-        // A user that is proved again, or a limit that is reached, is no failed guess, and has no penalty.
+        // Proving a user again or reaching a limit is no failed guess, so it has no penalty.
         match self.add(&identity) {
             Ok(()) => Proof::Accepted(identity),
             Err(error) => Proof::LimitReached(error),
@@ -142,13 +138,13 @@ impl Admission {
 
 /// Failed proofs of identity, counted by network.
 ///
-/// A penalty delays the failed answer alone, and holds nothing but its connection: honest clients behind the same
-/// address are answered at once. Networks share slots by chance, so the table has a fixed size and cannot be filled;
-/// a shared slot can only lengthen a penalty.
+/// A penalty delays only the failed answer and its connection. Other clients behind the same address are answered
+/// immediately. The table has a fixed size and cannot be filled, because networks share slots by chance. A shared slot
+/// can only lengthen a penalty.
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
-    /// Seeded at random, so that no attacker can choose an address that shares a victim's slot.
+    /// Randomly seeded, so that no attacker can choose an address that shares a victim's slot.
     hasher: RandomState,
 }
 
@@ -158,13 +154,13 @@ struct Failures {
     last: BootInstant,
 }
 
-/// Slots of the table, some 64 KiB: few networks share one by chance.
+/// Slots of the table, about 64 KiB. Few networks share one by chance.
 const SLOTS: usize = 4_096;
 
-/// Penalty of the first failure. Each further one doubles it.
+/// Penalty of the first failure. Each further failure doubles it.
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
-/// Limit of the doublings: the longest penalty is 3.2 s, which leaves time enough for a handshake.
+/// Limit of the doublings. The longest penalty is 3.2 s, which leaves enough time for a handshake.
 const DOUBLINGS: u32 = 5;
 
 /// Time without failures after which they are forgotten.
@@ -188,7 +184,7 @@ impl Penalties {
             failures.count = 0;
         }
         let doublings = failures.count.min(DOUBLINGS);
-        // Capped, so that it cannot overflow.
+        // Capped to prevent overflow.
         *failures = Failures {
             count: doublings + 1,
             last: now,

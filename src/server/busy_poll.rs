@@ -1,13 +1,13 @@
 //! [`BusyPoll`]: keeps a thread of the runtime awake between requests that follow each other closely.
 //!
-//! A hand-over is a chain of single messages between two processes. On a machine with nothing else to do, each message
-//! finds its receiver's core asleep, and the wake takes longer than all the work (40 to 50 µs on a virtual machine, where
-//! the hypervisor has to run the core again). So the runtime's thread polls its sockets for a while before it sleeps.
+//! A hand-over is a chain of single messages between two processes. On an idle machine each message finds its
+//! receiver's core asleep, and the wake-up takes longer than all the work (40 to 50 µs on a virtual machine, where the
+//! hypervisor has to run the core again). So the runtime's thread polls its sockets for a while before it sleeps.
 //!
-//! The price is the time of a core, so polling adapts, as KVM's halt polling does: its window is zero after a pause
-//! that no polling could have bridged, and doubles with each pause that it could. A server with no requests, or with
-//! few, never polls; one poll in vain ends it. And it makes way: each turn offers the core to other programs, and one
-//! that uses it for long ends the polling for a while. Where other programs run, cores do not sleep anyway.
+//! Polling costs time of a core, so it adapts like KVM's halt polling. The window is zero after a pause that was too
+//! long to poll through, and doubles with each shorter pause. A server with few or no requests never polls, and one
+//! useless poll ends the polling. Each turn also offers the core to other programs. If one of them uses it for long,
+//! polling stops for a while. Where other programs run, cores do not sleep anyway.
 //!
 //! <https://docs.kernel.org/virt/kvm/halt-polling.html>
 
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Busy polling of one server: its connections report what arrives, and its task polls.
+/// Busy polling of a server. Its connections report arrivals, and its task polls.
 #[derive(Debug)]
 pub(super) struct BusyPoll {
-    /// Longest window; zero for none.
+    /// Longest window. Zero disables polling.
     limit: Duration,
-    /// Number of reads that brought bytes.
+    /// Number of reads that returned bytes.
     arrivals: AtomicU64,
-    /// True while the task waits for an arrival. A hint: an arrival just before it is set goes unnoticed, and costs a
-    /// sleep.
+    /// True while the task waits for an arrival. Only a hint, because an arrival just before it is set goes unnoticed,
+    /// which costs a sleep.
     is_parked: AtomicBool,
     wake: Notify,
 }
 
-/// The longest limit: beyond it a core would run for nothing in the pauses of people, not of programs.
+/// A longer window would keep a core busy through the pauses of people, not of programs.
 const MAX_LIMIT: Duration = Duration::from_millis(10);
 
 impl BusyPoll {
@@ -53,13 +53,13 @@ impl BusyPoll {
             return;
         }
         self.arrivals.fetch_add(1, Ordering::Relaxed);
-        // The load alone in the common case: a write would take the cache line from the other threads.
+        // Only load in the common case, because a write would take the cache line from the other threads.
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
             self.wake.notify_one();
         }
     }
 
-    /// Polls between arrivals, for ever. The caller spawns it on the runtime that serves the connections, and aborts it.
+    /// Polls between arrivals, forever. The caller spawns it on the runtime that serves the connections, and aborts it.
     pub(super) async fn run(&self) {
         let mut window = Window::new(self.limit);
         loop {
@@ -74,20 +74,20 @@ impl BusyPoll {
         }
     }
 
-    /// Polls until nothing has arrived for the time of a window, or another program needs the core. Returns the time of
-    /// the last arrival.
+    /// Polls until nothing has arrived for the length of the window, or until another program needs the core. Returns
+    /// the time of the last arrival.
     async fn poll(&self, window: Duration) -> (Instant, PollEnd) {
         let mut arrivals = self.arrivals.load(Ordering::Relaxed);
         let mut last = Instant::now();
         let mut now = last;
         while now - last < window {
-            // The client whose next request this waits for may be waiting for this very core.
+            // The client whose next request we poll for may be waiting for this core.
             std::thread::yield_now();
             let yielded = Instant::now();
             if yielded - now > CONTENDED {
                 return (last, PollEnd::Contended);
             }
-            // A runtime's thread whose only task yields polls for IO without sleeping.
+            // If the only task of a runtime's thread yields, the runtime polls for IO without sleeping.
             yield_now().await;
             now = Instant::now();
             let count = self.arrivals.load(Ordering::Relaxed);
@@ -101,31 +101,28 @@ impl BusyPoll {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollEnd {
-    /// Nothing has arrived for the time of a window.
     Idle,
     /// Other programs use the core.
     Contended,
 }
 
-/// A yield of the core that takes longer than this has let a program run that computes; a client that answers is done
-/// sooner.
+/// A yield of the core that takes longer has let a program run that computes. A client that answers is done sooner.
 const CONTENDED: Duration = Duration::from_millis(1);
 
-/// Time without polling after that. A program that computes keeps the core for some milliseconds, so polling loses a few
-/// per cent of the time at most.
+/// Time without polling after such a yield. A computing program keeps the core for some milliseconds, so polling takes
+/// at most a few percent of its time.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// The time for which to poll after an arrival.
+/// Time to poll after an arrival.
 #[derive(Debug)]
 struct Window {
     length: Duration,
     limit: Duration,
-    /// No polling before this time.
     resumes: Option<Instant>,
 }
 
 impl Window {
-    /// The first window is this part of the limit.
+    /// The first window is this fraction of the limit.
     const FIRST: u32 = 8;
 
     fn new(limit: Duration) -> Self {
@@ -141,7 +138,7 @@ impl Window {
         self.resumes = Some(now + BACKOFF);
     }
 
-    /// Adapts to a pause: the time between the last two arrivals.
+    /// Adapts to a pause between the last two arrivals.
     fn paused(&mut self, pause: Duration, now: Instant) {
         let may_poll = self.resumes.is_none_or(|resumes| now >= resumes);
         self.length = match may_poll && pause <= self.limit {
@@ -192,7 +189,7 @@ mod tests {
         assert_eq!(at(now + BACKOFF), 10);
     }
 
-    /// Polls a task once. Returns true if it has asked to be polled again at once.
+    /// Polls a task once. Returns true if it asked to be polled again immediately.
     fn turn(task: Pin<&mut impl Future<Output = ()>>) -> bool {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
@@ -220,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_server_with_requests_polls_until_they_stop() {
-        // Pauses are real time here, and a test may be stopped for longer than any limit: then it begins anew.
+        // The pauses are real time, and this test may be suspended for longer than any limit. It then tries again.
         let polling = BusyPoll::new(MAX_LIMIT);
         let mut task = pin!(polling.run());
         let mut is_polling = turn(task.as_mut());

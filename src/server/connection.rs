@@ -1,26 +1,26 @@
-//! One connection, from its first byte to its last: this file is how a request is served.
+//! One connection, from its first byte to its last. This file shows how a request is served.
 //!
 //! A connection is one task on the server's runtime, [`serve`]:
 //!
-//! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
+//! 1. The first bytes are either a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
 //!    which opens a session or reattaches to one ([`handshake`]).
-//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate), and
-//!    runs a [`ConnectionTask`] until the connection ends.
-//! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of
-//!    them makes progress, or the turn's share of work is used up and the other connections get theirs:
-//!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier ones
-//!       (backpressure: unread bytes fill the client's own socket);
-//!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests, and the store execute all of them
-//!       under one acquisition of its lock (where they have fired events, the turn ends here, and the connections that
-//!       it has woken send those first);
-//!     - `poll_encode` takes answers and events from the session's outbox, in the store's order, each only once the log
-//!       has the transaction that it reveals (invariants 2 and 13), and encodes them;
+//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, user, certificate),
+//!    and runs a [`ConnectionTask`] until the connection ends.
+//! 3. Each *turn* of the task ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until
+//!    none makes progress, or until the turn's share of work is used up and other connections run:
+//!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier ones. Unread
+//!       bytes then fill the client's socket (backpressure).
+//!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests. The store executes all of them under
+//!       one acquisition of its lock. If they fire events, the turn ends, so that the woken connections send those
+//!       first.
+//!     - `poll_encode` takes answers and events from the session's outbox in the store's order, and encodes them. Each
+//!       waits until the log has the transaction that it reveals (invariants 2 and 13).
 //!     - `poll_write` writes and flushes them.
-//! 4. The task ends with a [`CloseReason`]. It is logged, and the connection is closed so that the last bytes arrive
-//!    ([`linger_close`]). The session stays in the store, and its client may come back to it until its timeout.
+//! 4. The task ends with a [`CloseReason`], which is logged. The connection is closed in a way that lets the last bytes
+//!    arrive ([`linger_close`]). The session stays in the store, and its client may reattach until its timeout.
 //!
-//! No step waits: each registers the task's waker where it stops, so the next turn begins when one of the four can go
-//! on.
+//! No step waits. Each registers the task's waker where it stops, so the next turn starts when one of them can
+//! continue.
 
 mod close;
 mod task;
@@ -46,8 +46,7 @@ use crate::model::identity::Identity;
 
 /// Serves one connection, from its first byte to its last.
 ///
-/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate, or
-/// that of its user over a Unix socket.
+/// The handshake must be done by `deadline`. The client has proved `identity` by its certificate or its Unix user.
 pub(super) async fn serve<S>(
     mut stream: S,
     guard: ConnectionGuard,
@@ -57,15 +56,15 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
-    // A client with a verified certificate, or of a known user, needs no further proof, so its session is part of the
-    // store from the start.
+    // A client with a verified certificate or known user needs no further proof, so its session is part of the store
+    // from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
-    // Boxed, as what follows: this task is small while it waits, and each step takes its memory when it comes.
+    // Boxed to keep the task small while it is idle. Each step allocates its state only when it runs.
     let outcome = Box::pin(handshake(&mut stream, &guard, &shared, is_proven));
-    // The deadline is the listener's, so the TLS handshake before this one and this one share it: a client cannot hold
-    // a half-open connection for longer by speaking TLS.
+    // The TLS handshake and this one share the listener's deadline, so TLS does not let a client hold a half-open
+    // connection for longer.
     let outcome = tokio::time::timeout_at(deadline, outcome);
-    // A half-open connection is the first to go when others arrive, in its handshake, too.
+    // The connection table may evict us during the handshake, because half-open connections go first.
     let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
         return;
     };
@@ -98,7 +97,7 @@ pub(super) async fn serve<S>(
             };
             let reason = Box::pin(run_session(&mut stream, &shared, &guard, client)).await;
             log_close(reason, &guard, session, &shared);
-            // A server that is dropped closes at once, and lingers for no client.
+            // A server that is dropped closes immediately and does not linger for clients.
             if guard.close_request() != Some(CloseRequest::Now) {
                 linger_close(&mut stream).await;
             }
@@ -106,16 +105,15 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// The client of a connection, after its handshake.
+/// Client of a connection, after its handshake.
 pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) agreed: Agreed,
-    /// Identity proved by the connection, beside its address.
+    /// Identity proved by the certificate or the Unix user, in addition to the peer address.
     pub(super) identity: Option<Identity>,
     pub(super) process: Option<Box<ProcessWatch>>,
 }
 
-/// Serves a session over its connection, until the connection ends.
 pub(super) async fn run_session<S>(
     stream: S,
     shared: &Shared,
@@ -137,12 +135,12 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail: two identities are within every limit, and the TLS handshake has refused names that are too
-        // long.
+        // Cannot fail, because two identities are within every limit and the TLS handshake has refused names that are
+        // too long.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
-    // From here on the connection is safe from eviction. One that still owes a proof stays half open.
+    // Admitted connections are safe from eviction. One that still owes a proof stays half open.
     if admission.is_admitted() {
         guard.admit();
     }

@@ -1,6 +1,6 @@
 //! [`ConnectionEntry`]: state and statistics of one connection, and the request to close it.
 //!
-//! Written by the connection's task, read by the four-letter words; neither waits for the other for longer than a
+//! The connection's task writes it and the four-letter words read it. Neither makes the other wait for longer than a
 //! copy.
 
 use std::future::poll_fn;
@@ -16,23 +16,23 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::BootInstant;
 use crate::wire::Op;
 
-/// One connection's entry in the [`ConnectionTable`](super::connection_table::ConnectionTable).
+/// Entry of one connection in the [`ConnectionTable`](super::connection_table::ConnectionTable).
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: PeerAddress,
-    /// Time of its arrival, in milliseconds since the epoch.
+    /// Milliseconds since the epoch.
     established_ms: i64,
-    /// Number of its arrival; later connections have higher ones.
+    /// Grows from connection to connection.
     pub(super) arrival: u64,
     /// Slot in the table.
     pub(super) slot: usize,
-    /// Session id; 0 before the handshake is done.
+    /// 0 before the handshake is done.
     session: AtomicI64,
     timeout_ms: AtomicU64,
     /// Locked once for each turn of the connection, and by four-letter words.
     statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
-    /// True if it came to the address of TLS, also before its TLS handshake is done.
+    /// True if it was accepted on the TLS address, even before its TLS handshake is done.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     is_tls: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
@@ -47,45 +47,43 @@ struct Statistics {
     since_crst: Traffic,
     /// The last response since then.
     last: Option<LastResponse>,
-    /// Its part of the server's sum: since its arrival or the last `srst`.
+    /// Since its arrival or the last `srst`. Part of the server's sum.
     since_srst: Traffic,
 }
 
-/// Reason for which a connection is asked to close; a higher one is more urgent.
+/// Reason for which a connection is asked to close. Higher ones are more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
     /// It is half open, and newer half-open connections need its place.
     Evicted = 1,
-    /// The server shuts down: requests that have arrived are answered first.
+    /// The server shuts down, but answers the requests that have arrived.
     Shutdown = 2,
     /// The server has been dropped, or its shutdown has waited long enough.
     Now = 3,
     /// Its incomplete request is the oldest, and others need the memory.
     Unfinished = 4,
-    /// An operator asks for it. Its session stays.
+    /// An operator asks for it. The session stays.
     Disconnected = 5,
 }
 
-/// Traffic of a connection since its task last reported it.
+/// Traffic of a connection since its task's last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TrafficDelta {
-    /// Frames read: the handshake, requests, a four-letter word.
+    /// Frames read, including the handshake and four-letter words.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
-    /// Frames written in response to those.
+    /// Frames written in response to them.
     pub(super) answered: u64,
     /// Frames written for watch events.
     pub(super) events: u64,
     pub(super) sent_bytes: u64,
-    /// The last response; `None` if there was none.
     pub(super) last: Option<LastResponse>,
     pub(super) latency: LatencyStats,
-    /// True if a proof of identity has failed.
     pub(super) has_failed_proof: bool,
 }
 
-/// The last response of a connection, as `cons` shows it.
+/// Last response of a connection, as shown by `cons`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastResponse {
     /// Number of the operation, or [`HANDSHAKE`].
@@ -96,10 +94,9 @@ pub(super) struct LastResponse {
     pub(super) took: Duration,
 }
 
-/// Stands for the handshake among the numbers of operations.
+/// Represents the handshake among the numbers of operations.
 pub(super) const HANDSHAKE: i32 = -10;
 
-/// Latency of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LatencyStats {
     pub(super) count: u64,
@@ -121,7 +118,7 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds `count` responses of equal latency: their requests were read together, and they were written together.
+    /// Adds `count` responses of equal latency, whose requests were read together and answered together.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -164,7 +161,7 @@ impl Traffic {
         self.latency.merge(delta.latency);
     }
 
-    /// Counts a four-letter word. It is no request, and its text no response.
+    /// Counts a four-letter word, which is neither a request nor gets a response.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
@@ -179,7 +176,7 @@ impl Traffic {
         self.latency.merge(other.latency);
     }
 
-    /// Returns the traffic of a closed connection, whose outstanding requests will never be answered.
+    /// Returns the traffic of a closed connection, whose outstanding requests are never answered.
     pub(super) fn ended(self) -> Self {
         Self {
             outstanding: 0,
@@ -187,7 +184,7 @@ impl Traffic {
         }
     }
 
-    /// Resets the counters. The outstanding requests are a state, and stay.
+    /// Resets the counters, but not the number of outstanding requests.
     pub(super) fn reset(&mut self) {
         *self = Self {
             outstanding: self.outstanding,
@@ -218,12 +215,10 @@ impl ConnectionEntry {
         }
     }
 
-    /// Returns the client's address.
     pub(super) fn address(&self) -> PeerAddress {
         self.address
     }
 
-    /// Adds traffic of the connection's task.
     pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
         let mut statistics = self.statistics.lock();
         statistics.since_crst.add(delta);
@@ -231,7 +226,6 @@ impl ConnectionEntry {
         statistics.last = delta.last.or(statistics.last);
     }
 
-    /// Counts a four-letter word.
     pub(super) fn record_word(&self, bytes: usize) {
         let mut statistics = self.statistics.lock();
         statistics.since_crst.add_word(bytes);
@@ -250,7 +244,7 @@ impl ConnectionEntry {
         self.statistics.lock().since_srst.reset();
     }
 
-    /// Records if the task reads from its socket, or leaves requests there. For that task alone.
+    /// Records whether the task reads from its socket. Only the task calls this.
     pub(super) fn set_reading(&self, reads: bool) {
         self.is_reading.store(reads, Ordering::Relaxed);
     }
@@ -259,7 +253,6 @@ impl ConnectionEntry {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Records that it came to the address of TLS.
     #[cfg(feature = "tls")]
     pub(super) fn set_tls(&self) {
         self.is_tls.store(true, Ordering::Relaxed);
@@ -271,24 +264,23 @@ impl ConnectionEntry {
     }
 
     /// Records the session. Called by
-    /// [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened), which counts
-    /// it.
+    /// [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened), which counts it.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
-        // Released last: a reader that sees the session sees its timeout.
+        // Release last, so that a reader that sees the session also sees its timeout.
         self.session.store(session.0, Ordering::Release);
     }
 
-    /// Returns the session and its timeout in milliseconds; `None` before the handshake is done.
+    /// Returns the session and its timeout in milliseconds, or `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
-        // Acquired first: see `set_session`.
+        // Acquire first, see `set_session`.
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
     }
 
-    /// Returns the time of its arrival, in milliseconds since the epoch.
+    /// Returns its arrival, in milliseconds since the epoch.
     pub(super) fn established_ms(&self) -> i64 {
         self.established_ms
     }
@@ -298,30 +290,27 @@ impl ConnectionEntry {
         self.statistics.lock().since_crst
     }
 
-    /// Returns its part of the server's sum.
     pub(super) fn traffic_since_srst(&self) -> Traffic {
         self.statistics.lock().since_srst
     }
 
-    /// Returns the last response; `None` before the first, or since a reset.
     pub(super) fn last(&self) -> Option<LastResponse> {
         self.statistics.lock().last
     }
 
-    /// Asks the connection's task to close. Of several requests the most urgent stays.
+    /// Asks the connection's task to close. The most urgent request wins.
     pub(super) fn request_close(&self, why: CloseRequest) {
-        // Stored before the wake, and read after the registration in `close_requested`: one of the two sees the other.
+        // Store before the wake, because `close_requested` registers before it reads. One of the two sees the other.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
     }
 
-    /// Has the connection's task look at what is asked of it.
+    /// Makes the connection's task check what is asked of it.
     pub(super) fn wake(&self) {
         self.task.wake();
     }
 
-    /// Returns the request to close the connection, if there is one.
     pub(super) fn close_request(&self) -> Option<CloseRequest> {
         match self.close_request.load(Ordering::Acquire) {
             1 => Some(CloseRequest::Evicted),
@@ -333,12 +322,12 @@ impl ConnectionEntry {
         }
     }
 
-    /// Waits until the connection is to be closed. For the connection's task alone, since one waker is kept.
+    /// Waits until the connection must close. Only its task may call this, because the entry keeps one waker.
     ///
     /// Cancel safe. Each poll costs a few atomic operations.
     pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
-            // Registered before the check: a request in between wakes the new waker.
+            // Register before the check, so that a request in between wakes the task.
             self.task.register(context.waker());
             self.close_request().map_or(Poll::Pending, Poll::Ready)
         })

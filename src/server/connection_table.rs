@@ -22,9 +22,9 @@ use super::request_counters::RequestCounters;
 use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// Live connections of a server, with the limits by which new ones are admitted.
+/// Live connections of a server, and the limits for new ones.
 ///
-/// Locked when a connection arrives, is admitted, or goes, and by four-letter words; never for a request.
+/// Locked when a connection arrives, is admitted or leaves, and by four-letter words, but never for a request.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     clock: Clock,
@@ -37,15 +37,13 @@ pub(super) struct ConnectionTable {
     pub(super) log_throttle: LogThrottle,
 }
 
-/// Admission limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// Connections from one address; of IPv6 from one network, over a Unix socket of one user.
+    /// Connections from one address. For IPv6 that means one network, for a Unix socket one user.
     pub(super) per_address: usize,
-    /// Half-open connections: without a session, or without the required proof of identity. When another
-    /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
-    /// silent ones cannot keep all others out.
+    /// Half-open connections, which lack a session or the required proof of identity. One more evicts the oldest of the
+    /// network that has most of them. At most half of all connections, so that silent ones cannot keep all others out.
     pub(super) half_open: usize,
 }
 
@@ -56,29 +54,25 @@ struct State {
     /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
-    /// Traffic of closed connections, since the last reset.
+    /// Traffic of closed connections since the last reset.
     closed_traffic: Traffic,
     is_closed: bool,
 }
 
-/// Reason for which a connection is refused.
+/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The limit of all connections is reached.
     #[error("the limit of {limit} connections is reached")]
     Connections { limit: usize },
-    /// The limit of connections from its address is reached.
     #[error("the limit of {limit} connections from {address} is reached")]
     PerAddress { address: Network, limit: usize },
-    /// The server shuts down.
     #[error("the server shuts down")]
     Shutdown,
 }
 
-/// Declares the counters.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters beside the traffic, since the start or the last reset.
+        /// Counters other than the traffic, since the start or the last reset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Count {
             $($(#[$doc])* $name,)*
@@ -93,9 +87,9 @@ macro_rules! counts {
 counts! {
     /// Connections accepted.
     Entered,
-    /// Connections refused: too many in all.
+    /// Connections refused because there are too many.
     RefusedConnections,
-    /// Connections refused: too many from their address.
+    /// Connections refused because there are too many from their address.
     RefusedPerAddress,
     /// Half-open connections evicted for newer ones.
     Evicted,
@@ -103,7 +97,7 @@ counts! {
     HandshakeTimedOut,
     /// Handshakes refused or malformed.
     HandshakeFailed,
-    /// Sessions opened or taken up again.
+    /// Sessions opened or reattached.
     Handshake,
     /// Wrong passwords for an existing session.
     WrongPassword,
@@ -113,17 +107,17 @@ counts! {
     FrameTooLong,
     /// Connections closed because their client did not read.
     NotRead,
-    /// Sessions refused: too many.
+    /// Sessions refused because there are too many.
     SessionOverLimit,
-    /// Sessions refused since the disk is full.
+    /// Sessions refused because the disk is full.
     SessionDiskFull,
-    /// Sessions refused for any other reason, such as a failed disk.
+    /// Sessions refused for another reason, such as a failed disk.
     SessionFailed,
-    /// Sessions refused since the server drains.
+    /// Sessions refused because the server drains.
     SessionDraining,
 }
 
-/// Number of the connections of each transport.
+/// Number of connections of each transport.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Transports {
@@ -132,7 +126,7 @@ pub(super) struct Transports {
     pub(super) unix: u64,
 }
 
-/// A connection's entry in the table; dropping it removes the entry.
+/// A connection's entry in the table. Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
@@ -157,7 +151,7 @@ impl ConnectionTable {
         })
     }
 
-    /// Enters a connection, half open. May evict another half-open one.
+    /// Adds a half-open connection. May evict another half-open one.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -168,7 +162,7 @@ impl ConnectionTable {
         let address = address.into();
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
-        // One lock for check and insertion: connections that arrive together cannot pass a limit together.
+        // Check and insert under one lock, so that connections that arrive together cannot exceed a limit.
         let admitted = state.admit(address, &self.limits);
         if let Err(refusal) = admitted {
             drop(state);
@@ -199,7 +193,6 @@ impl ConnectionTable {
         }
     }
 
-    /// Adds one to a counter.
     pub(super) fn count(&self, what: Count) {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -209,17 +202,15 @@ impl ConnectionTable {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections.
     pub(super) fn connections(&self) -> usize {
         self.state.lock().entries.len()
     }
 
-    /// Returns the number of connections that were ever entered.
+    /// Returns the number of connections that were ever added.
     pub(super) fn arrivals(&self) -> u64 {
         self.state.lock().arrivals
     }
 
-    /// Returns the number of connections of each transport.
     #[cfg(feature = "metrics")]
     pub(super) fn by_transport(&self) -> Transports {
         let mut counted = Transports::default();
@@ -234,7 +225,6 @@ impl ConnectionTable {
         counted
     }
 
-    /// Returns the limit of all connections.
     #[cfg(feature = "metrics")]
     pub(super) fn max_connections(&self) -> usize {
         self.limits.connections
@@ -245,12 +235,11 @@ impl ConnectionTable {
         self.state.lock().is_closed
     }
 
-    /// Returns the limit of connections from one address.
     pub(super) fn max_per_address(&self) -> usize {
         self.limits.per_address
     }
 
-    /// Returns the number of half-open connections, without those that are being evicted.
+    /// Returns the number of half-open connections, without those being evicted.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
@@ -260,7 +249,7 @@ impl ConnectionTable {
         self.state.lock().each()
     }
 
-    /// Returns the traffic of all connections since the start or the last reset, closed ones included.
+    /// Returns the traffic of all connections since the start or the last reset, including closed ones.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.closed_traffic;
@@ -270,14 +259,14 @@ impl ConnectionTable {
         sum
     }
 
-    /// Resets the statistics of each connection, not the server's sum (`crst`).
+    /// Resets the statistics of each connection, but not the server's sum (`crst`).
     pub(super) fn reset_connections(&self) {
         for (_, entry) in &self.state.lock().entries {
             entry.reset();
         }
     }
 
-    /// Resets the server's statistics, not those of each connection (`srst`).
+    /// Resets the server's statistics, but not those of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
         state.closed_traffic.reset();
@@ -289,7 +278,6 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the server's uptime.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(self.started)
     }
@@ -297,7 +285,7 @@ impl ConnectionTable {
     /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
-        // Under the same lock as the list below: every connection is either in the list or refused.
+        // Under the same lock as the list, so that every connection is either in the list or refused.
         state.is_closed = true;
         let entries = state.each();
         drop(state);
@@ -313,7 +301,7 @@ impl ConnectionTable {
         loop {
             let emptied = self.emptied.notified();
             let mut emptied = std::pin::pin!(emptied);
-            // Enabled before the check, so that no notification is missed in between.
+            // Enable before the check, so that no notification is missed in between.
             emptied.as_mut().enable();
             if self.connections() == 0 {
                 return;
@@ -323,7 +311,7 @@ impl ConnectionTable {
     }
 
     fn remove(&self, entry: &ConnectionEntry) {
-        // One lock for both: a reader of the traffic counts each connection once, among the live or the closed ones.
+        // One lock for both, so that a reader of the traffic counts each connection exactly once.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
         state.leave_half_open(entry);
@@ -338,7 +326,7 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
-            // Woken without the lock, which a waiter takes first of all.
+            // Wake without the lock, because a waiter takes it first.
             drop(state);
             self.emptied.notify_waiters();
         }
@@ -366,7 +354,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the half-open connection that has to go for a new one, if there are `limit` of them.
+    /// Returns the half-open connection that must make room for a new one, if there are `limit` of them.
     fn evict(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
@@ -404,17 +392,15 @@ impl ConnectionGuard {
         self.table.count(Count::Handshake);
     }
 
-    /// Records that the client may send any request: the connection is no longer half open.
+    /// Records that the client may send any request, so the connection is no longer half open.
     pub(super) fn admit(&self) {
         self.table.state.lock().leave_half_open(&self.entry);
     }
 
-    /// Returns the entry, without the guard that removes it.
     pub(super) fn shared(&self) -> Arc<ConnectionEntry> {
         self.entry.clone()
     }
 
-    /// Adds traffic to the entry, and to the table's counters.
     pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
         if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);

@@ -1,4 +1,4 @@
-//! [`Drain`]: a server that opens no more sessions, and serves those that it has until they end.
+//! [`Drain`]: a draining server opens no more sessions, and serves the existing ones until they end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,7 +7,6 @@ use tokio::sync::Notify;
 
 use super::Server;
 
-/// State of a drain, which can be undone.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     is_on: AtomicBool,
@@ -19,14 +18,14 @@ impl Drain {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Waits until a drain begins.
+    /// Waits until a drain starts.
     ///
     /// Cancel safe.
     pub(super) async fn begun(&self) {
         loop {
             let begun = self.begun.notified();
             let mut begun = std::pin::pin!(begun);
-            // Enabled before the check, so that no notification is missed in between.
+            // Enable before the check, so that no notification is missed in between.
             begun.as_mut().enable();
             if self.is_on() {
                 return;
@@ -36,18 +35,20 @@ impl Drain {
     }
 }
 
-/// Pause between two looks at the number of sessions of a drained server.
+/// Interval for checking the number of sessions of a draining server.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
-    /// Opens no more sessions from now on: a client that asks for one is disconnected, and goes to the next server of
-    /// its list. Sessions that exist are served on, and taken up again after a reconnection, so that holders and waiters
-    /// finish. [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) says
-    /// [`Draining`](super::NotReady::Draining) meanwhile. Returns true if that is new.
+    /// Opens no more sessions from now on. Returns true unless the server was draining already.
+    ///
+    /// A client that asks for a session is disconnected and tries the next server of its list. Existing sessions are
+    /// served, also after a reconnection, so that holders and waiters can finish. In the meantime,
+    /// [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
+    /// [`Draining`](super::NotReady::Draining).
     pub fn drain(&self) -> bool {
         let drain = &self.shared.drain;
         let is_new = !drain.is_on.swap(true, Ordering::AcqRel);
-        // Handshakes that wait for a store which admits no sessions yet.
+        // Wakes handshakes that wait for a store which admits no sessions yet.
         drain.begun.notify_waiters();
         is_new
     }
@@ -62,16 +63,16 @@ impl Server {
         self.shared.drain.is_on()
     }
 
-    /// Waits until the server drains and its store has no session any more: it can be shut down, and no client loses
-    /// anything.
+    /// Waits until the server drains and its store has no session left. It can then be shut down without any client
+    /// losing anything.
     ///
     /// Cancel safe.
     pub async fn drained(&self) {
         self.drained_to(0).await;
     }
 
-    /// Waits until the server drains and its store has no more than this number of sessions: those of the server's own
-    /// process, which end when it wants them to.
+    /// Waits until the server drains and its store has at most this number of sessions. These are usually sessions of
+    /// the server's own process, which ends them itself.
     ///
     /// Cancel safe.
     pub async fn drained_to(&self, sessions: usize) {
@@ -81,7 +82,7 @@ impl Server {
             if store.counts().sessions <= sessions {
                 return;
             }
-            // A look at a number, and no event: sessions end by many ways, and this is no hurry.
+            // Poll instead of using an event, because sessions end in many ways and there is no hurry.
             store.clock().sleep(LOOK).await;
         }
     }

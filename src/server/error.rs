@@ -1,4 +1,4 @@
-//! [`ServerError`]: the reasons for which a server does not start.
+//! [`ServerError`]: why a server does not start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::model::error::Error;
 
-/// Reason for which a server does not start.
+/// Reason why a server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -19,21 +19,21 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
-    /// The limit of a frame's length is not one that a store can keep requests by.
+    /// The limit of a frame's length is outside the range of requests that a store can keep.
     #[error(
         "a limit of {bytes} bytes for a frame is out of range: expected {} to {}, the largest request that a store can keep",
         .expected.start(), .expected.end()
     )]
     FrameLimit {
-        /// The limit that was asked for.
+        /// The requested limit.
         bytes: usize,
-        /// The limits that are accepted.
+        /// The accepted limits.
         expected: RangeInclusive<usize>,
     },
     /// No address to listen on is given.
     #[error("no address to listen on: set one for plain connections, one for TLS or a Unix socket")]
     NoAddress,
-    /// A certificate is given without an address for TLS, or an address without a certificate.
+    /// A certificate is given without a TLS address, or an address without a certificate.
     #[cfg(feature = "tls")]
     #[error("a certificate and an address for TLS belong together: {missing} is missing")]
     TlsIncomplete {
@@ -64,7 +64,7 @@ pub enum ServerError {
         /// The path.
         path: PathBuf,
     },
-    /// The path cannot be a Unix socket's.
+    /// The path cannot be used for a Unix socket.
     #[error("cannot listen on the Unix socket {path}: {reason}", path = .path.display())]
     UnixSocket {
         /// The path.
@@ -75,7 +75,7 @@ pub enum ServerError {
     /// The store does not accept sessions of other processes.
     #[error(transparent)]
     Store(#[from] Error),
-    /// The call was made outside of a tokio runtime with IO and time.
+    /// There is no tokio runtime with IO and time.
     #[error("a server needs a tokio runtime with IO and time enabled: call this within one")]
     NoRuntime,
 }

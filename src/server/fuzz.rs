@@ -1,6 +1,5 @@
-//! Entry points of the server's fuzzers. `connection`: any bytes arrive over a connection, in pieces, at a server with
-//! a new store; the output must be frames that answer the input in its order. `conversation`: several clients talk
-//! with one server.
+//! Entry points of the server's fuzzers. `connection` feeds arbitrary bytes in pieces to a connection of a new server,
+//! whose output must be frames that answer the input in order. In `conversation` several clients talk to one server.
 
 mod conversation;
 mod dialogue;
@@ -31,7 +30,7 @@ use crate::engine::{Ending, Store, StoreOptions};
 use crate::runtime::clock::Clock;
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
 
-/// A client's bytes, and those that it was sent. Shared with the connection that reads and writes it.
+/// Input and output of a client, shared with the connection.
 #[derive(Clone)]
 struct Script(Arc<Mutex<Inner>>);
 
@@ -39,7 +38,6 @@ struct Inner {
     input: Vec<u8>,
     read: usize,
     piece: usize,
-    /// True once the input has been read to its end.
     is_over: bool,
     /// Makes every other write wait.
     waits: bool,
@@ -97,7 +95,7 @@ impl Transport for Script {
     }
 }
 
-/// Closing a connection needs a runtime for its timer; its time stands still.
+/// Closing a connection needs a runtime for its timer. Its time is paused.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime without IO starts")
@@ -131,8 +129,8 @@ impl Script {
     }
 }
 
-/// Plays bytes over a connection. Returns true if they are a session's and all of them were taken up. The first byte
-/// sets the size of the pieces.
+/// Plays bytes over a connection. Returns true if they form a session and all of them were read. The first byte sets
+/// the size of the pieces.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;
@@ -187,8 +185,7 @@ async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> b
     }
 }
 
-/// Asserts that the output answers the input in its order. Returns true if the input is whole frames, each of which
-/// is answered.
+/// Asserts that the output answers the input in order. Returns true if the input is whole frames that are all answered.
 fn is_answered(input: &[u8], output: &[u8]) -> bool {
     let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
         return false;

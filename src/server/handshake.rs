@@ -1,6 +1,6 @@
 //! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
 //!
-//! Until it is done the client has proved nothing: no memory beyond one small frame, and no place but that of a
+//! Until then the client has proved nothing. It gets no memory beyond one small frame, and only the place of a
 //! half-open connection, which newer ones may evict (invariant 14).
 
 use std::future::{Future, poll_fn};
@@ -28,47 +28,39 @@ use crate::wire::{
     ConnectResponse, Frames, Handshake, Jute, LENGTH_BYTES, ServerLimits, put_frame,
 };
 
-/// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, the terms of its connection, and the process of the client.
+    /// A session, the terms of its connection, and the client's process.
     Session(Connection, Agreed, Option<Box<ProcessWatch>>),
 }
 
-/// Reason for which there is no session.
+/// Reason for not opening a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HandshakeError {
-    /// The client has disconnected.
     #[error("the client has disconnected")]
     Disconnected,
-    /// The bytes are no handshake.
     #[error("the first frame is no handshake")]
     ProtocolViolation,
-    /// The client speaks HTTP.
     #[error("the client speaks HTTP")]
     Http,
-    /// The client has seen a later zxid than this store's: it was at another store, or at this one before a restore.
+    /// The client was connected to another store, or to this one before a restore.
     #[error("the client has seen a later zxid than this store has")]
     AheadOfStore,
-    /// The session has ended, or the password is wrong.
     #[error("the session has ended, or has another password")]
     NoSession,
-    /// The store has no room for another session.
     #[error("the store has no room for another session")]
     Full,
-    /// The server drains: it opens no more sessions.
     #[error("the server drains")]
     Draining,
 }
 
 const READ_BYTES: usize = 1024;
 
-/// Limit of a handshake. Clients send 45 bytes, those before 3.4 one less. No more memory is kept for a client that has
-/// no session yet.
+/// Limit of a handshake, before which a client gets no more memory. Clients send 45 bytes, or 44 before version 3.4.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
-/// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
-/// its certificate, or is a known user.
+/// Reads the first frame, and answers it if it is a handshake. `is_proven` is true if the client has proved an identity
+/// by its certificate or its Unix user.
 pub(super) async fn handshake<S>(
     stream: &mut S,
     guard: &ConnectionGuard,
@@ -80,7 +72,7 @@ where
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
-        // Before the length is looked at: read as a length, the letters of a word are far above any limit.
+        // Check for a word before the length. Read as a length, its letters are far above any limit.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -99,7 +91,7 @@ where
             Ok(count) => frames.push(&bytes[..count]),
         }
     };
-    // Requests behind the handshake are within the common limit.
+    // Requests after the handshake are within the common limit.
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
     let answer = unless_disconnected(
@@ -112,7 +104,7 @@ where
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => {
             request.response(connection, &connection.password()).put(to);
-            // They follow the last field of the response, which only a client that sent its own `readOnly` gets.
+            // Only a client that sent its own `readOnly` expects more after the last field.
             if request.version != 0 && request.read_only.is_some() {
                 let frame_bytes = i32::try_from(shared.limits.frame_bytes).unwrap_or(i32::MAX);
                 ServerLimits { frame_bytes }.put(to);
@@ -125,7 +117,7 @@ where
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
             let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
-            // Before the response leaves: a client that has it must find its session in `cons` and `mntr`.
+            // Record before the response leaves. A client that has it must find its session in `cons` and `mntr`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
@@ -145,19 +137,19 @@ where
             ))
         }
         Err(HandshakeError::NoSession) => {
-            // With this answer the client knows that its session has expired (rule 13). Without an answer it would try
-            // the same session again for ever.
+            // This answer says that the session has expired (rule 13). Without it the client would retry the same
+            // session forever.
             if stream.write_all(&out).await.is_ok() {
                 linger_close(stream).await;
             }
             Err(HandshakeError::NoSession)
         }
-        // No answer: the session may exist, and the client is to try again, here or at another server.
+        // Send no answer. The session may exist, so the client should try again, here or at another server.
         Err(error) => Err(error),
     }
 }
 
-/// Returns true for the beginning of an HTTP request. As a frame's length it is above any handshake's.
+/// Returns true for the start of an HTTP request. Read as a frame's length it is too large for a handshake.
 fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",
@@ -165,7 +157,6 @@ fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     METHODS.contains(&&first)
 }
 
-/// Returns the traffic of a handshake: a request and its response.
 fn traffic_of(
     request: &SessionRequest,
     sent: usize,
@@ -196,8 +187,8 @@ fn traffic_of(
 
 /// Waits for the outcome, unless the client disconnects first.
 ///
-/// A store that has just restarted may admit no session for a while. If the client gives up meanwhile and connects
-/// again, this old handshake must not be the last to reattach: it would take the session away from the new connection.
+/// A store that has just restarted may admit no session for a while. If the client gives up and connects again, this
+/// old handshake must not reattach last and take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
     frames: &mut Frames,
@@ -205,15 +196,15 @@ async fn unless_disconnected(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // The socket is polled first: if the client has disconnected, the session must not be opened or taken. Bytes
-        // behind the handshake are kept, up to a limit beyond which nothing is read.
+        // Poll the socket first. If the client has disconnected, its session must not be opened or taken. Keep bytes
+        // after the handshake up to a limit, and then stop reading.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
                 Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
-                // The runtime has not looked at a fresh socket: its client may have closed it long ago.
+                // The runtime has not polled this new socket yet, and its client may already have closed it.
                 Poll::Pending if stream.is_readable() => {
                     context.waker().wake_by_ref();
                     return Poll::Pending;
@@ -226,7 +217,6 @@ async fn unless_disconnected(
     .await
 }
 
-/// Session that a client asks for.
 struct SessionRequest {
     /// Length of the frame.
     bytes: usize,
@@ -235,7 +225,7 @@ struct SessionRequest {
     session: SessionId,
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
-    /// The version of the extension, or 0: other clients refuse any answer but 0.
+    /// Version of our protocol extension. 0 for other clients, which refuse any other answer.
     version: i32,
     process: Option<ProcessIdentity>,
 }
@@ -284,7 +274,7 @@ async fn open_session(
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    // Rule 13: the client would read older data than it has seen, and its watches would miss the difference.
+    // Otherwise the client would read older data than it has seen, and its watches would miss changes (rule 13).
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
@@ -292,7 +282,7 @@ async fn open_session(
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        // The drain is looked at first: a session that is opened after its begin could keep the server from its end.
+        // Check the drain first. A session opened after its start could keep the server from ending.
         let opened = remote.open(request.timeout, limit);
         return match unless_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
@@ -302,7 +292,7 @@ async fn open_session(
             }
         };
     }
-    // A password of any other length is as wrong as zeros: no session has that password.
+    // A password of another length is as wrong as zeros, which no session has.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote
@@ -311,8 +301,8 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // The delay reveals that the session exists, as its ephemeral znodes do: ids are no secret. The client of an
-        // expired session is answered at once, so that it can open a new one.
+        // The delay reveals that the session exists, but ids are no secret. The client of an expired session is
+        // answered immediately, so that it can open a new one.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
@@ -332,8 +322,8 @@ fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
     HandshakeError::Full
 }
 
-/// Watches the process that a client states, if it is the one at the other end of its socket. If it has exited, the
-/// session ends.
+/// Watches the process that a client states, if it is the process at the other end of its socket. Ends the session if
+/// the process has exited.
 fn watch_process(
     stream: &impl Transport,
     shared: &Shared,
@@ -361,7 +351,7 @@ fn watch_process(
     }
 }
 
-/// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.
+/// Counts and logs a wrong password before its answer's delay, because the client may disconnect in that time.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     shared

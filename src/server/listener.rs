@@ -1,4 +1,4 @@
-//! Listening sockets, of TCP and Unix: each accepts connections, and starts a task for each that the connection table admits.
+//! TCP and Unix listeners, which start a task for each accepted connection that the connection table admits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,17 +14,17 @@ use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
 use crate::model::identity::Identity;
 
-/// Connections that the kernel keeps for a listener until they are accepted: after a restart all clients come at once.
+/// Connections that the kernel queues for a listener. After a restart all clients connect at the same time.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Listens on an address. Returns the address in use as well, since port 0 takes any free port.
+/// Listens on an address. Returns the actual address, because port 0 takes any free port.
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let listening = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // A restarted server must not wait until its predecessor's connections have left TIME_WAIT.
+        // Allows a restarted server to listen before its predecessor's connections have left TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -37,17 +37,15 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     })
 }
 
-/// Pause after a connection could not be accepted, mostly for lack of file descriptors. The error returns at once until
-/// one is closed, so without a pause this would be a busy loop.
+/// Pause after a failed accept, usually for lack of file descriptors. Without it this would be a busy loop, because the
+/// error returns immediately until a descriptor is free.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// A listening socket, with the transport of its connections.
 pub(super) enum Listener {
     Tcp(TcpListener, ListenerKind),
     Unix(UnixListener),
 }
 
-/// Transport of a TCP listener's connections.
 #[derive(Clone)]
 pub(super) enum ListenerKind {
     Plain,
@@ -55,7 +53,7 @@ pub(super) enum ListenerKind {
     Tls(Arc<super::tls::Acceptor>),
 }
 
-/// Accepts connections for ever; the server aborts the task to stop.
+/// Accepts connections until the server aborts the task.
 pub(super) async fn accept(listener: Listener, shared: Arc<Shared>) {
     loop {
         let accepted = match &listener {
@@ -82,7 +80,7 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
     let Some((guard, deadline)) = enter(address.into(), shared) else {
         return;
     };
-    // A failure is ignored: replies would only be slower.
+    // If this fails, replies are only slower.
     let _ = stream.set_nodelay(true);
     let shared = shared.clone();
     match kind.clone() {
@@ -96,29 +94,29 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
 }
 
 fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
-    // Every connected Unix socket has credentials, and without a user no limit would hold.
+    // Every connected Unix socket has credentials. Without a user no limit would apply.
     let Ok(peer) = stream.peer_cred() else { return };
     let address = PeerAddress::Unix(Credentials {
         uid: peer.uid(),
-        // 0 stands for a process of a pid namespace that this one does not contain.
+        // 0 is a process in a pid namespace that ours does not contain.
         pid: peer.pid().filter(|pid| *pid > 0),
     });
-    // The kernel's word, so it is a proof where one is required: the file's mode has let this user in, and lists name
-    // it. The common id of all users unknown here is nobody's.
+    // The kernel vouches for the user and the file's mode lets it in, so this is proof enough where one is required.
+    // Users unknown here share one id, which proves nothing.
     let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
         tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));
     }
 }
 
-/// Number by which Linux shows every user that the server's user namespace does not have (`overflowuid`).
+/// Id that Linux shows for users outside the server's user namespace (`overflowuid`).
 const UNKNOWN_USER: u32 = 65_534;
 
-/// Enters a connection in the table. Returns its guard and the deadline of its handshake; `None` if it is refused.
+/// Adds a connection to the table. Returns its guard and the handshake's deadline, or `None` if it is refused.
 pub(super) fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
     match shared.table.enter(address) {
         Ok(guard) => Some((guard, Instant::now() + shared.limits.handshake)),
-        // The socket is closed by its drop, without a byte: no task, no handshake and no TLS for a refused connection.
+        // Dropping the socket closes it. A refused connection costs no task, no handshake and no TLS.
         Err(Refusal::Shutdown) => None,
         Err(refusal) => {
             if let Some(suppressed) = shared

@@ -1,4 +1,4 @@
-//! [`LogThrottle`]: rate limits of log lines that any client can cause, so that no client can fill a disk with them.
+//! [`LogThrottle`]: rate limits of log lines that clients can cause, so that none can fill a disk with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,6 @@ use crate::runtime::clock::BootInstant;
 /// Shortest time between two lines of the same kind.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// One throttle for each kind of line that clients can cause.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
     pub(super) accept_failed: Throttle,
@@ -26,21 +25,19 @@ pub(super) struct LogThrottle {
     pub(super) unfinished_request: Throttle,
 }
 
-/// Rate limit of one kind of log line.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    /// Earliest time of the next line, in milliseconds; 0: at once.
+    /// Earliest time of the next line, in milliseconds. 0 means immediately.
     next_ms: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl Throttle {
-    /// Returns the number of suppressed lines if one may be logged now, `None` if this one is suppressed.
+    /// Returns the number of suppressed lines if one may be logged now, or `None` if this one is suppressed.
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), INTERVAL.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
-        // Relaxed: the counters order nothing else. A line that is suppressed at the moment of the swap counts for the
-        // next one.
+        // Relaxed, because the counters order nothing else. A line suppressed during the swap counts for the next one.
         let order = Ordering::Relaxed;
         if self.next_ms.fetch_update(order, order, due).is_err() {
             self.suppressed.fetch_add(1, order);

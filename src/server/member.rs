@@ -1,5 +1,4 @@
-//! [`MemberProtocol`]: the protocol of one connection at a simulated ZooKeeper server, which knows none of our own
-//! operations.
+//! [`MemberProtocol`]: the protocol of one connection of a simulated ZooKeeper server, without our own operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use crate::engine::{Ask, Message};
 use crate::runtime::clock::BootInstant;
 use crate::wire::Frames;
 
-/// Largest frame that it takes.
+/// Largest frame that it accepts.
 pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Bytes in, requests out; answers and events in, bytes out.
+/// Turns received bytes into requests, and answers and events into bytes to send.
 pub(crate) struct MemberProtocol(ProtocolState);
 
 impl MemberProtocol {
-    /// Begins behind a handshake. `frames` are the bytes that the client has sent behind it.
+    /// Starts after a handshake, with the bytes that the client has sent after it.
     pub(crate) fn new(frames: Frames) -> Self {
         let options = ServerOptions::new();
         let limits: Limits = options.limits;
@@ -39,12 +38,11 @@ impl MemberProtocol {
         ))
     }
 
-    /// Takes in bytes.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.0.receive(bytes);
     }
 
-    /// Returns the requests that have arrived, in order; `None` for bytes that are none.
+    /// Returns the requests that have arrived, in order, or `None` if the bytes are invalid.
     pub(crate) fn requests(&mut self, now: BootInstant) -> Option<VecDeque<Ask>> {
         let mut asked = VecDeque::new();
         loop {
@@ -60,17 +58,15 @@ impl MemberProtocol {
         }
     }
 
-    /// Encodes an event, or the answer to the oldest request that has none.
+    /// Encodes an event, or the answer to the oldest unanswered request.
     pub(crate) fn encode(&mut self, message: Message, now: BootInstant) {
         self.0.encode(message, now);
     }
 
-    /// Returns the bytes to send.
     pub(crate) fn outgoing(&self) -> &[u8] {
         self.0.outgoing()
     }
 
-    /// Records that bytes have been sent.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.0.advance(bytes);
     }

@@ -1,7 +1,7 @@
-//! The metrics of a server, for Prometheus (feature `metrics`), and those of its process.
+//! Metrics of a server and its process for Prometheus (feature `metrics`).
 //!
-//! They are made when they are asked for, from the figures that the server keeps anyway: one that nobody asks for costs
-//! nothing. The only labels are sets that are fixed here, such as operations and reasons.
+//! They are computed from the server's existing figures when gathered, so unused metrics cost nothing. All sets of
+//! label values are fixed here, such as operations and reasons.
 
 mod family;
 mod process;
@@ -26,11 +26,11 @@ use super::{Server, Shared};
 use crate::runtime::histogram::Distribution;
 
 impl Server {
-    /// Adds the server's metrics to a registry: of its connections, requests, sessions and znodes, of its memory, log and
-    /// stalls. docs/server-reference.md has the table. They end with the server, which they do not keep alive.
+    /// Adds the server's metrics to a registry. docs/server-reference.md lists them. They end with the server, which
+    /// they do not keep alive.
     ///
-    /// Values are read when the registry is gathered, which reads some files and takes the server's locks for a moment:
-    /// call that on a thread of its own, not in a task that serves requests.
+    /// Gathering reads some files and briefly takes the server's locks. Do it on a separate thread, not in a task that
+    /// serves requests.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -48,7 +48,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyReg`, if the registry has those of a server already.
+    /// `AlreadyReg` if the registry has a server's metrics already.
     pub fn register_metrics(&self, registry: &Registry) -> Result<(), Error> {
         registry.register(Box::new(ServerCollector {
             server: Arc::downgrade(&self.shared),
@@ -74,7 +74,7 @@ impl Collector for ServerCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Not kept any longer: a registry must not hold the store of a server that is gone.
+        // Keep it no longer than this, because a registry must not hold the store of a stopped server.
         let Some(shared) = self.server.upgrade() else {
             return Vec::new();
         };
@@ -85,7 +85,7 @@ impl Collector for ServerCollector {
     }
 }
 
-/// Everything that the metrics show, as it was at one moment or another of a reading.
+/// Everything that the metrics show, although not all read at the same moment.
 struct Readings {
     stats: Stats,
     transports: Transports,
@@ -94,7 +94,7 @@ struct Readings {
     max_unfinished_bytes: u64,
     requests: Arc<RequestCounters>,
     stalls: Option<Distribution>,
-    /// `None` for a store without a folder.
+    /// `None` if the store has no folder.
     files: Option<FolderFiles>,
     is_ready: bool,
     is_draining: bool,

@@ -1,5 +1,4 @@
-//! `ProcessWatch` on a system without handles to processes: no process is watched, and sessions end with their
-//! timeouts.
+//! `ProcessWatch` on a system without process handles. Nothing is watched, and sessions end with their timeouts.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use crate::runtime::process::{LocalProcess, ProcessIdentity};
 
 pub(super) enum ProcessWatch {}
 
-/// Reason for which a process is not watched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWatched {
     #[error("this system has no handles to processes")]

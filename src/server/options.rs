@@ -15,8 +15,8 @@ use crate::model::size::MAX_FRAME_BYTES;
 use crate::wire::LARGEST_FRAME_BYTES;
 use crate::wire::admin::Whitelist;
 
-/// Options of a [`Server`](super::Server). The defaults are safe: reachable from this machine only, and a limit on
-/// every resource.
+/// Options of a [`Server`](super::Server). The defaults are safe: only this machine can connect, and every resource has
+/// a limit.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// `None` for a server without plain TCP connections.
@@ -28,7 +28,7 @@ pub struct ServerOptions {
     pub(super) word_clients: WordClients,
     pub(super) audit: SharedSink,
     pub(super) require_auth: bool,
-    /// Users whose digests are accepted; if empty, any digest is.
+    /// Users whose digests are accepted. If empty, any digest is.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) busy_poll: Duration,
@@ -39,7 +39,6 @@ pub struct ServerOptions {
     pub(super) tls_listen: Option<SocketAddr>,
 }
 
-/// Limits of a server's resources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
@@ -54,10 +53,9 @@ pub(super) struct Limits {
     pub(super) unfinished_bytes: usize,
 }
 
-/// Permissions of a Unix socket's file: the server's own user alone connects.
+/// Permissions of a Unix socket's file. Only the server's own user connects.
 const DEFAULT_MODE: u32 = 0o600;
 
-/// ZooKeeper's port.
 const DEFAULT_PORT: u16 = 2181;
 
 impl Default for ServerOptions {
@@ -102,48 +100,50 @@ impl Limits {
 }
 
 impl ServerOptions {
-    /// Returns the defaults: `127.0.0.1:2181`; the four-letter word `srvr` alone; no authentication required; at most
-    /// 16,384 connections, three quarters of them from one address, 1,024 of them half open; 10 s for a handshake;
-    /// frames of at most 1,048,575 bytes; 1,024 requests in flight for each connection; 16 MiB of unread replies for
-    /// each client, and 1 GiB for all; 256 MiB of incomplete requests.
+    /// Returns the defaults:
+    ///
+    /// - Address `127.0.0.1:2181`, no authentication required, only the four-letter word `srvr`.
+    /// - At most 16,384 connections, three quarters of them from one address, and 1,024 of them half open.
+    /// - 10 s for a handshake, frames of at most 1,048,575 bytes, 1,024 requests in flight per connection.
+    /// - 16 MiB of unread replies per client and 1 GiB in total, 256 MiB of incomplete requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the address for plain connections. Port 0 takes any free port, which
-    /// [`Server::local_addr`](super::Server::local_addr) returns.
+    /// Sets the address for plain connections. Port 0 takes any free port, see
+    /// [`Server::local_addr`](super::Server::local_addr).
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
         self
     }
 
-    /// Listens on a Unix socket, too. Its file is created with [`unix_mode`](Self::unix_mode), and removed when the
-    /// server stops; one that a killed server has left behind is replaced. The server does not start if another one
-    /// listens there, if the path belongs to anything but a socket, or if it is too long (107 bytes on Linux).
+    /// Also listens on a Unix socket. The file is created with [`unix_mode`](Self::unix_mode), and removed when the
+    /// server stops. A file left behind by a killed server is replaced. The server does not start if another one
+    /// listens there, if the path is a file of another kind, or if it is too long (107 bytes on Linux).
     ///
-    /// A connection's address is its user's id: limits for one address hold for one user. It proves the identity
-    /// `uid:1000`, which access control lists can name, and which is authentication where that is required: the file's
-    /// permissions decide which users connect. The number 65534 (`nobody`), by which Linux shows users that it does not
-    /// know, proves nothing.
+    /// The user's id counts as the address, so limits per address apply per user. It also proves an identity such as
+    /// `uid:1000`, which access control lists can name and which satisfies [`require_auth`](Self::require_auth). The
+    /// file's permissions decide which users can connect. The id 65534 (`nobody`), which Linux shows for unknown users,
+    /// proves nothing.
     #[must_use]
     pub fn unix_listen(mut self, path: impl Into<PathBuf>) -> Self {
         self.unix_listen = Some(path.into());
         self
     }
 
-    /// Sets the permissions of the Unix socket's file, as `0o660`; `0o600` unless set, so that the server's own user
-    /// alone may connect, and root. To connect takes the permission to write.
+    /// Sets the permissions of the Unix socket's file, such as `0o660`. Connecting needs write permission. The default
+    /// `0o600` lets in only the server's own user and root.
     #[must_use]
     pub fn unix_mode(mut self, mode: u32) -> Self {
         self.unix_mode = mode;
         self
     }
 
-    /// Sets whether a Unix socket's client takes its session with it when its process exits, on Linux; by default it
-    /// does, unless the client asks to keep it ([`ConnectOptions::end_with_process`]). Set to false, every session ends
-    /// with its timeout. Each watched process takes an open file, beside its connection's; at most as many are watched
-    /// as there may be connections.
+    /// Sets whether, on Linux, a Unix socket's session ends when its client's process exits. The default is true, and a
+    /// client can opt out ([`ConnectOptions::end_with_process`]). If false, such sessions end only with their timeouts.
+    /// Each watched process takes an open file in addition to its connection's. At most as many are watched as the
+    /// limit of connections allows.
     ///
     /// [`ConnectOptions::end_with_process`]: crate::ConnectOptions::end_with_process
     #[must_use]
@@ -152,7 +152,7 @@ impl ServerOptions {
         self
     }
 
-    /// Serves the Unix socket alone, and listens on no port.
+    /// Serves only the Unix socket, and listens on no port.
     #[must_use]
     pub fn unix_only(mut self) -> Self {
         self.listen = None;
@@ -163,7 +163,7 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the four-letter words that are answered, as ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
+    /// Sets the answered four-letter words, such as `srvr,ruok` or `*` (ZooKeeper's `4lw.commands.whitelist`).
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for an unknown word.
@@ -172,9 +172,9 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Sets the clients whose four-letter words are answered, since words have no authentication: addresses and
-    /// networks, `unix` for the Unix socket, as in `127.0.0.1,::1,10.0.0.0/8,unix`, or `*` for all, the default. The
-    /// words of others are refused, `srvr` included.
+    /// Sets the clients whose four-letter words are answered, because words have no authentication. Takes addresses,
+    /// networks and `unix` for the Unix socket, such as `127.0.0.1,::1,10.0.0.0/8,unix`, or `*` for all, the default.
+    /// Other clients' words are refused, including `srvr`.
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for anything else.
@@ -183,136 +183,134 @@ impl ServerOptions {
         Ok(self)
     }
 
-    /// Sets the receiver of the audit records: who deleted what, changed an access control list, or failed to
-    /// authenticate, and from where. What the server's own process does in its store is not recorded, nor is the release
-    /// of a lock by its own session.
+    /// Sets the receiver of audit records. They say which client deleted what, changed an access control list or failed
+    /// to authenticate, and from where. The server's own process is not recorded, nor is a session that releases its
+    /// own lock.
     #[must_use]
     pub fn audit(mut self, sink: impl AuditSink) -> Self {
         self.audit = SharedSink(Some(Arc::new(sink)));
         self
     }
 
-    /// Requires authentication of every client (ZooKeeper's `enforce.auth`): with the digest of a user name and
-    /// password, by a client certificate, or over a Unix socket by the client's user. Without any [`user`](Self::user), any name and password are accepted, as
-    /// by ZooKeeper: they identify a client and prove nothing.
+    /// Requires authentication of every client (ZooKeeper's `enforce.auth`) by the digest of a user name and password,
+    /// by a client certificate, or over a Unix socket by its user. Without any [`user`](Self::user), any name and
+    /// password are accepted as in ZooKeeper. They then identify a client and prove nothing.
     ///
-    /// A session for which no identity has been proved ends with its connection.
+    /// A session without a proved identity ends with its connection.
     #[must_use]
     pub fn require_auth(mut self, require: bool) -> Self {
         self.require_auth = require;
         self
     }
 
-    /// Adds a user, as `user:base64(sha1(user:password))`, the form that ZooKeeper's tools print. With any user set,
-    /// no other digest is accepted but that of the store's super user.
+    /// Adds a user as `user:base64(sha1(user:password))`, the form that ZooKeeper's tools print. If any user is set, no
+    /// other digest is accepted except the one of the store's super user.
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if the text has another form.
     pub fn user(mut self, digest: &str) -> Result<Self> {
         self.users.push(access::user(digest)?);
         Ok(self)
     }
 
-    /// Allows an address that other machines can reach, although no client has to authenticate.
+    /// Allows an address that other machines can reach even if no client has to authenticate.
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// Sets the limit of connections. One more is closed at once.
+    /// Sets the limit of connections. Further ones are closed immediately.
     #[must_use]
     pub fn max_connections(mut self, limit: usize) -> Self {
         self.limits.connections = limit;
         self
     }
 
-    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits, over a Unix socket of one
-    /// user; three quarters of all unless set.
+    /// Sets the limit of connections from one address. For IPv6 it applies per 64-bit network, for a Unix socket per
+    /// user. The default is three quarters of all connections.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
         self
     }
 
-    /// Sets the limit of half-open connections: those without a session, or without a proof of identity where one is
-    /// required. When another arrives, the oldest of the address that has most of them is closed (of an IPv6 address
-    /// the first 64 bits count), so fewer addresses than this limit cannot keep out a client of another one.
+    /// Sets the limit of half-open connections, which lack a session or a required proof of identity. If another
+    /// arrives, the oldest of the address with most of them is closed (for IPv6, the first 64 bits count). Fewer
+    /// addresses than this limit therefore cannot keep out a client of another one.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
         self
     }
 
-    /// Sets the time limit for a connection to open a session and, where required, to prove an identity. A
-    /// longer one than ten years is taken for that.
+    /// Sets the time limit for a connection to open a session and, if required, to prove an identity. At most ten
+    /// years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        // Deadlines are sums, which must not overflow.
+        // Capped, because deadlines are sums that must not overflow.
         self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }
 
-    /// The range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes: no store could keep longer requests.
+    /// Range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes. No store can keep longer requests.
     pub const FRAME_BYTES: RangeInclusive<usize> = 1 << 10..=MAX_FRAME_BYTES;
 
-    /// Sets the limit of a client's frame, in bytes, within [`FRAME_BYTES`](Self::FRAME_BYTES): the server does not
-    /// start with any other limit. A longer frame closes its connection.
+    /// Sets the limit of a client's frame, in bytes. The server does not start if it is outside
+    /// [`FRAME_BYTES`](Self::FRAME_BYTES). A longer frame closes its connection.
     #[must_use]
     pub fn max_frame_bytes(mut self, limit: usize) -> Self {
         self.limits.frame_bytes = limit;
         self
     }
 
-    /// Sets the limit of requests of one connection that are taken up and not answered yet; further ones wait in its
-    /// socket.
+    /// Sets how many unanswered requests of one connection are accepted. Further requests wait in its socket.
     #[must_use]
     pub fn max_in_flight(mut self, limit: usize) -> Self {
         self.limits.in_flight = limit.max(1);
         self
     }
 
-    /// Sets the limit of bytes of incomplete requests, over all connections; up to 16 KiB of each connection are not
-    /// counted. Beyond it, the connection with the oldest incomplete request is closed.
+    /// Sets the limit of bytes of incomplete requests over all connections. Up to 16 KiB of each connection are not
+    /// counted. Beyond the limit, the connection with the oldest incomplete request is closed.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
         self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
-    /// Sets the limit of bytes of replies and events that a client has not read. Beyond it its connection is closed;
-    /// its session lives on for its timeout.
+    /// Sets the limit of bytes of replies and events that a client has not read. Beyond it, the connection is closed.
+    /// The session lives on for its timeout.
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.outgoing_bytes = limit.max(64 << 10);
         self
     }
 
-    /// Sets the limit of bytes of unread replies and events over all clients, and of requests that wait behind them.
-    /// Beyond it connections are closed, first those that have left their bytes unread for longest, never one that
-    /// reads its replies. Their sessions live on for their timeouts.
+    /// Sets the limit of bytes of unread replies and events, and of requests waiting behind them, over all clients.
+    /// Beyond it, the connections that have left bytes unread for longest are closed, but never one that reads its
+    /// replies. Their sessions live on for their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;
         self
     }
 
-    /// Sets the longest time for which the server polls its connections before it lets a thread of its runtime sleep, at
-    /// most 10 ms; zero, the default, is never. It takes the wake of a sleeping core out of requests that follow each
-    /// other within that time, as those of a contended lock do, and uses up to one core between them. Polling adapts: after
-    /// a longer pause than this there is none, until requests come closer together again.
+    /// Sets how long the server polls its connections before it lets a thread of its runtime sleep, at most 10 ms.
+    /// Zero, the default, disables polling. Polling saves the wake-up of a sleeping core when requests follow each
+    /// other within that time, as with a contended lock, and uses up to one core between them. After a longer pause the
+    /// server does not poll until requests arrive closer together again.
     ///
-    /// `lockkeeper serve` polls for up to 100 µs, where there is more than one core. For a server within a program of
-    /// its own work it is off, since it takes time from the other tasks of the runtime's thread, which are polled in turn
-    /// with it.
+    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Elsewhere
+    /// it is off by default, because it takes time from the other tasks of the runtime's thread.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
         self
     }
 
-    /// Checks the options: exposed addresses need authentication, TLS needs both certificate and address, and a store
-    /// must be able to keep the largest frame.
+    /// Checks that exposed addresses need authentication, that TLS has both certificate and address, and that a store
+    /// can keep the largest frame.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         if !Self::FRAME_BYTES.contains(&self.limits.frame_bytes) {
             return Err(ServerError::FrameLimit {
@@ -338,7 +336,6 @@ impl ServerOptions {
         }
     }
 
-    /// Returns all addresses to listen on.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         #[cfg(feature = "tls")]
         let secured = self.tls_listen;
@@ -347,8 +344,8 @@ impl ServerOptions {
         self.listen.into_iter().chain(secured)
     }
 
-    /// Checks that an address which other machines can reach requires authentication. `asks_clients`: clients need a
-    /// certificate there.
+    /// Checks that an address which other machines can reach requires authentication. `asks_clients` is true if clients
+    /// need a certificate there.
     pub(super) fn check_exposure(
         &self,
         address: Option<SocketAddr>,

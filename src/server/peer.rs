@@ -1,16 +1,15 @@
-//! [`PeerAddress`]: the address of a client, and the part of it by which limits and penalties count ([`Network`]).
+//! [`PeerAddress`]: a client's address, and the part of it by which limits and penalties count ([`Network`]).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Address of a connection's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerAddress {
     Tcp(SocketAddr),
     Unix(Credentials),
 }
 
-/// User and process of a Unix socket's client, as the kernel knew them when it connected.
+/// User and process of a Unix socket's client, as of its connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) uid: u32,
@@ -18,16 +17,16 @@ pub(super) struct Credentials {
     pub(super) pid: Option<i32>,
 }
 
-/// The part of an address that a client cannot choose: limits and penalties count by it.
+/// The part of an address that a client cannot choose. Limits and penalties count by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {
-    /// An IPv4 address, which is the same if it came through an IPv6 socket, or the first 64 bits of an IPv6 address.
+    /// An IPv4 address, even if it arrived over IPv6, or the first 64 bits of an IPv6 address.
     Ip(IpAddr),
-    /// A user of this machine: one user may have any number of processes.
+    /// A user of this machine, who may have any number of processes.
     User(u32),
 }
 
-/// Bits of an IPv6 address below the network's: one client may have every one of these addresses.
+/// Bits of an IPv6 address below the network's. One client may have all of these addresses.
 const INTERFACE_BITS: u32 = 64;
 
 impl PeerAddress {

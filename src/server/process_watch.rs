@@ -1,9 +1,10 @@
-//! [`ProcessWatch`]: notices the exit of the process at the other end of a Unix socket. Then its session ends at once,
-//! not with its timeout.
+//! [`ProcessWatch`]: notices when the process at the other end of a Unix socket exits, so that its session ends
+//! immediately instead of with its timeout.
 //!
-//! The client states its process in its handshake, and the kernel says which one has connected. Only if the two agree
-//! is the process watched: the connection may lead through another program, and its end says nothing about the client,
-//! or come from another pid namespace. Over TCP the kernel says nothing, and no process is watched.
+//! The client states its process in its handshake, and the kernel says which process has connected. A process is
+//! watched only if the two agree. Otherwise the connection may lead through another program, whose exit says nothing
+//! about the client, or the client is in another pid namespace. Over TCP no process is watched, because the kernel
+//! knows none.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,15 +26,13 @@ use super::transport::unless_closed;
 use crate::engine::Follower;
 use crate::runtime::process::{self, LocalProcess, ProcessIdentity};
 
-/// A watch on the process that has opened a session.
 pub(super) struct ProcessWatch {
     process: LocalProcess,
     exit: AsyncFd<OwnedFd>,
-    /// Of the server's open files.
+    /// Counts against the limit of watched processes, each of which is an open file.
     _permit: OwnedSemaphorePermit,
 }
 
-/// Reason for which a process is not watched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWatched {
     #[error("the server does not know its own process")]
@@ -52,7 +51,7 @@ pub(super) enum NotWatched {
     System(#[from] io::Error),
 }
 
-/// Part of a process's identity in which the client's statement differs.
+/// Part of a process's identity that the client states differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
     Boot,
@@ -72,8 +71,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Finds the first difference between the process that a client states, and the one that the kernel has seen connect:
-/// `pid`, as `server` numbers it. Its start time is compared later.
+/// Finds the first difference between the process that a client states and the one that has connected, which is `pid`
+/// in the namespace of `server`. The start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
@@ -91,7 +90,7 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if it is the one that the client states.
     ///
     /// # Errors
-    /// The reason why the process is not watched, so that only the timeout counts; or that it has exited.
+    /// The reason why the process is not watched, so that only the timeout counts, or that it has exited.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,
@@ -101,7 +100,7 @@ impl ProcessWatch {
         Self::opened_by(|pid| peer_pidfd(socket, pid), address, stated, permits)
     }
 
-    /// The same with a way to open the handle to the process of a number.
+    /// Like [`new`](Self::new), with a function that opens the handle to a process.
     fn opened_by(
         open: impl FnOnce(i32) -> Result<OwnedFd, NotWatched>,
         address: PeerAddress,
@@ -119,10 +118,10 @@ impl ProcessWatch {
         Self::of(LocalProcess { pid, start_time }, open, permits)
     }
 
-    /// Watches a process of which an earlier server has known.
+    /// Watches a process that an earlier server recorded.
     ///
     /// # Errors
-    /// As [`new`](Self::new). Its number may be another process's by now: then the start time differs.
+    /// As [`new`](Self::new). If another process has the number by now, the start time differs.
     pub(super) fn recorded(
         process: LocalProcess,
         permits: &Arc<Semaphore>,
@@ -142,7 +141,7 @@ impl ProcessWatch {
         let permit = permit.map_err(|_| NotWatched::TooMany)?;
         let pidfd = open(process.pid)?;
         let start_time = process::start_time(process.pid);
-        // Only now: while this process lives, no other one has its number, and what /proc said was of this one.
+        // Check this last. While this process lives, no other has its number, so /proc described this one.
         if has_exited(&pidfd)? {
             return Err(NotWatched::Exited);
         }
@@ -161,16 +160,16 @@ impl ProcessWatch {
         self.process
     }
 
-    /// Ready once the process has exited, although its children may live on with the socket.
+    /// Ready once the process has exited, even if its children live on with the socket.
     pub(super) fn poll_exit(&self, context: &mut Context<'_>) -> Poll<()> {
-        // An error would be the runtime's end. The session's timeout is left.
+        // An error would mean that the runtime has ended. The session's timeout still applies.
         match self.exit.poll_read_ready(context) {
             Poll::Ready(Ok(_)) => Poll::Ready(()),
             _ => Poll::Pending,
         }
     }
 
-    /// Ends a session without a connection when the process exits; until the session is taken up again, or is over.
+    /// Ends a session without a connection when the process exits, unless the session is reattached or ends first.
     pub(super) async fn follow(self, mut session: Follower) {
         let exited = poll_fn(|context| self.poll_exit(context));
         if unless_closed(session.over(), exited).await.is_some() {
@@ -179,14 +178,14 @@ impl ProcessWatch {
     }
 }
 
-/// Returns a handle to the process that has connected, which stays its own when the number is given again.
+/// Returns a handle to the process that has connected. It stays valid when the number is reused.
 fn peer_pidfd(socket: impl AsFd, pid: i32) -> Result<OwnedFd, NotWatched> {
-    // Linux before 6.5 has no such option, and some versions after it have none of a process that is gone.
+    // Linux before 6.5 lacks this option, and some later versions lack it for a process that is gone.
     getsockopt(&socket, PeerPidfd).or_else(|_| pidfd_of(pid))
 }
 
-/// Returns a handle to the process that has this number now. It is another one if the one that has connected has exited
-/// since, and its number was given again: their start times differ. The system call sees processes that /proc hides.
+/// Returns a handle to the process that has this number now. If the client has exited and its number was reused, the
+/// start times differ. The system call sees processes that /proc hides.
 fn pidfd_of(pid: i32) -> Result<OwnedFd, NotWatched> {
     let pid = Pid::from_raw(pid).ok_or(NotWatched::NoNumber)?;
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn every_part_of_the_identity_must_match() {
-        // The server's own number and start are of no matter.
+        // The server's own pid and start time do not matter.
         let server = ProcessIdentity {
             pid: 77,
             start_time: 77,
@@ -300,19 +299,19 @@ mod tests {
             Difference::Boot
         );
         let watched = watch(&own).unwrap();
-        // The limit of open files.
+        // The only permit is taken.
         assert!(matches!(watch(&own), Err(NotWatched::TooMany)));
         drop(watched);
         watch(&own).unwrap();
     }
 
-    /// Variable of a child: the path of the socket to which it connects.
+    /// Variable of a child with the path of the socket to connect to.
     const SOCKET: &str = "LOCKKEEPER_WATCHED_SOCKET";
 
-    /// The test that a child begins with.
+    /// The test that a child runs.
     const CLIENT: &str = "server::process_watch::tests::a_client_process";
 
-    /// A child's part: connects, and lives until it is killed.
+    /// Runs in a child: connects, and lives until it is killed.
     #[test]
     fn a_client_process() {
         let Ok(path) = env::var(SOCKET) else { return };
@@ -320,14 +319,14 @@ mod tests {
         let _ = std::io::stdin().read(&mut [0]);
     }
 
-    /// A child process that has connected. Killed when it is dropped.
+    /// A child process that has connected. Killed when dropped.
     struct Client {
         process: Child,
         socket: UnixStream,
     }
 
     impl Client {
-        /// `test` names its socket among those of the tests that run at the same time.
+        /// `test` distinguishes its socket from those of concurrent tests.
         fn start(test: &str) -> Self {
             let name = format!("lockkeeper-watched-{}-{test}", std::process::id());
             let path = env::temp_dir().join(name);
@@ -346,7 +345,7 @@ mod tests {
             self.process.id() as i32
         }
 
-        /// Its true statement: this process shares its boot and its pid namespace.
+        /// Its true statement, which shares this process's boot and pid namespace.
         fn stated(&self) -> ProcessIdentity {
             ProcessIdentity {
                 pid: self.pid(),
@@ -355,7 +354,7 @@ mod tests {
             }
         }
 
-        /// Watches it by a handle of the kernel to the other end, as new kernels have it, or by its number.
+        /// Watches it by the kernel's handle to the other end (new kernels), or by its number.
         fn watch(
             &self,
             is_by_number: bool,
@@ -381,7 +380,6 @@ mod tests {
         }
     }
 
-    /// Also where the kernel gives no handle to the other end of a socket, and the process is found by its number.
     #[tokio::test]
     async fn the_exit_of_a_process_is_noticed_whichever_way_its_handle_was_opened() {
         let mut client = Client::start("exit");
@@ -390,7 +388,7 @@ mod tests {
         for watch in &watches {
             assert!(!has_exited(watch.exit.get_ref()).unwrap());
         }
-        // Not waited for yet: it keeps its number, and its start time in /proc.
+        // It is not reaped yet, so it keeps its number and its start time in /proc.
         client.process.kill().unwrap();
         for watch in &watches {
             poll_fn(|context| watch.poll_exit(context)).await;
@@ -406,7 +404,7 @@ mod tests {
         }
     }
 
-    /// The client had the number, and has exited: another process is found by it.
+    /// The client has exited, and another process has its number.
     #[tokio::test]
     async fn a_process_that_was_given_the_clients_number_is_not_watched() {
         let other = Client::start("number");

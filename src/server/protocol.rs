@@ -1,8 +1,8 @@
-//! [`ProtocolState`]: the protocol of one connection, without its socket: bytes in, requests to the store; replies
-//! and events of the store, bytes out.
+//! [`ProtocolState`]: the protocol of one connection, without its socket. It turns bytes into requests to the store,
+//! and the store's replies and events into bytes.
 //!
-//! Every parsed request leaves one entry in the queue of pending responses and one in that of the store, also if it is
-//! refused here: so the store's replies come in the order of the requests (rule 25), and each belongs to the oldest
+//! Every parsed request adds one entry to the queue of pending responses and one to the store's queue, even if it is
+//! refused here. So the store replies in the order of the requests (rule 25), and each reply belongs to the oldest
 //! pending response.
 
 #[cfg(test)]
@@ -39,24 +39,23 @@ pub(super) struct ProtocolState {
     /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
-    /// Parsed requests, to be submitted to the store next.
+    /// Parsed requests, to submit next.
     asks: VecDeque<Ask>,
-    /// Length of the frames that those were parsed from.
+    /// Length of the frames that they were parsed from.
     asked_bytes: usize,
-    /// Responses that are due, oldest first: one for each request that was parsed and is not answered.
+    /// Responses that are due, oldest first. One for each parsed and unanswered request.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
-    /// Number of its bytes that have been sent.
+    /// Number of bytes of `out` that have been sent.
     sent: usize,
-    /// True once nothing more is parsed: the client has closed its session, or has sent bytes that are not of the
-    /// protocol.
+    /// True once nothing more is parsed, because the client has closed its session or violated the protocol.
     is_over: bool,
     delta: TrafficDelta,
     /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
-    /// The proofs among the requests that were parsed last.
+    /// Proofs among the requests that were parsed last.
     proofs: Vec<ProofAttempt>,
-    /// Size of the last reply that was too large to be sent, as far as it was computed.
+    /// Size of the last reply that was too large to send, to the extent that it was computed.
     too_large: Option<usize>,
 }
 
@@ -64,11 +63,10 @@ pub(super) struct ProtocolState {
 pub(super) struct Agreed {
     /// True if both sides speak Lockkeeper's own operations.
     pub(super) is_extended: bool,
-    /// The bytes that the client sent behind its handshake: clients may send requests before they have its response.
+    /// Bytes after the handshake, because clients may send requests before they have its response.
     pub(super) frames: Frames,
 }
 
-/// A response that is due.
 struct PendingResponse {
     xid: i32,
     op: i32,
@@ -80,35 +78,33 @@ struct PendingResponse {
 enum ResponseShape {
     /// The store's reply, in this shape.
     Store(Shape),
-    /// This code, in its turn; the store's reply to the ping in its place is ignored.
+    /// This code, in order. The store's reply to the ping in its place is ignored.
     Refusal(Code),
-    /// This error, likewise.
+    /// This error, in the same way.
     Limit(Error),
     /// A header with the code of the store's reply.
     Done,
-    /// As `Done`, but `NoWatcher` if no watch was found.
+    /// Like `Done`, but `NoWatcher` if no watch was found.
     Watches,
-    /// The identities of the client.
+    /// The client's identities.
     WhoAmI(Arc<[(String, String)]>),
-    /// The outcome of a proof of identity. The store replies with no zxid to it.
+    /// The outcome of a proof of identity, with zxid 0.
     Identity(Result<(), Code>),
-    /// This code, after which the connection is closed.
+    /// This code. Then the connection is closed.
     Last { code: Code, zxid: i64 },
 }
 
-/// Encoded bytes from which on nothing more is encoded before some are sent. Further replies stay in the outbox, under
-/// the limits of unread bytes.
+/// Limit of encoded unsent bytes. Further replies stay in the outbox, where they count as unread.
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
-/// Upper bound for the memory of a parsed request, as a multiple of its frame: a path of two bytes in a list is an
-/// allocation of its own.
+/// Upper bound for the memory of a parsed request as a multiple of its frame. A path of two bytes in a list is a
+/// separate allocation.
 const ASKED_FACTOR: usize = 8;
 
 /// Capacity that the output buffer of an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
 impl ProtocolState {
-    /// Creates the state of a new connection, on the terms of its handshake.
     pub(super) fn new(
         limits: Limits,
         admission: Admission,
@@ -134,29 +130,28 @@ impl ProtocolState {
         }
     }
 
-    /// Returns true if the client may send any request.
     pub(super) fn is_admitted(&self) -> bool {
         self.admission.is_admitted()
     }
 
-    /// Returns true if more of the client's bytes can be taken in now.
+    /// Returns true if more of the client's bytes can be read now.
     pub(super) fn has_room(&self) -> bool {
-        // Nothing more is read while a whole frame waits: the requests of a client that sends faster than it is served
-        // belong into its socket, where they cost the server nothing.
+        // Do not read while a whole frame waits. The requests of a client that sends faster than we serve it belong in
+        // its socket, where they cost the server nothing.
         !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
-    /// Returns true if every whole request that has arrived was parsed, and submitted to the store.
+    /// Returns true if every whole request that has arrived was parsed and submitted.
     pub(super) fn is_caught_up(&self) -> bool {
         self.asks.is_empty() && !self.frames.has_next()
     }
 
-    /// Returns the bytes of an incomplete request, and of whole ones that are not parsed yet.
+    /// Returns the bytes of an incomplete request and of unparsed whole ones.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.frames.waiting_bytes()
     }
 
-    /// Returns about how many bytes wait for the client to read: replies that are not sent, and requests behind them.
+    /// Returns about how many bytes wait for the client to read, as unsent replies and requests behind them.
     pub(super) fn held_bytes(&self) -> usize {
         let asked = match self.asks.is_empty() {
             true => 0,
@@ -165,16 +160,15 @@ impl ProtocolState {
         self.unsent() + asked
     }
 
-    /// Takes in bytes that have arrived.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.delta.received_bytes += bytes.len() as u64;
         self.frames.push(bytes);
     }
 
-    /// Parses the requests that have arrived, as many as may be in flight and the turn has room for.
+    /// Parses as many of the requests that have arrived as may be in flight and fit the turn.
     ///
     /// # Errors
-    /// A violation of the protocol: the connection must be closed without a response.
+    /// A violation of the protocol. The connection must be closed without a response.
     pub(super) fn parse_requests(
         &mut self,
         now: BootInstant,
@@ -183,8 +177,8 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
-        // Within the limit of requests in flight a client may pipeline; beyond it the next frame stays unparsed, and
-        // with it `has_room` stays false.
+        // A client may pipeline up to the limit of requests in flight. Beyond it the next frame stays unparsed, which
+        // keeps `has_room` false.
         while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -194,10 +188,10 @@ impl ProtocolState {
             self.delta.received += 1;
             turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
-            // A refused frame is a ping to the store: its response keeps its place in the order, and the client has
-            // shown a sign of life.
+            // A refused frame becomes a ping to the store, which keeps its response in order and counts as a sign of
+            // life.
             let taken = match Incoming::read(frame) {
-                // As any unknown operation.
+                // Treat it like any unknown operation.
                 Ok(Incoming { xid, request }) if !self.is_extended && request.is_extension() => {
                     let (code, zxid) = (Code::Unimplemented, UNKNOWN_ZXID);
                     ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
@@ -214,7 +208,7 @@ impl ProtocolState {
             };
             self.is_over = taken.is_last();
             self.proofs.extend(taken.proof);
-            // Counted now, not with its delayed response: a client that disconnects before it must be counted, too.
+            // Count now instead of with the delayed response, because the client may disconnect before that.
             self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
             self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
@@ -233,22 +227,21 @@ impl ProtocolState {
         std::mem::take(&mut self.has_failed_proof)
     }
 
-    /// Returns the proofs of identity among the requests that were parsed since the last call.
+    /// Returns the proofs of identity parsed since the last call.
     pub(super) fn take_proofs(&mut self) -> Vec<ProofAttempt> {
         std::mem::take(&mut self.proofs)
     }
 
-    /// Returns the identities that the client has proved, as they may be shown.
+    /// Returns the identities that the client has proved, without secrets.
     pub(super) fn identities(&self) -> Vec<String> {
         self.admission.shown()
     }
 
-    /// Judges the client by the rules that are in force; false if it has proved an identity that is none any more.
+    /// Judges the client by the rules in force. Returns false if an identity that it has proved was removed.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         self.admission.renew(access)
     }
 
-    /// Returns the requests to submit to the store.
     pub(super) fn asks(&mut self) -> &mut VecDeque<Ask> {
         &mut self.asks
     }
@@ -261,7 +254,7 @@ impl ProtocolState {
             && self.frames.has_next()
     }
 
-    /// Returns true if every request is answered, and every response sent.
+    /// Returns true if every request is answered and every response sent.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.unsent() == 0
     }
@@ -276,7 +269,6 @@ impl ProtocolState {
         self.is_over && self.is_idle()
     }
 
-    /// Encodes a message of the store.
     pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
@@ -301,7 +293,7 @@ impl ProtocolState {
 
     fn encode_response(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
         let Some(pending) = self.pending.pop_front() else {
-            return; // cannot happen: the store replies to requests alone, once to each
+            return; // cannot happen, because the store replies once to each request and to nothing else
         };
         let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
@@ -316,12 +308,12 @@ impl ProtocolState {
                     self.too_large = Some(response.record_bytes());
                     let (what, limit) = (ANSWER_BYTES, max_bytes);
                     let refusal = Error::LimitReached { what, limit };
-                    // A write was carried out: its client must not take it for refused.
+                    // The write was carried out, so the client must not take it for refused.
                     let refusal = reason(&refusal).filter(|_| shape.op().is_read());
                     put_refusal(out, xid, zxid.0, Code::SystemError, refusal)
                 }
                 Ok(response) => {
-                    // A multi that has failed has a response, too: the results of its parts, which are codes.
+                    // A failed multi has a response, too. It contains the codes of its parts.
                     let refusal = shape.failure(answer).and_then(reason);
                     put_response(out, xid, zxid, &response, refusal);
                     code_of(answer)
@@ -342,10 +334,10 @@ impl ProtocolState {
             }
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
-                // An identity that the store did not accept is not proved.
+                // An identity that the store refuses is not proved.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // `Admission` has counted the identity already when the request was parsed. If the store has no room
-                // for it, the two would disagree about the client's rights, so the connection ends.
+                // `Admission` added the identity when the request was parsed. If the store has no room for it, the two
+                // would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 let refusal = answer.as_ref().err().and_then(reason);
@@ -389,12 +381,11 @@ impl ProtocolState {
         });
     }
 
-    /// Returns the encoded bytes that have not been sent.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.out[self.sent..]
     }
 
-    /// Drops the encoded bytes, which cannot be sent any more.
+    /// Drops the encoded bytes, which can no longer be sent.
     pub(super) fn drop_outgoing(&mut self) {
         self.advance(self.unsent());
     }
@@ -408,8 +399,8 @@ impl ProtocolState {
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // A slow client may never empty the buffer, which would grow without bound. The rest is moved to the front
-            // only once it is no longer than the sent part: at most one byte is moved for each that was sent.
+            // A slow client may never empty the buffer, which would then grow without bound. Move the rest to the front
+            // once it is no longer than the sent part, so at most one byte is moved for each sent byte.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -419,7 +410,7 @@ impl ProtocolState {
         self.out.len() - self.sent
     }
 
-    /// Returns the size of the last reply that was too large to be sent, since the last call.
+    /// Returns the size of the last reply that was too large to send, since the last call.
     pub(super) fn too_large(&mut self) -> Option<usize> {
         self.too_large.take()
     }
@@ -433,21 +424,19 @@ impl ProtocolState {
 /// Violation of the protocol that closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
-    /// A frame's length is negative, or above the limit.
     #[error("the length of a frame is negative or above the limit")]
     Length,
-    /// A frame has no whole header.
     #[error("a frame has no whole header")]
     Frame,
 }
 
-/// A parsed request: the form of its response, and the store's part of it.
+/// A parsed request, the form of its response, and the store's part of it.
 pub(super) struct ParsedRequest {
     xid: i32,
     op: i32,
     shape: ResponseShape,
     ask: Ask,
-    /// Of a proof of identity that proves something new, or nothing.
+    /// Set for a proof of identity, unless it repeats an earlier one.
     proof: Option<ProofAttempt>,
 }
 
@@ -481,7 +470,7 @@ impl ParsedRequest {
 }
 
 impl Admission {
-    /// Decides on a request: before the client is admitted, only a proof of identity, a ping and closeSession are
+    /// Decides on a request. Before the client is admitted, only proofs of identity, pings and closeSession are
     /// accepted.
     fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
@@ -492,7 +481,7 @@ impl Admission {
             wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
             wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
             wire::Request::CloseSession => store(request),
-            // ZooKeeper's answer under `enforce.auth`, which clients report as a failed authentication.
+            // ZooKeeper's answer under `enforce.auth`. Clients report it as a failed authentication.
             _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
@@ -505,7 +494,7 @@ impl Admission {
                 Some(ProofAttempt::Refused(claimed_user(&auth.scheme, auth.auth)))
             }
             (ResponseShape::Identity(Err(_)), _) => Some(ProofAttempt::Refused(None)),
-            // Once for each identity: a client may prove the same one again without end.
+            // Once for each identity, because a client may prove the same one any number of times.
             (ResponseShape::Identity(Ok(())), _) => {
                 (self.known() > known).then_some(ProofAttempt::Accepted)
             }
@@ -569,8 +558,8 @@ fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
     (ResponseShape::Done, Ask::SetWatches(asked))
 }
 
-/// Returns the paths of a setWatches. A text that is no path names no znode, so no event can ever come of it: it is
-/// left out, and the client's other watches are set.
+/// Returns the paths of a setWatches. Leaves out invalid paths, which name no znode and so never have an event, and
+/// lets the other watches be set.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),
@@ -602,7 +591,7 @@ fn code_of(answer: &Result<CoreReply, Error>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Code::from)
 }
 
-/// Encodes a header alone. Returns its code.
+/// Encodes a header without a body. Returns its code.
 fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) -> Code {
     use crate::wire::Jute;
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));

@@ -1,4 +1,4 @@
-//! [`ServerMonitor`]: tells if a server opens sessions, to those who watch over it.
+//! [`ServerMonitor`]: reports whether a server opens sessions.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use crate::engine::NotAdmitting;
 use crate::model::error::Error;
 use crate::wire::admin::Word;
 
-/// Watches over a server: a clone tells if it is ready, from any thread, also while it is shut down and after its end.
+/// Monitors a server. A clone reports from any thread whether the server is ready, even during and after its shutdown.
 /// It keeps neither the server nor its store alive.
 ///
 /// ```
@@ -25,20 +25,20 @@ use crate::wire::admin::Word;
 #[derive(Clone)]
 pub struct ServerMonitor(Weak<Shared>);
 
-/// Reason for which a server opens no sessions.
+/// Reason why a server opens no sessions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReady {
-    /// The server opens no sessions ([`Server::drain`]), shuts down, or has ended.
+    /// The server is draining ([`Server::drain`]), shuts down, or has ended.
     #[error("the server is draining")]
     Draining,
     /// After a restart, clients may still believe in sessions that it has ended.
     #[error("a pause: clients may still believe in sessions that a restart has ended")]
     Paused,
-    /// The disk is full: the log has no room for a session.
+    /// The disk is full, so the log has no room for a session.
     #[error("{0}")]
     DiskFull(Error),
-    /// The store has stopped: its log has failed.
+    /// The store has stopped because its log failed.
     #[error("{0}")]
     StoreFailed(Error),
 }
@@ -54,7 +54,7 @@ impl ServerMonitor {
     /// Checks that the server opens sessions now, limits aside.
     ///
     /// # Errors
-    /// The reason for which it opens none. A store that has failed is reported before all other reasons.
+    /// The reason why it opens none. A failed store takes precedence over all other reasons.
     pub fn check_ready(&self) -> Result<(), NotReady> {
         let shared = self.0.upgrade().ok_or(NotReady::Draining)?;
         let admission = shared.store.check_admission();
@@ -74,14 +74,14 @@ impl ServerMonitor {
 }
 
 impl ServerMonitor {
-    /// Lists the sessions, as [`Server::sessions`]; none once the server has ended.
+    /// Lists the sessions, like [`Server::sessions`]. Empty once the server has ended.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let shared = self.0.upgrade();
         shared.map_or_else(Vec::new, |shared| shared.list_sessions())
     }
 
-    /// Returns the text of a four-letter word, whichever words clients may send; `None` for an unknown word, and once
-    /// the server has ended. Some read files, or much of the store: call it from a thread that may block.
+    /// Returns the text of a four-letter word, whichever words clients may send, or `None` if the word is unknown or
+    /// the server has ended. Some words read files or much of the store, so call this from a thread that may block.
     pub fn four_letter_word(&self, word: &str) -> Option<String> {
         let letters = word.as_bytes().try_into().ok()?;
         let shared = self.0.upgrade()?;

@@ -1,4 +1,4 @@
-//! [`RequestCounters`]: the requests of all connections, by operation, by the code of their answers and by duration.
+//! [`RequestCounters`]: the requests of all connections, by operation, answer code and duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,21 +11,22 @@ use crate::wire::Code;
 #[cfg(any(test, feature = "metrics"))]
 use crate::wire::Op;
 
-/// Requests that were answered since the server started. A counter costs one atomic operation, a duration two, and no lock.
+/// Requests answered since the server started. A counter costs one atomic operation, a duration two, and neither a
+/// lock.
 #[derive(Debug)]
 pub(super) struct RequestCounters {
     by_op: [AtomicU64; OPS],
     by_code: [AtomicU64; CODES],
     /// Times from the arrival of a request to its answer.
     durations: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
-    /// Refused at a limit of the store's.
+    /// Requests refused at one of the store's limits.
     over_limit: AtomicU64,
-    /// Refused since the disk is full.
+    /// Requests refused because the disk is full.
     disk_full: AtomicU64,
 }
 
-/// Number of the operations' slots: those up to whoAmI have their number's, closeSession the next, and Lockkeeper's own
-/// those behind it.
+/// Number of operation slots. Operations up to whoAmI use their number, closeSession the next slot, and Lockkeeper's
+/// own the ones after it.
 const OPS: usize = OWN_SLOT + 8;
 const CLOSE_SLOT: usize = 108;
 const OWN_SLOT: usize = 109;
@@ -33,10 +34,10 @@ const OWN_SLOT: usize = 109;
 /// First number of Lockkeeper's own operations.
 const FIRST_OWN: i32 = 4_001;
 
-/// Slot of requests that are of no operation that the server knows. ZooKeeper gives 0 to its notifications.
+/// Slot of operations unknown to the server. ZooKeeper gives 0 to its notifications.
 const UNKNOWN_SLOT: usize = 0;
 
-/// Number of the codes' slots: ZooKeeper's lowest is -127.
+/// Number of code slots. ZooKeeper's lowest code is -127.
 const CODES: usize = 128;
 
 fn slot_of(op: i32) -> usize {
@@ -62,7 +63,6 @@ impl Default for RequestCounters {
 }
 
 impl RequestCounters {
-    /// Counts a request with the code of its answer and the time that it took.
     pub(super) fn count(&self, op: i32, code: Code, took: Duration) {
         self.by_op[slot_of(op)].fetch_add(1, Ordering::Relaxed);
         self.durations.add(took);
@@ -71,7 +71,7 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a refusal for lack of room. All of them have one code, which does not tell why.
+    /// Counts a refusal for lack of room by its reason, because all of them have the same code.
     pub(super) fn count_refusal(&self, error: &Error) {
         let count = match error {
             Error::LimitReached { .. } => &self.over_limit,
@@ -86,13 +86,13 @@ impl RequestCounters {
 
 #[cfg(feature = "metrics")]
 impl RequestCounters {
-    /// Returns the number of requests of an operation; of none that the server knows for `None`.
+    /// Returns the number of requests of an operation. `None` counts unknown operations.
     pub(super) fn of(&self, op: Option<Op>) -> u64 {
         let slot = op.map_or(UNKNOWN_SLOT, |op| slot_of(op.number()));
         self.by_op[slot].load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests that were answered with this code, which is not `Ok`.
+    /// Returns the number of requests answered with this code, which is not `Ok`.
     pub(super) fn with(&self, code: Code) -> u64 {
         self.by_code[code_slot(code)].load(Ordering::Relaxed)
     }

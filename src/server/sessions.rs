@@ -1,4 +1,4 @@
-//! The sessions of a server, for its operator: listed, ended, or disconnected.
+//! The sessions of a server, which an operator can list, end or disconnect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use crate::core::Kicked;
 use crate::model::error::{Error, Result};
 use crate::model::types::SessionId;
 
-/// A session of a store, as its server knows it.
+/// A session of a store, as its server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
     /// Its id.
     pub session: SessionId,
-    /// The client: `127.0.0.1:4711`, or `unix:uid=1000,pid=4711`; `None` while it has no connection.
+    /// The client, as `127.0.0.1:4711` or `unix:uid=1000,pid=4711`, or `None` while it has no connection.
     pub peer: Option<String>,
-    /// The age of its connection.
+    /// Age of its connection.
     pub connected: Option<Duration>,
-    /// Its timeout; `None` for one that never expires.
+    /// Its timeout, or `None` if it never expires.
     pub timeout: Option<Duration>,
-    /// Identities that its connection has proved, as `digest:jane`, and its address.
+    /// Identities that its connection has proved, such as `digest:jane`, and its address.
     pub identities: Vec<String>,
-    /// Number of its ephemeral znodes: of locks that it holds or waits for.
+    /// Number of its ephemeral znodes, including locks that it holds or waits for.
     pub ephemerals: usize,
     /// Number of its watches.
     pub watches: usize,
@@ -35,25 +35,26 @@ pub struct SessionInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KickOutcome {
-    /// The session has ended: its locks are the next waiters'.
+    /// The session has ended, and its locks pass to the next waiters.
     Ended,
-    /// The session is cut off, and ends as soon as the store gets to it: it has many watches, or the disk is full.
+    /// The session is cut off, and ends as soon as the store gets to it, because it has many watches or the disk is
+    /// full.
     Ending,
 }
 
 impl Server {
-    /// Lists all sessions of the store, by their ids. The list is made in pieces: the store serves clients meanwhile.
-    /// It takes a while where there are a million; call it from a thread that may block.
+    /// Lists all sessions of the store, sorted by id. The store serves clients in the meantime, because the list is
+    /// made in pieces. A million sessions take a while, so call this from a thread that may block.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.shared.list_sessions()
     }
 
-    /// Ends a session, as if it had expired: its locks pass on, and its client learns that it has lost them. Returns
-    /// once the log has its end.
+    /// Ends a session as if it had expired. Its locks pass on, and its client learns that it has lost them. Returns
+    /// once the end is in the log.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`](crate::Error::SessionExpired) if there is no such session (any more),
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for one of this process,
+    /// [`Error::SessionExpired`](crate::Error::SessionExpired) if the session does not exist (any more),
+    /// [`Error::BadArguments`](crate::Error::BadArguments) if it belongs to this process,
     /// [`Error::StoreFailed`](crate::Error::StoreFailed).
     pub async fn kick(&self, session: SessionId) -> Result<KickOutcome> {
         match self.shared.remote.kick(session).await? {
@@ -66,13 +67,13 @@ impl Server {
         }
     }
 
-    /// Closes the connection of a session, which its client may take up again. Returns false if it has none.
+    /// Closes the connection of a session, whose client may reattach. Returns false if it has none.
     pub fn disconnect(&self, session: SessionId) -> bool {
         let connections = self.shared.table.each();
         let of_session = connections
             .iter()
             .filter(|it| it.session().is_some_and(|(id, _)| id == session));
-        // The newest: a connection that the session has left may not have ended yet.
+        // Take the newest, because a connection that the session has left may not have ended yet.
         let newest = of_session.max_by_key(|it| it.arrival);
         newest
             .inspect(|connection| connection.request_close(CloseRequest::Disconnected))

@@ -1,5 +1,5 @@
-//! [`Stats`]: the figures of a server, of its store and of its process, as they are now. `mntr` and the metrics are both
-//! made from them, so that no figure is computed in two ways.
+//! [`Stats`]: current figures of a server, its store and its process. `mntr` and the metrics share them, so that no
+//! figure is computed in two ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,14 @@ use super::unfinished::Unfinished;
 use crate::core::Counts;
 use crate::engine::Store;
 
-/// Sources of the figures.
 pub(super) struct Sources {
     pub(super) store: Store,
     pub(super) table: Arc<ConnectionTable>,
     pub(super) unfinished: Arc<Unfinished>,
 }
 
-/// The figures. Those of the store and those of the connections are read one after the other: a session that is opened
-/// meanwhile may be in one of them alone.
+/// The figures of the store and of the connections are read one after the other, so a session opened in between may be
+/// in only one of them.
 pub(super) struct Stats {
     pub(super) counts: Counts,
     pub(super) traffic: Traffic,
@@ -31,13 +30,13 @@ pub(super) struct Stats {
     pub(super) max_open_files: u64,
     pub(super) resident_bytes: u64,
     pub(super) uptime: Duration,
-    /// `None` for a store without a log.
+    /// `None` if the store has no log.
     pub(super) log: Option<crate::log::LogStats>,
     counted: Vec<u64>,
 }
 
 impl Sources {
-    /// Reads all figures. Reads files of the system: not for a thread that serves connections.
+    /// Reads files of the system, so do not call it on a thread that serves connections.
     pub(super) fn read(&self) -> Stats {
         let Self {
             store,
@@ -62,7 +61,6 @@ impl Sources {
 }
 
 impl Stats {
-    /// Returns true for a store with a log.
     #[cfg(feature = "metrics")]
     pub(super) fn has_log(&self) -> bool {
         self.log.is_some()

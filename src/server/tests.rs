@@ -19,7 +19,7 @@ use crate::model::types::CreateMode;
 use crate::runtime::clock::Clock;
 use crate::wire::put_frame;
 
-/// A server, and a client that has asked for much and reads nothing.
+/// Returns a server, and a client that has asked for much and reads nothing.
 async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
     let store = Store::memory();
     let client = store.connect().await.unwrap();
@@ -46,7 +46,7 @@ async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
         });
     }
     stream.write_all(&asked).await.unwrap();
-    // The server has read the requests for certain only once their first answer is here.
+    // Only the first answer shows for certain that the server has read the requests.
     stream.read_u8().await.unwrap();
     while server.shared.table.traffic().received <= 1 {
         tokio::task::yield_now().await;
@@ -80,7 +80,7 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     drop(stream);
 }
 
-/// It was connected to another store, or to this one before a restore: its locks there are worth nothing here.
+/// It was connected to another store, or to this one before a restore, so its locks mean nothing here.
 #[tokio::test]
 async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     let store = Store::memory();
@@ -108,7 +108,6 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     assert_eq!(server.shared.remote.last_zxid().0, last + 1);
 }
 
-/// A client with a session.
 async fn session_opened(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr().unwrap())
         .await
@@ -117,7 +116,7 @@ async fn session_opened(server: &Server) -> TcpStream {
     stream
 }
 
-/// Opens a session over a stream of so many bytes in this process. Returns its other end, and the task that serves it.
+/// Opens a session over an in-process stream of `room` bytes. Returns its other end, and the task that serves it.
 async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) {
     let (mut client, stream) = tokio::io::duplex(room);
     let seat = server
@@ -146,12 +145,12 @@ async fn ask_for_session(stream: &mut (impl AsyncWrite + Unpin)) {
     stream.write_all(&asked).await.unwrap();
 }
 
-/// A tool that asks `cons` or `mntr` from another connection, once its client has connected, must find the session.
+/// A tool that sends `cons` or `mntr` once its client has connected must find the session.
 #[tokio::test]
 async fn a_session_is_listed_before_its_client_learns_of_it() {
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    // The response to the handshake does not fit: its first byte arrives while the server still sends the rest.
+    // The response does not fit, so its first byte arrives while the server still sends the rest.
     let (mut client, stream) = tokio::io::duplex(8);
     let guard = server
         .shared
@@ -174,7 +173,7 @@ async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     frame
 }
 
-/// Proves an identity, and hears that it counts.
+/// Proves an identity, and checks that it is accepted.
 async fn prove(stream: &mut TcpStream) {
     send_proof(stream, "a:b").await;
     assert_eq!(answer(stream).await[12..], [0; 4]);
@@ -193,7 +192,7 @@ async fn send_proof(stream: &mut TcpStream, secret: &str) {
     stream.write_all(&auth).await.unwrap();
 }
 
-/// A client that has asked for this session, and has heard nothing yet.
+/// Returns a client that has asked for this session and received nothing yet.
 async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr().unwrap())
         .await
@@ -208,8 +207,8 @@ async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     stream
 }
 
-/// Connects a client with this session: its id and password as an answer has them, or zeros for a new one. Returns it
-/// with those that the session's next client presents.
+/// Connects a client with this session, which is an id and a password, or zeros for a new one. Returns the client, and
+/// the session for the next client to present.
 async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut stream = asking(server, session).await;
     let welcome = answer(&mut stream).await;
@@ -261,7 +260,7 @@ async fn by_default_one_address_leaves_places_to_others() {
     assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);
 }
 
-/// A server in virtual time.
+/// Returns a server in virtual time.
 async fn timeless(options: ServerOptions) -> (Server, Clock) {
     let clock = Clock::new_virtual();
     let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
@@ -275,7 +274,7 @@ async fn until_counted(server: &Server, what: Count, count: u64) {
     }
 }
 
-/// Returns true if nothing has come, nor the end.
+/// Returns true if neither bytes nor the end have arrived.
 async fn is_silent(stream: &mut TcpStream) -> bool {
     let mut first = [0];
     let mut first = tokio::io::ReadBuf::new(&mut first);
@@ -301,7 +300,7 @@ async fn a_server_is_idle_after_its_time_without_connections_when_all_sessions_a
     clock.advance(Duration::from_secs(1));
     assert!(!is_over(idle.as_mut()).await);
 
-    // A session of 10 s, in the middle of the time.
+    // Open a session of 10 s in the middle of the time.
     let client = session_opened(&server).await;
     for _ in 0..3 {
         clock.advance(Duration::from_secs(2));

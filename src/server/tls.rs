@@ -1,4 +1,4 @@
-//! TLS of a server: [`TlsOptions`], the handshake before ZooKeeper's, and the reload of certificates.
+//! TLS of a server: [`TlsOptions`], the TLS handshake, and the reload of certificates.
 
 use std::fmt;
 use std::io;
@@ -27,18 +27,18 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 
 /// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.
 ///
-/// Files are read once, by the call that names them. To renew certificates, create new options and pass them to
+/// Files are read once, when they are named. To renew certificates, pass new options to
 /// [`Server::reload_tls`](super::Server::reload_tls).
 ///
-/// A client's certificate proves an identity of the scheme `x509`, whose id is the subject's name by RFC 2253:
+/// A client's certificate proves an identity of the scheme `x509`. Its id is the subject's name by RFC 2253, such as
 /// `CN=alice,OU=Locks,O=Example`. An attribute without a keyword in RFC 2253 is shown by number and in hex
-/// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as ZooKeeper shows it: access control lists made for
-/// ZooKeeper stay valid. The id of a certificate without a subject is its URI (`URI:spiffe://example/a`) if it has
-/// exactly one, otherwise its DNS name (`DNS:a.example`) if it has exactly one; any other proves no identity.
+/// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as in ZooKeeper, so access control lists made for ZooKeeper
+/// stay valid. A certificate without a subject has its URI (`URI:spiffe://example/a`) as its id if it has exactly one,
+/// otherwise its DNS name (`DNS:a.example`) if it has exactly one. Otherwise it proves no identity.
 ///
-/// With [`clients_by_uri`](Self::clients_by_uri) the id is the URI of every certificate.
+/// With [`clients_by_uri`](Self::clients_by_uri) the id is always the URI.
 ///
-/// The authority is not a part of the identity: a name means the same client, whichever authority has signed it.
+/// The authority is not part of the identity. A name means the same client, whichever authority has signed it.
 ///
 /// ```no_run
 /// # async fn serve(store: &lockkeeper_store::Store) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,8 +65,8 @@ const KEY: &str = "the server's key";
 const CLIENT_AUTHORITY: &str = "the authority of clients' certificates";
 
 impl TlsOptions {
-    /// Reads the server's certificate chain and its key. An expired certificate is accepted, with a warning in the
-    /// log: clients will refuse it.
+    /// Reads the server's certificate chain and its key. An expired certificate is accepted with a warning in the log,
+    /// but clients will refuse it.
     ///
     /// # Errors
     /// A [`TlsError`] that names the file and the reason.
@@ -80,10 +80,10 @@ impl TlsOptions {
         )
     }
 
-    /// As [`from_pem_files`](Self::from_pem_files), from memory.
+    /// Like [`from_pem_files`](Self::from_pem_files), from memory.
     ///
     /// # Errors
-    /// A [`TlsError`] that tells the reason.
+    /// A [`TlsError`] with the reason.
     pub fn from_pem(
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
@@ -100,8 +100,8 @@ impl TlsOptions {
         })
     }
 
-    /// Requires of every client a certificate that one of these authorities has signed and that is valid at the time.
-    /// The file has one or several certificates as PEM, and may have revocation lists (`X509 CRL`). Further calls add
+    /// Requires every client to have a valid certificate signed by one of these authorities. The PEM file contains one
+    /// or more certificates, and optionally revocation lists (`X509 CRL`). Further calls add authorities.
     /// authorities.
     ///
     /// # Errors
@@ -110,10 +110,10 @@ impl TlsOptions {
         self.with_clients(&Pem::file(CLIENT_AUTHORITY, file.as_ref())?)
     }
 
-    /// As [`client_ca`](Self::client_ca), from memory.
+    /// Like [`client_ca`](Self::client_ca), from memory.
     ///
     /// # Errors
-    /// A [`TlsError`] that tells the reason.
+    /// A [`TlsError`] with the reason.
     pub fn client_ca_pem(self, pem: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
         self.with_clients(&Pem::given(CLIENT_AUTHORITY, pem))
     }
@@ -124,8 +124,8 @@ impl TlsOptions {
         Ok(self)
     }
 
-    /// Identifies clients by the URIs of their certificates instead of the subjects, as SPIFFE does: an X.509-SVID is
-    /// `URI:spiffe://example/a`, and its subject means nothing. A certificate with no URI or several proves no identity.
+    /// Identifies clients by the URIs of their certificates instead of the subjects, for SPIFFE. An X.509-SVID is then
+    /// `URI:spiffe://example/a`, whatever its subject. A certificate with no URI or several proves no identity.
     pub fn clients_by_uri(mut self, by_uri: bool) -> Self {
         self.by_uri = by_uri;
         self
@@ -166,8 +166,8 @@ impl TlsOptions {
         };
         let mut config =
             builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.certificate.clone())));
-        // No resumption of TLS sessions: a resumed one checks no certificate, and would admit a client whose
-        // certificate has expired or been revoked since. Connections are long-lived, so little would be saved by it.
+        // Disable resumption. A resumed TLS session checks no certificate, so it would admit a client whose certificate
+        // has expired or been revoked since. Connections are long-lived, so this costs little.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -183,7 +183,7 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// Missing part of options with a certificate alone.
+/// Missing part if only a certificate is given.
 const NO_ADDRESS: &str = "address (tls_listen)";
 
 impl ServerOptions {
@@ -194,8 +194,8 @@ impl ServerOptions {
         self
     }
 
-    /// Sets the address for TLS connections, beside that for plain ones. Port 0 takes any free port, which
-    /// [`Server::tls_addr`](super::Server::tls_addr) returns.
+    /// Sets the address for TLS connections, in addition to the plain one. Port 0 takes any free port, see
+    /// [`Server::tls_addr`](super::Server::tls_addr).
     #[must_use]
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls_listen = Some(address);
@@ -216,7 +216,7 @@ impl ServerOptions {
         Err(ServerError::TlsIncomplete { missing })
     }
 
-    /// Serves TLS connections alone.
+    /// Serves only TLS connections.
     #[must_use]
     pub fn tls_only(mut self) -> Self {
         self.listen = None;
@@ -224,11 +224,11 @@ impl ServerOptions {
     }
 }
 
-/// The server's side of TLS handshakes. A reload of certificates affects later connections alone.
+/// The server's side of TLS handshakes. Reloaded certificates affect only later connections.
 pub(super) struct Acceptor {
     /// With the choice of [`TlsOptions::clients_by_uri`].
     config: RwLock<(Arc<ServerConfig>, bool)>,
-    /// Time at which the first revocation list expires; `None` once that has been logged, or if there is none.
+    /// Time at which the first revocation list expires, or `None` if there is none or it has been logged.
     lists_end: Mutex<Option<SystemTime>>,
 }
 
@@ -243,7 +243,7 @@ impl Acceptor {
     }
 
     pub(super) fn reload(&self, options: &TlsOptions) -> Result<(), TlsError> {
-        // Everything that can fail comes first: after an error the former certificates stay in use.
+        // Do everything that can fail first, so that after an error the old certificates stay in use.
         let config = options.config()?;
         *self.config.write() = (config, options.by_uri);
         *self.lists_end.lock() = options.lists_end();
@@ -251,8 +251,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Warns, once, of an expired revocation list. The list stays in force: without it the certificates that it
-    /// revokes would be accepted. Clients are still admitted: a list that is renewed late must not be an outage.
+    /// Warns once about an expired revocation list. The list stays in force, because otherwise its revoked certificates
+    /// would be accepted. Clients are still admitted, because a late renewal must not be an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
@@ -264,13 +264,13 @@ impl Acceptor {
 
     /// Performs the handshake, and returns the identity of the client's certificate, if it has one.
     ///
-    /// Without a time limit: the caller sets one. Dropping the future closes the connection.
+    /// The caller sets a time limit. Dropping the future closes the connection.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
         expect_handshake(&stream).await?;
-        // Checked here, where the list is used: it concerns new connections alone.
+        // Check on use, because the list matters only for new connections.
         self.warn_of_lists();
         let (config, by_uri) = self.config.read().clone();
         let acceptor = TlsAcceptor::from(config);
@@ -286,11 +286,10 @@ impl Acceptor {
     }
 }
 
-/// Address and certificates of a server's TLS listener.
 pub(super) struct TlsListener {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
-    /// The server's options, by which reloaded certificates are checked.
+    /// The server's options, to check reloaded certificates.
     options: ServerOptions,
 }
 
@@ -314,18 +313,17 @@ impl TlsListener {
 }
 
 impl Server {
-    /// Returns the address for TLS connections; `None` for a server without TLS.
+    /// Returns the address for TLS connections, or `None` if the server has none.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         Some(self.tls.as_ref()?.address)
     }
 
-    /// Replaces the certificates, mostly by renewed ones. Connections from now on use them; existing ones stay as
-    /// they are.
+    /// Replaces the certificates. Existing connections stay as they are, and later ones use the new certificates.
     ///
     /// # Errors
-    /// [`ServerError::TlsIncomplete`] for a server without TLS, [`ServerError::Exposed`] if clients would no longer
-    /// need a certificate at an address that other machines can reach, [`ServerError::Tls`]. After an error the
-    /// former certificates stay in use.
+    /// [`ServerError::TlsIncomplete`] if the server has no TLS, [`ServerError::Exposed`] if clients would no longer
+    /// need a certificate at an address that other machines can reach, [`ServerError::Tls`]. After an error the old
+    /// certificates stay in use.
     pub fn reload_tls(&self, tls: TlsOptions) -> Result<(), ServerError> {
         let Some(secured) = &self.tls else {
             return Err(ServerError::TlsIncomplete {
@@ -339,7 +337,7 @@ impl Server {
     }
 }
 
-/// Serves one TLS connection: performs the TLS handshake by `deadline`, and goes on as [`connection::serve`].
+/// Serves one TLS connection. Performs the TLS handshake by `deadline`, and continues with [`connection::serve`].
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
@@ -355,7 +353,7 @@ pub(super) async fn serve(
     match accepted {
         Ok(Ok((stream, identity))) => {
             tracing::debug!(%address, holder = identity.as_ref().map(Identity::shown), "TLS handshake done");
-            // Boxed, so that this task's memory is not the sum of the handshake's and the connection's futures.
+            // Boxed, so that this task's size is not the sum of both futures.
             Box::pin(connection::serve(stream, guard, shared, deadline, identity)).await;
         }
         Ok(Err(error)) => {
@@ -379,11 +377,11 @@ pub(super) async fn serve(
     }
 }
 
-/// First byte of a TLS handshake record. ZooKeeper's frames begin with 0, and its four-letter words with letters.
+/// First byte of a TLS handshake record. ZooKeeper's frames start with 0, and its four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Peeks at the first byte, to refuse plain clients at once: rustls would wait for more bytes than a four-letter word
-/// has.
+/// Peeks at the first byte to refuse plain clients immediately. Rustls would wait for more bytes than a four-letter
+/// word has.
 async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
@@ -399,15 +397,15 @@ async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
 /// Limit of the bytes that a refused client may send before its connection is closed.
 const LINGER_BYTES: u64 = 64 << 10;
 
-/// Closes a refused connection so that its alert arrives: with unread bytes TCP would reset it, and drop the alert.
+/// Closes a refused connection so that its alert arrives. With unread bytes TCP would reset it and drop the alert.
 async fn close_after_alert(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let _ = tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await;
     }
 }
 
-/// Returns the identity of the client's certificate, which has been verified already; `None` if there is no certificate,
-/// or one without the name that counts: an empty identity would be shared by all of those.
+/// Returns the identity of the client's verified certificate. `None` if there is no certificate, or if it lacks the
+/// name that counts, because all such certificates would share an empty identity.
 fn holder(stream: &TlsStream<TcpStream>, by_uri: bool) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection

@@ -1,4 +1,4 @@
-//! [`Transport`]: the byte stream of a connection, plain or TLS, and how one is closed so that its last bytes arrive.
+//! [`Transport`]: the byte stream of a connection, and how to close it so that its last bytes arrive.
 
 use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,11 +16,11 @@ use tokio::net::{TcpStream, UnixStream};
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read is no proof of the contrary: the runtime may not have polled the socket yet, least of all after a
-    /// pause of the whole process. The client's session would expire while its ping waits in the kernel.
+    /// A pending read does not show the opposite, because the runtime may not have polled the socket yet, for example
+    /// after the whole process was paused. The client's session would then expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
 
-    /// Returns the socket, if it is one of Unix.
+    /// Returns the socket, if it is a Unix socket.
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -48,7 +48,7 @@ fn has_unread(socket: impl AsFd) -> bool {
         &mut [0_u8; 1],
         RecvFlags::PEEK | RecvFlags::DONTWAIT,
     );
-    // Any other error is left to the next read, which closes the connection.
+    // The next read deals with any other error by closing the connection.
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
@@ -77,7 +77,7 @@ impl Transport for crate::runtime::simnet::SimSocket {
     }
 }
 
-/// In-process stream for tests: no kernel holds bytes between its ends.
+/// In-process stream for tests, without a kernel that holds bytes.
 #[cfg(test)]
 impl Transport for tokio::io::DuplexStream {
     fn is_readable(&self) -> bool {
@@ -85,17 +85,17 @@ impl Transport for tokio::io::DuplexStream {
     }
 }
 
-/// Time limit for a client to close its end, after the last byte was sent to it. The task and its place in the
-/// connection table are held for so long.
+/// Time limit for a client to close its end after the last byte was sent. Until then the task and its place in the
+/// connection table are held.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Limit of the bytes that it may send meanwhile: one that never stops sending is reset.
+/// Limit of the bytes that it may send until then. A client that never stops sending is reset.
 const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
 ///
-/// A connection that is closed with unread bytes is reset by TCP, and the client's kernel may then drop an answer that
-/// it has received already. So the connection is shut down for writing, and then read to its end, within limits.
+/// TCP resets a connection that is closed with unread bytes, and the client's kernel may then drop an answer that it
+/// has already received. So we shut it down for writing and then read it to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -113,13 +113,13 @@ where
             }
         }
     };
-    // The limit covers the shutdown: over TLS it writes an alert, perhaps to a client that does not read.
+    // The limit covers the shutdown, which over TLS writes an alert to a client that may not read.
     let _ = tokio::time::timeout(LINGER, closing).await;
 }
 
-/// Runs `work`, unless `closed` completes first; then returns `None`.
+/// Runs `work`, or returns `None` if `closed` completes first.
 ///
-/// `closed` is polled first: a request to close is not delayed by work that is always ready.
+/// `closed` is polled first, so that work that is always ready does not delay a request to close.
 pub(super) async fn unless_closed<T, U>(
     closed: impl Future<Output = U>,
     work: impl Future<Output = T>,

@@ -1,7 +1,7 @@
 //! [`Unfinished`]: memory of incomplete requests, over all connections.
 //!
-//! A frame must be in memory as a whole before it is parsed, so many connections that each send all of a frame but its
-//! last byte could fill the memory. Their sum is limited (invariant 10).
+//! A frame must be in memory as a whole before it is parsed. Many connections that each send all but the last byte of
+//! one could fill the memory, so their sum is limited (invariant 10).
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,14 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Bytes that each connection may hold uncounted, so that small requests take no lock. Less if all connections together
-/// could fill half of the limit in this way.
+/// Bytes that each connection may hold uncounted, so that small requests take no lock. Less if this could fill half of
+/// the limit.
 const FREE_BYTES: usize = 16 << 10;
 
-/// Smallest number of those bytes.
 const MIN_FREE_BYTES: usize = 512;
 
-/// Limit of the memory of incomplete requests. Beyond it the connection with the oldest of them is closed: an honest
-/// client's request arrives at once.
+/// Limit of the memory of incomplete requests. Beyond it, the connection with the oldest one is closed, because an
+/// honest client's request arrives immediately.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
@@ -30,9 +29,9 @@ pub(super) struct Unfinished {
 #[derive(Debug, Default)]
 struct State {
     bytes: usize,
-    /// Number of the last request that was counted.
+    /// Number of the last counted request.
     last: u64,
-    /// Counted requests by number, so in the order of their beginning.
+    /// Counted requests by number, which is the order of their starts.
     requests: BTreeMap<u64, PartialRequest>,
 }
 
@@ -42,7 +41,7 @@ struct PartialRequest {
     entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
-/// The bytes of one connection; uncounted when this is dropped.
+/// The bytes of one connection. Dropping it uncounts them.
 pub(super) struct Share<'a> {
     pool: &'a Unfinished,
     entry: &'a ConnectionGuard,
@@ -51,7 +50,6 @@ pub(super) struct Share<'a> {
 }
 
 impl Unfinished {
-    /// A limit in bytes for so many connections.
     pub(super) fn new(limit: usize, connections: usize) -> Self {
         let free = limit / 2 / connections.max(1);
         Self {
@@ -69,15 +67,14 @@ impl Unfinished {
         }
     }
 
-    /// Returns the counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 }
 
 impl Share<'_> {
-    /// Records the bytes that the connection holds of an incomplete request; `is_new` if it is another request than
-    /// before.
+    /// Records the bytes that the connection holds of an incomplete request. `is_new` says that it is another request
+    /// than before.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
         let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
@@ -88,7 +85,7 @@ impl Share<'_> {
         if bytes <= free {
             return;
         }
-        // A request keeps its number while it grows, and with it its age: sending on slowly makes no request younger.
+        // A request keeps its number, and with it its age, while it grows, so sending slowly makes none younger.
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
@@ -102,8 +99,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
-            // Uncounted at once: its task frees the memory at its next poll, and must not cost another connection its
-            // own.
+            // Uncount it immediately. Its task frees the memory at its next poll, and until then no other connection
+            // must be closed for it.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }
@@ -111,7 +108,6 @@ impl Share<'_> {
 }
 
 impl State {
-    /// Returns true if the request was counted.
     fn remove(&mut self, number: u64) -> bool {
         let requests = self.requests.remove(&number);
         self.bytes -= requests.as_ref().map_or(0, |requests| requests.bytes);

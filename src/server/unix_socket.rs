@@ -1,8 +1,8 @@
-//! The file of a listening Unix socket: created with its final permissions, replaced if a killed server has left it
-//! behind, and removed at a clean stop.
+//! The file of a listening Unix socket. It is created with its final permissions, replaced if a killed server has left
+//! it behind, and removed at a clean stop.
 //!
-//! Servers that start or stop at the same path lock its directory meanwhile. So none replaces the socket of another one
-//! that has just begun to listen, or removes one that is not its own.
+//! Servers that start or stop at the same path lock its directory. So none replaces the socket of another one that has
+//! just started to listen, or removes one that is not its own.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io;
@@ -18,27 +18,26 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use super::ServerError;
 use super::listener::BACKLOG;
 
-/// The file of a listening socket. Dropping it removes the file, unless another server's has taken its place; to be done
-/// while the socket still listens, since until then no other server takes it for one left behind.
+/// The file of a listening socket. Dropping it removes the file, unless another server has replaced it. Drop it while
+/// the socket still listens, because otherwise another server may take it for one left behind.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     id: FileId,
 }
 
-/// A listening Unix socket of a program's own, as for its administration, with the care that a server's has: it is
-/// created with its final permissions, one that a killed program has left behind is replaced, and that of a living one
-/// is not. Dropping it removes the file.
+/// A listening Unix socket for a program's own use, such as its administration. The file is created with its final
+/// permissions. It replaces one that a killed program has left behind, but not one of a living program. Dropping it
+/// removes the file.
 #[derive(Debug)]
 pub struct SocketListener {
-    // First, so that it goes first: while the socket listens, no other program takes the file for one left behind.
+    // First, so that it is dropped while the socket listens. No other program then takes it for one left behind.
     file: SocketFile,
     listener: UnixListener,
 }
 
 impl SocketListener {
-    /// Listens at a path, with these permissions of the file, on the current tokio runtime. To connect takes the
-    /// permission to write.
+    /// Listens at a path on the current tokio runtime, with these file permissions. Connecting needs write permission.
     ///
     /// # Errors
     /// [`ServerError::UnixSocketInUse`] and [`ServerError::UnixSocket`].
@@ -52,18 +51,20 @@ impl SocketListener {
         self.file.path()
     }
 
-    /// Accepts a connection. Cancel safe.
+    /// Accepts a connection.
+    ///
+    /// Cancel safe.
     ///
     /// # Errors
-    /// The system's, mostly for lack of file descriptors; another call may succeed.
+    /// The system's errors, usually for lack of file descriptors. Another call may succeed.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept().await?;
         Ok(stream)
     }
 }
 
-/// Identity of a file. The inode's number alone would not do, since a file system may give it to the next file; the
-/// time of the last change of a socket's data is that of its creation.
+/// Identity of a file. The inode number is not enough, because a file system may reuse it. A socket's modification time
+/// is its creation.
 #[derive(Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -81,14 +82,13 @@ impl From<&Metadata> for FileId {
     }
 }
 
-/// Listens on a Unix socket with these permissions.
 pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), ServerError> {
     let refused = |reason: String| ServerError::UnixSocket {
         path: path.to_owned(),
         reason,
     };
     let failed = |error: io::Error| refused(error.to_string());
-    // Absolute, so that the file is found again at the end, wherever the process is then.
+    // Absolute, so that we find the file again even if the working directory has changed.
     let path = std::path::absolute(path).map_err(failed)?;
     let address = SocketAddrUnix::new(&path).map_err(|error| match error {
         Errno::NAMETOOLONG => refused(format!(
@@ -110,29 +110,27 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
     let (socket, id) = created.map_err(failed)?;
     let file = SocketFile { path, id };
-    // The umask has narrowed the mode. No client can connect before the socket listens.
+    // Set the exact mode, because the umask has narrowed it. No client can connect before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
-    // Before an error removes the file, which takes the lock again.
+    // Release before an error drops the file, which takes the lock again.
     drop(lock);
     Ok((listening.map_err(failed)?, file))
 }
 
-/// Creates the socket and its file, with the permissions of `mode` as far as the umask allows.
+/// Creates the socket and its file with the permissions of `mode`, if the umask allows them.
 fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
-    // Before the bind: Linux gives the file the permissions of the socket, less the umask. Other systems refuse this,
-    // and the file has those of the umask until they are set.
+    // Before the bind, because Linux gives the file the permissions of the socket, less the umask. Other systems refuse
+    // this, and the file has the umask's permissions until they are set.
     let handle = File::from(socket.as_fd().try_clone_to_owned()?);
     let _ = handle.set_permissions(Permissions::from_mode(mode));
     socket.bind(path)?;
     Ok(socket)
 }
 
-/// Longest path of a socket, in bytes.
 const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// Occupant of a socket's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     None,
@@ -140,7 +138,7 @@ enum Occupant {
     Abandoned,
     /// The socket of a server that listens.
     Alive,
-    /// A file, a directory or a link: never deleted.
+    /// A file, a directory or a link, which we never delete.
     Foreign,
 }
 
@@ -151,12 +149,12 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> io::Result<Occupant> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::None),
         Err(error) => return Err(error),
     }
-    // Non-blocking: a server that accepts no connections must not hold this one up.
+    // Non-blocking, so that a server that accepts no connections cannot hold this one up.
     let probe = UnixSocket::new_stream()?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED) => Ok(Occupant::Abandoned),
         Err(Errno::NOENT) => Ok(Occupant::None),
-        // Its queue of connections is full; or it is of another type than a stream.
+        // Its queue of connections is full, or it is not a stream socket.
         Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Ok(Occupant::Alive),
         Err(error) => Err(error.into()),
     }
@@ -170,7 +168,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Without the lock the file stays: the next server replaces it.
+        // Without the lock the file stays, and the next server replaces it.
         let Ok(_lock) = DirectoryLock::acquire(&self.path, LONGEST_STOP) else {
             return;
         };
@@ -184,7 +182,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Lock of a socket's directory among servers, held while one starts or stops.
+/// Lock of a socket's directory, held while a server starts or stops.
 struct DirectoryLock {
     _directory: Option<File>,
 }
@@ -193,7 +191,6 @@ struct DirectoryLock {
 const LONGEST_START: Duration = Duration::from_secs(5);
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 
-/// Pause between attempts to lock.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
 impl DirectoryLock {
@@ -216,7 +213,7 @@ impl DirectoryLock {
                     let why = "its directory is locked by another program";
                     return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
                 }
-                // A file system without locks: servers there must not be started at the same time.
+                // The file system has no locks, so servers there must not start at the same time.
                 Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
             }
         }

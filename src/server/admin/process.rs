@@ -7,20 +7,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Returns the number of open files, sockets included; 0 where the system does not tell it.
+/// Returns the number of open files, including sockets, or 0 if the system does not report it.
 pub(in crate::server) fn open_files() -> u64 {
-    // The listing itself holds one of them.
+    // Listing the directory opens one as well.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     open as u64
 }
 
-/// Returns the limit of that number.
 pub(in crate::server) fn max_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns the time of the program's build, in milliseconds since the epoch, as its file's modification time tells; 0
-/// if unknown.
+/// Returns the build time in milliseconds since the epoch, taken from the executable's modification time, or 0 if
+/// unknown.
 pub(super) fn built_ms() -> i64 {
     let file = std::env::current_exe().and_then(fs::metadata);
     let modified = file.and_then(|file| file.modified()).ok();
@@ -28,7 +27,6 @@ pub(super) fn built_ms() -> i64 {
     age.map_or(0, |age| age.as_millis() as i64)
 }
 
-/// Returns the resident memory, in bytes.
 pub(in crate::server) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -36,7 +34,7 @@ pub(in crate::server) fn resident_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Returns the age of this process; `None` where the system does not tell it.
+/// Returns the age of this process, or `None` if the system does not report it.
 #[cfg(feature = "metrics")]
 pub(in crate::server) fn age() -> Option<std::time::Duration> {
     let ticks = crate::runtime::process::own_start_time()?;
@@ -44,25 +42,23 @@ pub(in crate::server) fn age() -> Option<std::time::Duration> {
 
     let per_second = rustix::param::clock_ticks_per_second();
     let started = Duration::from_secs_f64(ticks as f64 / per_second as f64);
-    // Both count from the start of the machine, the time of its suspensions included.
+    // Both count from the start of the machine and include time spent suspended.
     Some(Duration::from_nanos(crate::runtime::platform::boot_nanos()).saturating_sub(started))
 }
 
-/// The files in a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::server) struct FolderFiles {
-    /// Of all files.
     pub(in crate::server) bytes: u64,
     pub(in crate::server) snapshots: u64,
-    /// Time of the newest snapshot; `None` if there is none.
+    /// Modification time of the newest snapshot.
     pub(in crate::server) newest_snapshot: Option<SystemTime>,
 }
 
-/// Returns the files in a folder; none if there is no such folder.
+/// Returns the files in a folder, or no files if it does not exist.
 pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     let mut found = FolderFiles::default();
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // One that is removed just now.
+        // The file was removed just now.
         let Ok(metadata) = file.metadata() else {
             continue;
         };
@@ -78,7 +74,7 @@ pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     found
 }
 
-/// Returns true for the name of a snapshot, as `snapshot-1a1fefd000000047`; not for one that is being written.
+/// Returns true for the name of a complete snapshot, such as `snapshot-1a1fefd000000047`.
 fn is_snapshot(name: &OsStr) -> bool {
     let number = name
         .to_str()
@@ -86,7 +82,6 @@ fn is_snapshot(name: &OsStr) -> bool {
     number.is_some_and(|number| number.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// Returns the properties of the machine and the process, as names and values.
 pub(super) fn environment() -> Vec<(&'static str, String)> {
     let machine = rustix::system::uname();
     let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -102,7 +97,6 @@ pub(super) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns Java's name of a processor architecture.
 fn arch(name: String) -> String {
     match name.as_str() {
         "x86_64" => "amd64".to_owned(),
@@ -110,7 +104,7 @@ fn arch(name: String) -> String {
     }
 }
 
-/// Returns the user of the process: the name, or the number if no variable tells the name.
+/// Returns the name of the process's user, or its number if no variable has the name.
 fn user() -> String {
     let named = ["USER", "LOGNAME"]
         .into_iter()

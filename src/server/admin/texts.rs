@@ -1,8 +1,7 @@
-//! [`Texts`]: the texts of the four-letter words, from the present state of the store, the connection table and the
-//! process.
+//! [`Texts`]: composes the four-letter words' texts from the state of the store, the connection table and the process.
 //!
-//! Sessions, ephemeral znodes and watches are all of the store's, in-process sessions included. Connections are the
-//! server's.
+//! Sessions, ephemeral znodes and watches are the whole store's, including in-process sessions. Connections are only
+//! the server's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,20 +21,18 @@ use crate::wire::admin::{
     version, wchc, wchp, wchs,
 };
 
-/// The texts, and what they are made from.
 pub(super) struct Texts {
     sources: Arc<Sources>,
     addresses: ListenAddresses,
     version: String,
 }
 
-/// Limit of a list in a text.
 const LIST_LIMIT: Room = Room {
     entries: 100_000,
     bytes: 8 << 20,
 };
 
-/// ZooKeeper counts the root twice: as `/`, and as the empty path that clients with a chroot see.
+/// ZooKeeper counts the root twice, as `/` and as the empty path that clients with a chroot see.
 const ROOT_AGAIN: usize = 1;
 
 impl Texts {
@@ -51,7 +48,7 @@ impl Texts {
         self.sources.store.is_at_work()
     }
 
-    /// Returns the text of a word. May take long: not for a thread of the runtime.
+    /// Returns the text of a word. May take long, so do not call it on a thread of the runtime.
     pub(super) fn of(&self, word: Word) -> String {
         match word {
             Word::Srvr => srvr(&self.figures()),
@@ -73,7 +70,7 @@ impl Texts {
                 self.sources.table.reset_server();
                 SERVER_RESET.to_owned()
             }
-            // Answered by `Admin`, without any of the sources.
+            // `Admin` answers these without any of the sources.
             Word::Ruok | Word::Isro => String::new(),
         }
     }
@@ -95,7 +92,7 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.sources.table.each();
-        // Cut, not refused: a text of the first entries is of use, and says that there are more.
+        // Truncate instead of refusing. The first entries are useful, and the text says that there are more.
         let is_whole = entries.len() <= LIST_LIMIT.entries;
         entries.truncate(LIST_LIMIT.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
@@ -216,8 +213,8 @@ impl Texts {
     }
 }
 
-/// Returns ZooKeeper's other figures, where they mean the same here, and the server's own. All names begin with `zk_`,
-/// since some monitors stop reading at a line that does not.
+/// Returns those of ZooKeeper's other figures that mean the same here, and our own. All names start with `zk_`, because
+/// some monitors stop reading at a line that does not.
 fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
     let counted = |what| stats.counted(what);
     let full = counted(Count::RefusedConnections);
@@ -256,7 +253,6 @@ fn more(stats: &Stats) -> Vec<(&'static str, Value)> {
         .collect()
 }
 
-/// Returns the figures of the log; none for a store without one.
 fn log_figures(stats: &Stats) -> Vec<(&'static str, u64)> {
     let Some(log) = &stats.log else {
         return Vec::new();
@@ -272,7 +268,6 @@ fn log_figures(stats: &Stats) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Appends a note to a text that was cut.
 fn ended(mut text: String, is_whole: bool) -> String {
     if !is_whole {
         let Room { entries, bytes } = LIST_LIMIT;

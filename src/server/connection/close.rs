@@ -1,4 +1,4 @@
-//! [`CloseReason`]: the reasons for which connections end, and the log lines of those that tell an operator something.
+//! [`CloseReason`]: why a connection ended, and the log lines that matter to an operator.
 
 use crate::engine::Ending;
 use crate::model::types::SessionId;
@@ -8,36 +8,32 @@ use crate::server::handshake::HandshakeError;
 use crate::server::peer::PeerAddress;
 use crate::server::protocol::ProtocolViolation;
 
-/// Reason for which a connection is closed.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum CloseReason {
-    /// The client has disconnected, or has closed its session.
+    /// The client has disconnected or closed its session.
     #[error("the client has left")]
     Client,
-    /// The client has sent bytes that are not of the protocol.
     #[error("{0}")]
     ProtocolViolation(ProtocolViolation),
     /// The session has ended or moved to another connection, or its client does not read.
     #[error("{0}")]
     Session(Ending),
-    /// The server shuts down.
     #[error("the server shuts down")]
     Shutdown,
-    /// The server needs the memory that an incomplete request of this connection takes.
+    /// The server needs the memory of this connection's incomplete request.
     #[error("the memory of its incomplete request is needed")]
     Unfinished,
-    /// An operator has asked for it.
     #[error("an operator has disconnected it")]
     Disconnected,
-    /// An identity that the client had proved is none any more.
+    /// An identity that the client had proved was removed.
     #[error("an identity of the client was removed")]
     IdentityRemoved,
-    /// The client has not proved an identity in time, or has been evicted by newer connections before it did.
+    /// The client has not proved an identity in time, or newer connections evicted it first.
     #[error("the client has proved no identity in time")]
     Unproven,
 }
 
-/// Logs a handshake that was refused.
 pub(super) fn log_handshake_error(error: HandshakeError, address: PeerAddress, shared: &Shared) {
     let now = shared.clock().now();
     match error {
@@ -56,7 +52,6 @@ pub(super) fn log_handshake_error(error: HandshakeError, address: PeerAddress, s
     }
 }
 
-/// Logs the end of a connection that had a session.
 pub(super) fn log_close(
     reason: CloseReason,
     guard: &ConnectionGuard,

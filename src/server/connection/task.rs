@@ -1,5 +1,4 @@
-//! [`ConnectionTask`]: the four steps of a connection that has a session, turn by turn. `connection.rs` has the walk
-//! through them.
+//! [`ConnectionTask`]: the four steps of a connection that has a session. `connection.rs` describes them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,43 +24,43 @@ use crate::server::turn::Turn;
 use crate::server::unfinished::Share;
 use crate::server::{AuditEvent, Shared};
 
-/// Size of a read, in bytes. The buffer is on the stack, so an idle connection holds none: there may be thousands.
+/// Size of a read, in bytes. The buffer is on the stack, so thousands of idle connections need none.
 const READ_BYTES: usize = 16 << 10;
 
-/// Task of a connection that has a session. Completes with the reason for which the connection is to be closed.
+/// Serves a connection that has a session. Completes with the reason for closing it.
 pub(super) struct ConnectionTask<'a, S> {
     stream: S,
     shared: &'a Shared,
     guard: &'a ConnectionGuard,
     connection: Connection,
     protocol: ProtocolState,
-    /// Messages taken from the outbox, to be encoded next.
+    /// Messages taken from the outbox, to encode next.
     messages: VecDeque<Message>,
-    /// Durability that the next message in the outbox waits for: the zxid that it reveals, and the future that
+    /// Set while the next message in the outbox waits for the log: the zxid that it reveals, and the future that
     /// completes when the log has it.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     next_turn: NextTurn,
-    /// True while the answers to requests that have fired events wait for the connections that send those events.
+    /// True while answers to requests that fired events wait for the connections that send those events.
     yields_to_events: bool,
-    /// True once the server shuts down: nothing more is read, and the connection ends when all requests are answered.
+    /// True once the server shuts down. We then read no more, and end when all requests are answered.
     is_draining: bool,
     /// True once the client sends no more, or the connection has broken.
     is_read_closed: bool,
-    /// True once nothing can be written any more. Requests that the client sent before are executed all the same: a
-    /// process that exits has released its locks with them (invariant 7).
+    /// True once writing has failed. Earlier requests of the client are executed all the same, because a process that
+    /// exits has released its locks with them (invariant 7).
     has_write_failed: bool,
-    /// Bytes of this connection that the outbox was last told to count beside its own; `None` once messages have been
-    /// taken out since, which it counts until it is told the new number.
+    /// Unsent bytes that we last reported to the outbox, in addition to its own. `None` if messages have been taken out
+    /// since. The outbox counts those until the next report.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
     /// Delay before the answer to a failed proof of identity.
     penalty: Option<BoxFuture<()>>,
     /// The client's process, until it has exited.
     pub(super) process: Option<Box<ProcessWatch>>,
-    /// True once the client's process has exited: what it had sent is carried out, and then its session ends.
+    /// True once the client's process has exited. What it sent is carried out, and then its session ends.
     has_process_exited: bool,
-    /// Time limit for the client to prove an identity; `None` once it has, or where none is required.
+    /// Time limit for proving an identity. `None` once one is proved, or if none is required.
     proof_deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -97,7 +96,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Returns true if the client's time to prove an identity has passed. Admits the connection once it has proved one.
+    /// Returns true if the time to prove an identity is over. Admits the connection once one is proved.
     fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
         if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
             self.guard.admit();
@@ -106,32 +105,32 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         deadline.is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 
-    /// Reads once, if the protocol has room for more. Ready when bytes have arrived, or the end of the stream.
+    /// Reads once, if the protocol has room for more. Ready when bytes or the end of the stream have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is registered here. The protocol has room again once a request is submitted, answered or sent, and
-        // those steps have registered wakers of their own.
+        // No waker is needed here. The protocol has room again once a request is submitted, answered or sent, and those
+        // steps have registered their own.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-        // A reset is treated as an end of the stream: requests before it are executed either way.
+        // A reset counts as an end of the stream, because the requests before it are executed either way.
         self.is_read_closed = read.is_err() || buffer.filled().is_empty();
         self.protocol.receive(buffer.filled());
         self.shared.busy_poll.arrived();
         Poll::Ready(())
     }
 
-    /// Parses the requests that have arrived, and has the store execute them. Returns their number.
+    /// Parses the requests that have arrived, and submits them to the store. Returns their number.
     fn submit_requests(
         &mut self,
         context: &mut Context<'_>,
         turn: &mut Turn,
     ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
-        // Parsed requests that the store has not taken yet go first: requests are executed in the order of their
-        // arrival (rule 25), and only a turn's worth of them is in memory.
+        // Submit leftover requests before parsing more. Requests are executed in the order of their arrival (rule 25),
+        // and only a turn's worth of them is in memory.
         if self.protocol.asks().is_empty() {
             let parsed = self.protocol.parse_requests(clock.now(), turn);
             parsed.map_err(CloseReason::ProtocolViolation)?;
@@ -143,7 +142,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // A failed proof is the last request that is parsed. It is not even submitted before its delay has passed, so
+        // A failed proof is the last request that is parsed. Do not even submit it before its delay is over, so that
         // its answer cannot leave earlier by any path.
         if self.penalty.is_some() {
             return Ok(0);
@@ -153,9 +152,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Ok(0);
         }
         let mut count = 0;
-        // While the log has no room, requests stay here and nothing more is read: the client waits, and gets no error.
-        // The loop goes round once more when `submit` has found no room, so that `poll_room` registers the task's
-        // waker.
+        // While the log has no room, requests stay here and we read no more, so the client waits instead of getting an
+        // error. If `submit` finds no room, loop once more so that `poll_room` registers the task's waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -205,8 +203,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Begins to hold back the pending answers, the last of which is that to a failed proof of identity. The delay
-    /// makes guessing slow, and holds this connection alone.
+    /// Holds back the pending answers, up to the one to a failed proof of identity. The delay makes guessing slow, and
+    /// affects only this connection.
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
@@ -215,8 +213,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. Discards the client's further bytes, since nothing may follow a failed proof,
-    /// and notices when it disconnects: otherwise closed connections would be kept for the delay.
+    /// Waits while answers are held back. Discards further bytes, because nothing may follow a failed proof, and
+    /// notices a disconnect, so that closed connections are not kept for the delay.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -235,8 +233,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Ends the connection in both directions when the client's process has exited. The bytes that it had sent are still
-    /// read. A child that has inherited the socket can neither send more nor keep the session.
+    /// Shuts down the connection in both directions when the client's process has exited. The bytes that it sent are
+    /// still read. A child that inherited the socket can neither send more nor keep the session.
     fn poll_process(&mut self, context: &mut Context<'_>) {
         let watch = self.process.as_ref();
         if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
@@ -249,7 +247,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Leaves the session behind, or ends it if its process has exited. A process that exits later ends it then.
+    /// Leaves the session behind, or ends it if its process has exited. If the process exits later, that ends it.
     fn leave_session(&mut self) {
         if self.has_process_exited {
             self.connection.end_exited();
@@ -260,16 +258,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Encodes the messages that may go out now. Ready if there were any.
+    /// Encodes the messages that may be sent now. Ready if there were any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
-        // Before the first look into the outbox: a message that is put in between would wake no task.
+        // Register before looking into the outbox. Otherwise a message that arrives in between would wake no task.
         self.connection.outbox().register(context.waker());
         // A session that has moved or expired answers nothing more over this connection (rules 11 and 12).
         if let Some(ending) = self.connection.outbox().is_cut() {
             return Poll::Ready(Err(CloseReason::Session(ending)));
         }
         let mut has_encoded = false;
-        // As much as fits the output buffer; the rest stays in the outbox, where it counts against the client's limit.
+        // The rest stays in the outbox, where it counts against the client's limit.
         while self.protocol.room() > 0 {
             let (room, connection) = (self.protocol.room(), &self.connection);
             let taken = connection.outbox().take(
@@ -289,14 +287,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
-                    // Everything behind this message waits as well, although some of it could leave: one session sees
-                    // one order (invariant 13).
+                    // All later messages wait as well, even if some could be sent, because a session sees one order
+                    // (invariant 13).
                     if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
                     }
                     break;
                 }
-                // The answer to closeSession is still to be written.
+                // The answer to closeSession has yet to be written.
                 Taken::End(Ending::Closed) if !self.protocol.is_idle() => break,
                 Taken::End(ending) => return Poll::Ready(Err(CloseReason::Session(ending))),
             }
@@ -307,7 +305,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Writes encoded bytes, or flushes. Ready if either got further.
+    /// Writes encoded bytes, or flushes. Ready if either made progress.
     fn poll_write(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
         let bytes = self.protocol.outgoing();
         if !bytes.is_empty() && !self.has_write_failed {
@@ -327,7 +325,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             self.needs_flush = false;
             return Poll::Ready(());
         }
-        // Dropped, so that the protocol has room for the answers to the requests that are still executed.
+        // Drop the bytes, so that the protocol has room for the answers to requests that are still executed.
         if self.has_write_failed && !self.protocol.outgoing().is_empty() {
             self.protocol.drop_outgoing();
             return Poll::Ready(());
@@ -335,7 +333,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Checks if the server asks for the connection to be closed. Returns the reason if it is to be closed at once.
+    /// Checks whether the server wants the connection closed. Returns the reason if it must close immediately.
     fn poll_close_request(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let asked = pin!(self.guard.close_requested());
         match asked.poll(context) {
@@ -346,25 +344,25 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
                 return Some(CloseReason::Unproven);
             }
-            // Admitted between the request and now: the connection is no longer one of those that are evicted.
+            // Admitted since the request, so it may no longer be evicted.
             Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
         }
         None
     }
 
-    /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done at once.
+    /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done immediately.
     ///
-    /// In this order: the answers to requests that have just arrived leave in the same turn, together in one write. Only
-    /// where they have fired events, the turn ends before it answers: the next holder of a lock waits for the event, and
-    /// the former one, who has released it, for nothing.
+    /// Reading comes first, so that the answers to requests that have just arrived leave in the same turn, in one
+    /// write. If the requests fired events, the turn ends before it answers. The next holder of a lock waits for its
+    /// event, while the former holder has already released the lock and waits for nothing.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        // Before any request: what a removed user has sent since is not executed.
+        // Check before executing any request, because a removed user's requests must not be executed.
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
         }
         let (mut is_drained, mut has_read, mut count) = (false, false, 0);
-        // The turn after that begins with the answers: a client whose every request fires an event gets them, too.
+        // Start the turn after that with the answers. A client whose every request fires an event must get them, too.
         let answers_only = std::mem::take(&mut self.yields_to_events);
         if !answers_only {
             let has_room = self.protocol.has_room();
@@ -382,7 +380,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // A shutdown answers every request that had arrived: the client would not know whether they were executed.
+        // A shutdown answers every request that had arrived, because the client could not know whether it was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -390,15 +388,16 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        // Once more after answers alone, even if they wait for the log: nothing has registered for the client's bytes yet.
+        // Run again after an answers-only turn, even if they wait for the log, because no step has registered for
+        // reading yet.
         Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
-    /// Returns true if the client has disconnected, and all requests that it sent before have been executed.
-    /// `is_drained`: a read just now found nothing.
+    /// Returns true if the client has disconnected and all its requests have been executed. `is_drained` is true if a
+    /// read just now found nothing.
     fn is_client_gone(&self, is_drained: bool) -> bool {
-        // A broken connection is read to its end as well: the last requests of a process that exits may be there, among
-        // them the deletes of its locks.
+        // Read a broken connection to its end as well. It may contain the last requests of a process that exits, such
+        // as the deletes of its locks.
         let is_over = match self.has_write_failed {
             true => is_drained,
             false => self.is_read_closed && self.protocol.is_idle(),
@@ -406,8 +405,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         is_over && self.protocol.is_caught_up()
     }
 
-    /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be
-    /// closed.
+    /// Advances until nothing more can be done or the turn is over. Returns the reason if the connection must close.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let permit = match self.poll_next_turn(context) {
             Poll::Ready(permit) => permit,
@@ -422,12 +420,13 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // Not `yield_turn`: this task is queued behind those that it has woken, not behind all sockets.
+                    // Not `yield_turn`, because this task only needs to run after the woken ones, not after all
+                    // sockets.
                     context.waker().wake_by_ref();
                     return None;
                 }
                 Ok(true) => {}
-                // A penalty that has just begun must be polled once, or nothing would wake the task at its end.
+                // A new penalty must be polled once, or nothing would wake the task when it ends.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.shared.turn_length.served_all(&turn);
@@ -436,8 +435,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left over if their answers have no room, or if they are too much work for one turn. In both
-            // cases the other connections go first: no client can stall the rest (invariant 15).
+            // Requests are left over if their answers have no room or if they are too much work for one turn. Let the
+            // other connections run first, so that no client can stall the rest (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
                 self.shared.turn_length.spend();
@@ -451,7 +450,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Waits for the next turn. Ready with the permit of a further one.
+    /// Waits for the next turn. Ready with the permit, if this is a further turn.
     fn poll_next_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<OwnedSemaphorePermit>> {
         match std::mem::replace(&mut self.next_turn, NextTurn::Free) {
             NextTurn::Free => Poll::Ready(None),
@@ -469,9 +468,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Confirms to the store, if it asks before it expires the session, that the client is silent: none of its bytes
-    /// are unread. A session must not expire while its client's requests wait in the server's socket (rule 14): the
-    /// server may be late, and the client prompt.
+    /// If the store asks before it expires the session, confirms that the client is silent and none of its bytes are
+    /// unread. A session must not expire while its client's requests wait in the server's socket (rule 14), because the
+    /// delay may be the server's.
     ///
     /// Called only after a turn without progress, so requests that were read have touched the session already.
     fn report_silence(&self) {
@@ -480,8 +479,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // The connection does not read. If its answers wait for the log, the server is late. If the client does not
-            // read them, it counts as silent. Requests that wait for room in the log have touched the session already.
+            // We do not read. If answers wait for the log, the server is late. If the client does not read them, it
+            // counts as silent. Requests that wait for room in the log have touched the session already.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -489,7 +488,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Brings the connection's statistics and its count of held bytes up to date.
     fn update_statistics(&mut self) {
         if let Some(bytes) = self.protocol.too_large() {
             let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
@@ -498,8 +496,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
-        // The outbox counts messages that were taken out until it is told here how many of their bytes are unsent: so
-        // the sum over all clients misses none, and a poll that changed nothing does not take its lock.
+        // Until it gets this report, the outbox counts messages that were taken out, so the sum over all clients misses
+        // none. A poll that changed nothing does not take its lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
@@ -511,32 +509,30 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 /// Condition of a connection's next turn.
 enum NextTurn {
-    /// It can start at any time.
     Free,
-    /// The last turn ended before all was done: it waits for a permit, in the order of the ends of turns.
+    /// The last turn ended early. The next one waits for a permit, in the order in which turns ended.
     Queued(BoxFuture<OwnedSemaphorePermit>),
-    /// It starts after the other tasks that are ready have run.
+    /// It starts after the other ready tasks have run.
     Permitted(OwnedSemaphorePermit),
 }
 
-/// Schedules the task behind all others that are ready, and after the runtime has polled its sockets.
+/// Schedules the task behind all ready tasks, and after the runtime has polled its sockets.
 ///
-/// A plain `wake_by_ref` would not do: tokio polls a task that wakes itself some sixty times before it looks at its
-/// sockets again, while other clients' requests wait in the kernel.
+/// A plain `wake_by_ref` is not enough. Tokio polls a task that wakes itself about sixty times before it looks at its
+/// sockets, while other clients' requests wait in the kernel.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime, which wakes the task at that point. The future is not needed
-    // after it.
+    // The first poll hands the waker to the runtime. The future is not needed after that.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// Returns true if a message that reveals `bound` may go out now. If not, the task is woken when it may.
+/// Returns true if a message that reveals `bound` may be sent now. If not, the task is woken when it may.
 fn poll_durable(
     blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
     connection: &Connection,
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
-    // The future is kept from poll to poll: a new one each time would queue behind all others at the barrier.
+    // Keep the future between polls. A new one each time would queue behind all others at the barrier.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));
@@ -548,7 +544,7 @@ fn poll_durable(
         Poll::Pending => Ok(false),
         Poll::Ready(passed) => {
             *blocked = None;
-            // The log has failed: the message must never leave (invariant 12).
+            // The log has failed, so the message must never leave (invariant 12).
             passed.map_err(|_| CloseReason::Session(Ending::Stopped))?;
             Ok(true)
         }
@@ -565,12 +561,12 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             None => this.poll_turn(context),
             close => close,
         };
-        // After the turn: a proof that had arrived in time counts, even if this task was polled late.
+        // Check after the turn. A proof that arrived in time counts, even if this task was polled late.
         let close = match close {
             None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        // Once for each poll, before the outcome: figures of the last turn are not lost with the connection.
+        // Report on every poll, before the outcome, so that the last turn's figures are not lost with the connection.
         this.update_statistics();
         match close {
             None => Poll::Pending,

@@ -1,19 +1,18 @@
 //! [`HalfOpen`]: connections that are not admitted yet, and the choice of one to evict when there are too many.
 //!
-//! The victim is the oldest connection of the network that has most of them, so a machine that floods the server
-//! pushes out its own connections first. A client with one connection in its handshake is safe from any number of
-//! connections of fewer networks than the limit.
+//! The victim is the oldest connection of the network that has most of them, so a machine that floods the server evicts
+//! its own connections first. A client's only connection is safe while the flood uses fewer networks than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::server::peer::{Network, PeerAddress};
 
-/// Half-open connections by network, with the slots that the table keeps them in.
+/// Half-open connections by network, with their slots in the table.
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
     by_network: HashMap<Network, BTreeSet<Arrival>>,
-    /// Each network that has any: the last one has most, and among its equals the oldest connection.
+    /// Each network that has any. The last one has most, and among equals the oldest connection.
     ranks: BTreeSet<Rank>,
     count: usize,
 }
@@ -35,7 +34,7 @@ impl HalfOpen {
         });
     }
 
-    /// Removes a connection, if it is still among them: one that was evicted has been removed already.
+    /// Removes a connection, unless it was evicted and so removed already.
     pub(super) fn remove(&mut self, address: PeerAddress, arrival: u64, slot: usize) {
         self.change(address.network(), |connections| {
             connections.remove(&(arrival, slot));
@@ -50,14 +49,14 @@ impl HalfOpen {
         victim.map(|(_, slot)| slot)
     }
 
-    /// Changes a network's connections, and its rank with them.
+    /// Changes a network's connections and its rank.
     fn change(&mut self, network: Network, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
         let connections = self.by_network.entry(network).or_default();
-        // The rank is the key of an ordered set, so the former one is removed and a new one inserted, not changed.
+        // The rank is the key of an ordered set, so it must be removed and inserted again.
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
-        // An attacker may use any number of networks: none of them leaves an entry behind.
+        // Leave no entry behind, because an attacker may use any number of networks.
         if after == 0 {
             self.by_network.remove(&network);
         }

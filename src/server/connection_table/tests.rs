@@ -96,7 +96,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         (older.close_request(), served.close_request()),
         (None, None)
     );
-    // Until it is gone it is a connection, but no longer one of those that may be pushed out.
+    // Until it is gone it still counts as a connection, but can no longer be evicted.
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
@@ -239,7 +239,7 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     drop(gone);
     let sum = table.traffic();
     assert_eq!((sum.received, sum.sent), (9, 6));
-    // What a connection that is gone never answered is not outstanding.
+    // Requests that a closed connection never answered are not outstanding.
     assert_eq!(sum.outstanding, 1);
     assert_eq!((sum.latency.count, sum.latency.total_ns), (6, 33_000_000));
     let bounds = (sum.latency.min_ns, sum.latency.max_ns);
@@ -290,7 +290,7 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     );
 }
 
-/// Connections that are never let in, and leave when they are asked to.
+/// Connections that are never admitted, and leave when asked to.
 #[derive(Default)]
 struct Flood(Vec<ConnectionGuard>);
 
@@ -307,8 +307,8 @@ fn of_one_network(host: u64) -> SocketAddr {
     (std::net::Ipv6Addr::from_bits(ip), 1).into()
 }
 
-/// Two machines open 5,000 connections a second each, and so fill the places within 103 ms. Of 100 honest clients one
-/// comes every 10 ms, and is let in 150 ms later.
+/// Two machines open 5,000 connections a second each, and so fill the table within 103 ms. Every 10 ms one of 100
+/// honest clients connects, and is admitted 150 ms later.
 #[test]
 fn two_machines_push_out_no_honest_handshake() {
     const ROUND_TRIP_MS: u64 = 150;
@@ -361,7 +361,7 @@ fn of_addresses_with_as_many_the_oldest_has_to_go() {
     );
     let fourth = come(4, 1);
     assert_eq!(other.close_request(), Some(CloseRequest::Evicted));
-    // One connection for each: only now the oldest of all goes.
+    // Each has one connection, so the oldest of all is evicted.
     let _fifth = come(5, 1);
     assert_eq!((table.half_open(), fourth.close_request()), (4, None));
 }

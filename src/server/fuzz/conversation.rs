@@ -1,8 +1,8 @@
-//! Entry point of the fuzzer `conversation`: several clients talk with one server, in virtual time.
+//! Entry point of the fuzzer `conversation`: several clients talk to one server, in virtual time.
 //!
-//! The first byte chooses the limits and the size of pieces, each six bytes after it a [`Step`]. Every input is a
-//! conversation. [`Dialogue`] checks each connection; at the end the store is checked as a whole, with its clients and
-//! after they have gone.
+//! The first byte chooses the limits and the size of pieces, and every six bytes after it are a [`Step`], so every
+//! input is a conversation. [`Dialogue`] checks each connection. At the end the store is checked as a whole, before and
+//! after its clients leave.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -29,33 +29,29 @@ use crate::wire::{
     ConnectRequest, EXTENSION, Jute, OLDEST_EXTENSION, PASSWORD_BYTES, Request, put_frame, xid,
 };
 
-/// Bytes of a step.
 const STEP_BYTES: usize = 6;
 
-/// Limit of the steps. A longer conversation finds nothing more, and takes longer.
+/// Limit of steps. A longer conversation finds nothing more.
 const MAX_STEPS: usize = 512;
 
 const CLIENTS: usize = 3;
 
-/// Limit of the connections that are open or half closed at a time.
+/// Limit of connections that are open or half closed.
 const MAX_LINES: usize = 16;
 
-/// A step of the conversation: the action and its client in the first byte, and five bytes of details.
+/// A step of the conversation. The first byte has the action and its client, the other five have details.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step([u8; STEP_BYTES]);
 
-/// Kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Opens a connection, with a handshake.
     Connect,
-    /// Sends the beginning of a request, and closes the connection.
+    /// Sends the start of a request, and closes the connection.
     Cut,
     /// Closes the connection for writing.
     Close,
-    /// Resets the connection.
     Reset,
-    /// Reads no more, or reads again.
+    /// Stops or resumes reading.
     Stall,
     /// Lets time pass.
     Time,
@@ -63,9 +59,8 @@ pub(super) enum Action {
     Raw,
     /// Has the operator end a session.
     Kick,
-    /// Has a four-letter word answered.
     Word,
-    /// Sends a request, which the server reads together with the next.
+    /// Sends a request that the server reads together with the next.
     Pipeline,
     Request,
 }
@@ -90,7 +85,6 @@ const ACTIONS: [Action; 16] = [
 ];
 
 impl Step {
-    /// Returns a step of a seed.
     pub(super) fn of(action: Action, client: u8, details: [u8; STEP_BYTES - 1]) -> Self {
         let mut bytes = [0; STEP_BYTES];
         let number = ACTIONS.iter().position(|other| *other == action);
@@ -122,7 +116,6 @@ impl Step {
     }
 }
 
-/// The input, step by step.
 struct Input<'a> {
     rest: &'a [u8],
     steps: usize,
@@ -208,7 +201,7 @@ impl World {
                 .max_unfinished_bytes(40_000);
         }
         let of_server = of_server.require_auth(flags & REQUIRES_AUTH != 0);
-        // A thread would answer a word, at any time.
+        // Refuse words, because a thread would answer one at any time.
         let of_server = of_server.four_letter_words_from("10.0.0.0/8");
         let of_server = of_server.expect("a network");
         let store = Store::memory_with(of_store.clock(clock.clone()));
@@ -261,7 +254,7 @@ impl World {
         }
     }
 
-    /// Opens a connection, if there may be one more. It is the client's from now on.
+    /// Opens a connection for the client, unless the limit is reached.
     fn open(&mut self, client: usize) {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let guard = match self.shared.table.enter(address) {
@@ -295,7 +288,7 @@ impl World {
             // The wrong password, of this length or another.
             2 => (*session, vec![7; PASSWORD_BYTES]),
             3 => (*session, password.get(..3).unwrap_or_default().to_vec()),
-            // A session that never was.
+            // A session that never existed.
             4 => (0x17, password.clone()),
             _ => (*session, password.clone()),
         };
@@ -327,7 +320,6 @@ impl World {
         self.send(client, &bytes);
     }
 
-    /// Returns the frame of a request.
     fn request(&mut self, client: usize, step: Step, input: &mut Input<'_>) -> Vec<u8> {
         let mut more = || input.step().map(Step::choice);
         let request = step.choice().request(&self.known, &mut more);
@@ -348,7 +340,7 @@ impl World {
         let raw = input.bytes(usize::from(step.0[1] % 64));
         let mut bytes = Vec::new();
         match step.0[2] % 4 {
-            // A frame, of a known operation for the most part.
+            // A frame, usually of a known operation.
             0 => put_frame(&mut bytes, |to| to.extend_from_slice(raw)),
             1 | 2 => put_frame(&mut bytes, |to| {
                 let mut request = Vec::new();
@@ -396,7 +388,7 @@ impl World {
         assert!(polled.is_ready(), "a store in memory waits for nothing");
     }
 
-    /// Polls all tasks that were woken, until none is.
+    /// Polls all woken tasks until none is left.
     fn run(&mut self) {
         // Far more than any conversation of this length takes.
         for _ in 0..100_000 {
@@ -429,7 +421,6 @@ impl World {
         true
     }
 
-    /// Has the client read.
     fn receive(&mut self, index: usize) {
         let line = &mut self.lines[index];
         let before = line.dialogue.replies;
@@ -448,7 +439,6 @@ impl World {
         }
     }
 
-    /// Ends the conversation.
     fn finish(mut self) -> bool {
         for line in &self.lines {
             line.pipe.read_on();
@@ -463,7 +453,7 @@ impl World {
             line.pipe.close();
             line.woken.0.store(true, SeqCst);
         }
-        // The longest penalty, and after it the longest timeout: nothing is left then.
+        // After the longest penalty and the longest timeout, nothing is left.
         for seconds in [4, 120] {
             self.run();
             self.clock.advance(Duration::from_secs(seconds));

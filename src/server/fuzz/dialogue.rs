@@ -1,6 +1,6 @@
-//! [`Dialogue`]: the two directions of one connection, as its client sees them, and the checks of their order.
+//! [`Dialogue`]: the two directions of one connection as its client sees them, and the checks of their order.
 //!
-//! It reads the client's bytes as the server has to, so that it knows which replies are due, whatever was sent.
+//! It reads the client's bytes as the server must, so it knows which replies are due, whatever was sent.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,27 +13,26 @@ use crate::wire::{
     WatcherEvent, xid,
 };
 
-/// A connection's two streams.
 pub(super) struct Dialogue {
     sent: Frames,
     told: Frames,
     phase: Phase,
-    /// The version that the server is to answer.
+    /// Version that the server must answer.
     version: i32,
     /// Replies that are due, oldest first.
     pending: VecDeque<Pending>,
-    /// True once the server has to close the connection, and may ignore what follows.
+    /// True once the server must close the connection, and may ignore further bytes.
     is_over: bool,
     /// Zxids of the last reply and of the last event.
     replied: i64,
     fired: i64,
     /// Numbers of the watches on predecessors that replies have armed.
     armed: BTreeSet<i64>,
-    /// Paths that replies have armed watches at.
+    /// Paths at which replies have armed watches.
     watched: BTreeSet<String>,
-    /// Those whose descendants are watched as well.
+    /// Paths whose descendants are watched as well.
     recursive: BTreeSet<String>,
-    /// Number of replies, that of the handshake not counted.
+    /// Number of replies, without the handshake.
     pub(super) replies: usize,
 }
 
@@ -41,25 +40,23 @@ pub(super) struct Dialogue {
 enum Phase {
     /// No whole handshake was sent.
     New,
-    /// The handshake is not answered.
+    /// The handshake is not answered yet.
     Asked,
     Open,
-    /// Not of the protocol: a four-letter word, or a session that was refused.
+    /// Not a session: a four-letter word, or a refused session.
     Closed,
     /// A request has the number of an event.
     Ambiguous,
 }
 
-/// A reply that is due.
 struct Pending {
     xid: i32,
-    /// The operation; the code of a request that is not read.
+    /// The operation, or the code if the request is not read.
     due: Result<Op, Code>,
-    /// Paths at which it arms watches, and true for those of their descendants.
+    /// Paths at which it arms watches, and whether those include descendants.
     arms: Vec<(String, bool)>,
 }
 
-/// The session that a server has given.
 pub(super) struct Granted {
     pub(super) session: i64,
     pub(super) password: Vec<u8>,
@@ -83,7 +80,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns true if all replies have come, where the server owes any. One to a proof of identity may be held back.
+    /// Returns true if no reply is due. A reply to a proof of identity may be held back.
     pub(super) fn is_answered(&self) -> bool {
         let is_proof = |it: &Pending| matches!(it.due, Ok(Op::Auth | Op::Sasl));
         self.phase != Phase::Open || self.pending.is_empty() || self.pending.iter().any(is_proof)
@@ -91,7 +88,7 @@ impl Dialogue {
 
     // -- The client's bytes
 
-    /// Takes in bytes that the client sends.
+    /// Processes bytes that the client sends.
     pub(super) fn send(&mut self, bytes: &[u8], frame_bytes: usize) {
         self.sent.push(bytes);
         if self.phase == Phase::New && self.sent.word().and_then(Word::parse).is_some() {
@@ -150,7 +147,7 @@ impl Dialogue {
 
     // -- The server's bytes
 
-    /// Takes in bytes that the server has sent. Returns the session, if they open one.
+    /// Processes bytes that the server has sent. Returns the session, if they open one.
     pub(super) fn receive(&mut self, bytes: &[u8], known: &mut Known) -> Option<Granted> {
         if matches!(self.phase, Phase::Closed | Phase::Ambiguous) {
             return None;
@@ -219,7 +216,7 @@ impl Dialogue {
         assert!(was_armed, "no reply has armed {departure:?}");
     }
 
-    /// Checks the order of an event: it comes before a reply that shows its transaction.
+    /// Checks that an event arrives before any reply that shows its transaction.
     fn hear_transaction(&mut self, header: &ReplyHeader) {
         let zxid = header.zxid;
         assert!(zxid >= self.fired, "{header:?} after {:#x}", self.fired);
@@ -258,7 +255,7 @@ impl Dialogue {
         }
     }
 
-    /// Checks that nothing is left of a reply, or the reason of a refusal.
+    /// Checks that only the reason of a refusal, or nothing, follows a reply.
     fn check_reason(&self, rest: &mut Reader<'_>) {
         if rest.is_empty() {
             return;
@@ -282,7 +279,7 @@ impl Dialogue {
         }
     }
 
-    /// Keeps what later requests refer to.
+    /// Remembers what later requests refer to.
     fn learn(&mut self, response: &Response<'_>, known: &mut Known) {
         let mut learn_path = |path: &str| {
             if known.paths.len() < MAX_KNOWN {
@@ -324,10 +321,10 @@ impl Dialogue {
 
 const REPLY_HEADER_BYTES: usize = 16;
 
-/// Limit of the paths and watches that are kept.
+/// Limit of the remembered paths and watches.
 const MAX_KNOWN: usize = 64;
 
-/// Returns true if a watch at `at` tells of `path`.
+/// Returns true if a watch at `at` reports changes of `path`.
 fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
     let root = if at.is_empty() { "/" } else { at };
     let below = root.trim_end_matches('/');
@@ -338,7 +335,7 @@ fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
                 .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns the paths at which a request arms watches, and true for those of their descendants.
+/// Returns the paths at which a request arms watches, and whether those include descendants.
 fn armed_by(request: &Request<'_>) -> Vec<(String, bool)> {
     let one = |path: &str, below| vec![(path.to_owned(), below)];
     match request {

@@ -1,4 +1,4 @@
-//! [`Pipe`]: a connection whose client is a script, which may send in pieces, stop reading, close and reset.
+//! [`Pipe`]: a connection whose client is a script that may send in pieces, stop reading, close and reset.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::transport::Transport;
 
-/// A connection. A clone is the same. It wakes nobody: the script polls the server's task after each act.
+/// A connection, shared by its clones. It wakes no task. The script polls the server's task after each act.
 #[derive(Clone)]
 pub(super) struct Pipe(Arc<Mutex<Inner>>);
 
@@ -60,7 +60,7 @@ impl Pipe {
         self.0.lock().is_reset = true;
     }
 
-    /// Stops reading, or reads again.
+    /// Stops or resumes reading.
     pub(super) fn stall(&self) {
         let mut inner = self.0.lock();
         inner.is_stalled = !inner.is_stalled;
@@ -70,7 +70,6 @@ impl Pipe {
         self.0.lock().is_stalled = false;
     }
 
-    /// Returns true once the server has closed its end.
     pub(super) fn is_shut(&self) -> bool {
         self.0.lock().is_shut
     }

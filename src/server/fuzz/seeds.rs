@@ -7,11 +7,10 @@ use crate::wire::fuzz::{Choice, Inputs};
 /// Path of the znode that was created last.
 const LAST: &str = "";
 
-/// Flags of a create: ephemeral; sequential as well.
+/// Flags of a create: ephemeral, and sequential in addition.
 const EPHEMERAL: u8 = 1;
 const ENTRY: u8 = 3;
 
-/// A conversation, step by step.
 struct Script(Vec<u8>);
 
 impl Script {
@@ -32,7 +31,7 @@ impl Script {
         })
     }
 
-    /// Takes the session up again over a new connection.
+    /// Reattaches to the session over a new connection.
     fn reattach(self, client: u8) -> Self {
         self.step(Action::Connect, client, [7, 0, 1, 0, 0])
     }
@@ -69,7 +68,7 @@ impl Script {
     }
 }
 
-/// Returns the conversations, each with its name.
+/// Returns the conversations with their names.
 pub(crate) fn conversations() -> Inputs {
     let scripts = [
         ("locks", locks(0)),
@@ -133,7 +132,7 @@ fn sessions() -> Script {
         .reattach(0)
         .reattach(0)
         .ask(0, Op::GetEphemerals, "/", 0, 0)
-        // The wrong password, another client's session, and one that never was.
+        // A wrong password, another client's session, and one that never existed.
         .step(Action::Connect, 2, [6, 0, 1, 0, 0])
         .step(Action::Connect, 0, [2, 0, 1, 0, 0])
         .step(Action::Connect, 0, [4, 0, 1, 0, 0])

@@ -12,12 +12,12 @@ pub(super) struct Metric<T> {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) kind: MetricType,
-    /// Name of its label; `None` for one sample without a label, or with those that each sample brings.
+    /// Label names. Empty for a single sample without labels.
     pub(super) labels: &'static [&'static str],
     pub(super) read: fn(&T) -> Vec<Sample>,
 }
 
-/// A value with the values of its metric's labels.
+/// A value, and the values of its metric's labels.
 pub(super) struct Sample {
     labels: Vec<String>,
     value: Value,
@@ -28,7 +28,6 @@ enum Value {
     Histogram(Distribution),
 }
 
-/// Returns a sample without a label.
 pub(super) fn one(value: f64) -> Vec<Sample> {
     vec![Sample {
         labels: Vec::new(),
@@ -36,12 +35,12 @@ pub(super) fn one(value: f64) -> Vec<Sample> {
     }]
 }
 
-/// Returns a sample without a label, of a count or a size.
+/// Returns a sample of a count or a size, without a label.
 pub(super) fn whole(value: u64) -> Vec<Sample> {
     one(value as f64)
 }
 
-/// Returns the sample of a histogram; none if there is none.
+/// Returns a histogram's sample, if there is a histogram.
 pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
     let sample = |distribution: &Distribution| Sample {
         labels: Vec::new(),
@@ -50,7 +49,7 @@ pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
     distribution.map(sample).into_iter().collect()
 }
 
-/// Returns a sample for each value of the labels.
+/// Returns a sample for each set of label values.
 pub(super) fn each<const L: usize>(
     samples: impl IntoIterator<Item = ([&'static str; L], u64)>,
 ) -> Vec<Sample> {
@@ -61,7 +60,7 @@ pub(super) fn each<const L: usize>(
     samples.collect()
 }
 
-/// Returns a sample for each value of the one label.
+/// Returns a sample for each value of the only label.
 pub(super) fn named(samples: impl IntoIterator<Item = (String, u64)>) -> Vec<Sample> {
     let samples = samples.into_iter().map(|(label, value)| Sample {
         labels: vec![label],
@@ -122,7 +121,7 @@ impl<T> Metric<T> {
     }
 }
 
-/// The last bucket, of all durations, is the encoder's.
+/// The encoder adds the last bucket, of all durations.
 fn of(distribution: &Distribution) -> proto::Histogram {
     let buckets = distribution.buckets.iter().map(|(bound, count)| {
         let mut bucket = proto::Bucket::default();

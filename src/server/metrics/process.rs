@@ -1,4 +1,4 @@
-//! The metrics of a process, under the names that Prometheus' own clients give them, and the version of this library.
+//! Metrics of a process under Prometheus' usual names, and the version of this library.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,13 @@ use super::descs;
 use super::family::{Metric, Sample, named, one, whole};
 use crate::server::admin::process;
 
-/// Adds the metrics of this process (`process_resident_memory_bytes` and its kin) and `lockkeeper_build_info` to a
-/// registry: for programs that do not have them from elsewhere.
+/// Adds `lockkeeper_build_info` and the metrics of this process (such as `process_resident_memory_bytes`) to a
+/// registry. Meant for programs that do not have them from elsewhere.
 ///
-/// Linux tells all of them; other systems some.
+/// All are available on Linux, and some on other systems.
 ///
 /// # Errors
-/// `AlreadyReg`, if the registry has them already.
+/// `AlreadyReg` if the registry has them already.
 pub fn register_process_metrics(registry: &Registry) -> Result<(), Error> {
     let descs = descs(METRICS)?;
     registry.register(Box::new(ProcessCollector { descs }))
@@ -86,7 +86,7 @@ pub(super) const METRICS: &[Metric<()>] = &[
     },
 ];
 
-/// Returns a sample of what cannot be zero unless the system does not tell it.
+/// Returns a sample, unless the value is zero because the system does not report it.
 fn known(value: u64) -> Vec<Sample> {
     match value {
         0 => Vec::new(),
@@ -94,7 +94,7 @@ fn known(value: u64) -> Vec<Sample> {
     }
 }
 
-/// Returns the time at which something of this age began, in seconds since the epoch.
+/// Returns the start time of something this old, in seconds since the epoch.
 fn start(age: std::time::Duration) -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.saturating_sub(age).as_secs_f64())

@@ -1,4 +1,4 @@
-//! The table of a server's metrics. docs/server-reference.md has the same, and a test compares the two.
+//! The table of a server's metrics. A test compares it with docs/server-reference.md.
 
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,6 @@ use super::family::{Metric, each, histogram, named, one, whole};
 use crate::server::connection_table::Count;
 use crate::wire::{Code, Op};
 
-/// The metrics of a server.
 pub(super) const METRICS: &[Metric<Readings>] = &[
     Metric {
         name: "lockkeeper_ready",
@@ -370,7 +369,7 @@ pub(super) const METRICS: &[Metric<Readings>] = &[
     },
 ];
 
-/// Returns a name of Rust's form, as `GetChildren2`, in that of Prometheus' labels, as `get_children2`.
+/// Returns a Rust name such as `GetChildren2` in the form of Prometheus' labels, `get_children2`.
 fn snake_case(name: &str) -> String {
     let mut label = String::with_capacity(name.len() + 4);
     for letter in name.chars() {

@@ -1,4 +1,4 @@
-//! A talk without a socket and without a store.
+//! The protocol without a socket and without a store.
 
 use super::super::ServerOptions;
 use super::super::auth::Policy;
@@ -20,7 +20,7 @@ fn protocol_with(is_extended: bool) -> ProtocolState {
     ProtocolState::new(limits, admission, agreed, Arc::default())
 }
 
-/// The frame of a getData.
+/// Returns the frame of a getData.
 fn get_data(xid: i32) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {
@@ -30,7 +30,7 @@ fn get_data(xid: i32) -> Vec<u8> {
     frame
 }
 
-/// The frame of a user's proof.
+/// Returns the frame of a user's proof.
 fn auth(user: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {
@@ -67,7 +67,7 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
         };
         protocol.encode(answer, BootInstant::default());
         one = one.max(protocol.outgoing().len());
-        // All but the last byte is sent: never nothing is left.
+        // Send all but the last byte, so that the buffer never empties.
         let count = protocol.outgoing().len() - 1;
         sent.extend_from_slice(&protocol.outgoing()[..count]);
         protocol.advance(count);
@@ -87,7 +87,7 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     assert_eq!(frames.waiting_bytes(), 0);
 }
 
-/// Were more read than is taken up, a client that asks faster than it is answered would fill the memory.
+/// If it read more than it parses, a client that asks faster than it is answered would fill the memory.
 #[test]
 fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     let mut protocol = protocol();
@@ -104,12 +104,11 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
         taken += asked;
     }
     assert!(protocol.has_room(), "all are taken up");
-    // Half a request is no reason not to read the other half.
+    // Half a request does not stop it from reading the other half.
     protocol.receive(&get_data(1)[..5]);
     assert!(protocol.has_room());
 }
 
-/// A client that reaches a limit keeps the identities that it has proved.
 #[test]
 fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     let mut protocol = protocol();
@@ -224,7 +223,7 @@ fn the_reason_of_a_refusal_is_for_clients_that_read_it() {
     }
 }
 
-/// A client that takes it for refused would leave its entry in the queue.
+/// A client that takes the write for refused would leave its entry in the queue.
 #[test]
 fn a_write_whose_answer_is_too_large_is_not_told_to_be_refused() {
     let acl = crate::model::acl::Acl::open();

@@ -1,4 +1,4 @@
-//! Tests of what an operator does: drains, ends sessions, and replaces users; and of the audit log.
+//! Tests of an operator's actions (drains, kicks, replaced users), and of the audit log.
 
 use parking_lot::Mutex;
 
@@ -16,7 +16,7 @@ async fn serving(options: ServerOptions) -> (Server, Store) {
     (Server::bind(&store, options).await.unwrap(), store)
 }
 
-/// Waits until the server closes the connection; what it sends before is skipped.
+/// Waits until the server closes the connection, and skips what it sends before.
 async fn closed(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
@@ -31,7 +31,7 @@ fn id_of(session: &[u8]) -> SessionId {
 const CREATE: i32 = 1;
 const EPHEMERAL: i32 = 1;
 
-/// Creates a znode, and returns the code of the answer.
+/// Creates a znode, and returns the answer's code.
 async fn create(stream: &mut TcpStream, path: &str, flags: i32) -> [u8; 4] {
     // Without data, for anyone.
     let mut rest = vec![0, 0, 0, 0];
@@ -141,7 +141,7 @@ async fn a_kicked_session_loses_its_znodes_and_its_connection() {
     );
 }
 
-/// Its watches go in pieces, and until then nothing of it is carried out.
+/// Its watches are removed in pieces, and until then none of its requests is executed.
 #[tokio::test]
 async fn a_kicked_session_with_many_watches_is_refused_at_once() {
     let (server, store) = serving(ServerOptions::new()).await;
@@ -181,7 +181,7 @@ fn users(secrets: &[&str]) -> AccessOptions {
     })
 }
 
-/// Proves an identity. Returns the answer's code.
+/// Proves an identity, and returns the answer's code.
 async fn proved(stream: &mut TcpStream, secret: &str) -> [u8; 4] {
     send_proof(stream, secret).await;
     let answered = tokio::time::timeout(PATIENCE, answer(stream)).await;
@@ -201,7 +201,7 @@ async fn a_removed_user_is_cut_off_at_once_and_others_stay() {
     assert_eq!(create(&mut jane, "/hers", EPHEMERAL).await, [0; 4]);
 
     server.reload_access(users(&["joe:b", "ann:c"]));
-    // Nothing that she asks for from now on happens.
+    // None of her requests is executed from now on.
     let create_more = request(7, DELETE, "/hers", &[0xff; 4]);
     let _ = jane.write_all(&create_more).await;
     closed(&mut jane).await;
@@ -218,7 +218,7 @@ async fn a_removed_user_is_cut_off_at_once_and_others_stay() {
     assert_eq!(proved(&mut ann, "ann:c").await, [0; 4]);
 }
 
-/// No time passes: neither a ping nor a timeout has its task look.
+/// No time passes, so neither a ping nor a timeout wakes its task.
 #[tokio::test]
 async fn an_idle_connection_of_a_removed_user_is_closed() {
     let (server, _clock) = timeless(ServerOptions::new().require_auth(true)).await;
@@ -229,7 +229,7 @@ async fn an_idle_connection_of_a_removed_user_is_closed() {
     closed(&mut jane).await;
 }
 
-/// It is a user as before, and would keep its rights as long as its connection.
+/// It is still a user, and would otherwise keep its rights for as long as its connection.
 #[tokio::test]
 async fn a_former_superuser_loses_its_rights() {
     let (server, store) = serving(ServerOptions::new()).await;
@@ -386,7 +386,7 @@ async fn a_failed_proof_is_recorded_with_the_user_and_without_the_secret() {
     assert!(!format!("{records:?}").contains("hunter2"));
 }
 
-/// 100,000 failures are some records, and one with their number.
+/// 100,000 failures result in a few records, and one with their number.
 #[tokio::test]
 async fn many_failures_of_one_network_are_counted_in_one_record() {
     let clock = Clock::new_virtual();
@@ -412,11 +412,11 @@ async fn many_failures_of_one_network_are_counted_in_one_record() {
         (rest.count, rest.peer.as_deref()),
         (100_000 - 20, Some("10.0.0.1"))
     );
-    // And each by itself again.
+    // Each has a record again.
     fail([10, 0, 0, 1], 1);
     assert_eq!(records.take().len(), 1);
 
-    // However many networks: their number is limited, too.
+    // The number of networks is limited, too.
     for network in 0..100_000_u32 {
         fail(network.to_be_bytes(), 1);
     }

@@ -7,7 +7,6 @@ use tokio::io::ReadBuf;
 
 use super::*;
 
-/// Appends a request.
 pub(super) fn put_request(to: &mut Vec<u8>, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
     put_frame(to, |to| {
         to.extend_from_slice(&xid.to_be_bytes());
@@ -32,8 +31,8 @@ fn put_create(to: &mut Vec<u8>, path: &str, flags: i32) {
     });
 }
 
-/// Lets one client send `count` requests for the znode /x at once, and another one create it, whose bytes the runtime
-/// has not polled yet. Returns the number of the first client's requests that were executed before the creation.
+/// One client sends `count` requests for the znode /x, and then another one creates it. The runtime has not polled the
+/// second client's bytes yet. Returns how many of the first client's requests were executed before the creation.
 async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
     const ROOM: usize = 8 << 20;
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
@@ -45,7 +44,7 @@ async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usi
     assert!(asked.len() <= ROOM, "all of it is there at once");
     let mut create = Vec::new();
     put_create(&mut create, "/x", 0);
-    // Nothing is awaited between the two: the server has its first turn when both are there.
+    // Await nothing between the two, so that both have arrived before the server's first turn.
     other.try_write(&create).unwrap();
     flooding.write_all(&asked).await.unwrap();
     assert_eq!(answer(&mut other).await[12..16], [0; 4]);
@@ -96,8 +95,7 @@ async fn clients_that_send_many_requests_take_turns_with_another_after_each() {
     assert!(between <= 4 * 64, "{between} requests come first");
 }
 
-/// A client that waits for each answer must not wait for twice the time of its request, so the turns of the others are
-/// short while there is one.
+/// A client that waits for each answer must not wait for twice the time of its request, so the others' turns are short.
 #[tokio::test]
 async fn turns_are_short_while_a_client_sends_single_requests() {
     const ROOM: usize = 8 << 20;
@@ -138,8 +136,7 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
 }
 
-/// Nothing of the server runs while the clock moves: the bytes of one client wait in the kernel when both deadlines
-/// come.
+/// The server does not run while the clock moves, so one client's bytes wait in the kernel when both deadlines pass.
 #[tokio::test]
 async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     let clock = Clock::new_virtual();
@@ -162,8 +159,8 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     assert_eq!(server.shared.store.counts().sessions, 1);
 }
 
-/// Serves a client that sends many creates, of which the server carries out some in a turn, and then is as `end` makes
-/// it. Returns how many of them were carried out when the server is done with the connection.
+/// A client sends many creates, of which the server executes some in a turn, and then `end` is applied to it. Returns
+/// how many were executed when the server is done with the connection.
 async fn carried_out_of(count: usize, end: impl AsyncFnOnce(DuplexStream)) -> usize {
     const ROOM: usize = 1 << 20;
     let store = Store::memory();
@@ -197,7 +194,7 @@ async fn what_a_client_sent_before_it_went_is_carried_out() {
     assert_eq!(half.await, count, "it sends no more, and reads");
 }
 
-/// A stream that notes, in a list that several share, which of them has written.
+/// A stream that records its writes in a list shared by several.
 struct Noted {
     stream: DuplexStream,
     name: &'static str,
@@ -248,8 +245,7 @@ impl transport::Transport for Noted {
     }
 }
 
-/// A server, a client that watches `/lock` for good, and one that changes it; and the names of those that were written
-/// to.
+/// A server, a client that watches `/lock` persistently, one that changes it, and the names of the clients written to.
 struct Watching {
     _server: Server,
     watcher: DuplexStream,
@@ -303,7 +299,7 @@ impl Watching {
     }
 }
 
-/// A frame of a request: its xid, its number, a path and the rest.
+/// Returns a request's frame from its xid, its number, a path and the rest.
 pub(super) fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {
@@ -319,7 +315,7 @@ pub(super) fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
 pub(super) const DELETE: i32 = 2;
 const SET_DATA: i32 = 5;
 
-/// The next holder waits for the event; the former one has released the lock whether or not it knows that.
+/// The next holder waits for the event. The former one has released the lock, whether it knows that or not.
 #[tokio::test]
 async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     let mut all = Watching::start().await;
@@ -331,7 +327,7 @@ async fn an_event_is_written_before_the_answer_to_the_request_that_fires_it() {
     assert_eq!(answer(&mut all.watcher).await[..4], [0xff; 4]);
 }
 
-/// Its requests arrive while it waits for the events of those before, and it never has all of them carried out.
+/// Its requests arrive while it waits for the events of earlier ones, so there are always some left to execute.
 #[tokio::test]
 async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() {
     let all = Watching::start().await;
@@ -349,6 +345,6 @@ async fn a_client_of_which_each_request_fires_an_event_is_answered_in_between() 
     answered.expect("all are answered");
     sending.await.unwrap().unwrap();
     let written = all.written.lock();
-    // The events of one turn leave in one write, and its answers follow.
+    // The events of one turn leave in one write, and then its answers follow.
     assert_eq!(written[..2], ["event", "answer"]);
 }

@@ -151,7 +151,7 @@ async fn an_unusable_path_is_explained() {
     assert!(said.contains("missing/s"), "{said}");
 }
 
-/// A server that starts waits for another one that is about to start or stop in the same directory.
+/// A server waits for another one that is about to start or stop in the same directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn servers_of_one_directory_start_one_after_the_other() {
     let directory = Directory::new("lock");
@@ -162,7 +162,7 @@ async fn servers_of_one_directory_start_one_after_the_other() {
         tokio::spawn(async move { listen(&path, 0o600).is_ok() })
     };
     assert!(!path.exists());
-    // Another one has been quicker.
+    // Another one was faster.
     let living = StdListener::bind(&path).unwrap();
     drop(held);
     assert!(
