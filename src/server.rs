@@ -1,8 +1,8 @@
 //! The ZooKeeper server: [`Server`] serves a store to other processes by ZooKeeper's protocol, over TCP, TLS or a Unix
 //! socket.
 //!
-//! Start reading at `connection.rs`, which serves one connection. `listener.rs` accepts connections, and
-//! `connection_table.rs` has their limits and statistics.
+//! Start reading at `connection.rs`. `listener.rs` accepts connections, and `connection_table.rs` has their limits and
+//! statistics.
 
 mod access;
 mod admin;
@@ -113,7 +113,6 @@ pub struct Server {
     /// Address of plain TCP connections.
     plain: Option<SocketAddr>,
     shared: Arc<Shared>,
-    /// Tasks that accept connections, poll, or sum up the audit log.
     tasks: Vec<JoinHandle<()>>,
     unix: Option<SocketFile>,
     #[cfg(feature = "tls")]
@@ -201,16 +200,14 @@ impl Server {
         self.unix.as_ref().map(SocketFile::path)
     }
 
-    /// Waits until the server has had no connection for `time` and its store has no session. A server that was started
-    /// on demand can then be shut down. A client that connects at that moment must be prepared to start the next
-    /// server.
+    /// Waits until the server has had no connection for `time` and its store has no session, so that a server started
+    /// on demand can be shut down. A client that connects just then must start the next server.
     ///
     /// Cancel safe. Does not poll.
     pub async fn idle(&self, time: Duration) {
         let Shared { table, store, .. } = &*self.shared;
         loop {
-            // Read the number before the check. A connection that is already gone by then causes no further wait, and
-            // any later one changes the number.
+            // Read the number before the check, so that no later connection is missed.
             let arrivals = table.arrivals();
             if table.connections() > 0 {
                 table.emptied().await;
@@ -224,14 +221,14 @@ impl Server {
         }
     }
 
-    /// Stops the server. It accepts no more connections, answers the requests that have arrived, and closes all
-    /// connections. Clients that do not read their replies are cut off after 5 s. The sessions stay in the store until
-    /// their clients reconnect or they expire.
+    /// Stops the server. Accepts no more connections, answers the requests that have arrived and closes all
+    /// connections, after 5 s even if clients do not read their replies. The sessions stay in the store until their
+    /// clients reconnect or they expire.
     ///
-    /// Not cancel safe. If the call is dropped, so is the server, which closes all connections immediately.
+    /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {
         self.stop_accepting();
-        // The table refuses connections from here on, so one that was accepted just now is closed as well.
+        // The table refuses connections from here on, including one that was accepted just now.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
@@ -268,11 +265,11 @@ struct Shared {
     unfinished: Arc<Unfinished>,
     penalties: Penalties,
     busy_poll: Arc<BusyPoll>,
-    /// One permit for each thread of the runtime. A connection with more requests than fit one turn holds a permit for
-    /// each further turn, so any number of such connections delays the others by only one turn.
+    /// One permit per thread of the runtime. A connection with more requests than fit one turn holds one for each
+    /// further turn, so any number of such connections delays the others by only one turn.
     further_turns: Arc<Semaphore>,
     turn_length: TurnLength,
-    /// One permit for each open file of a watched process. `None` if the server watches no processes.
+    /// One permit per watched process, which takes an open file. `None` if none is watched.
     process_watches: Option<Arc<Semaphore>>,
 }
 

@@ -83,17 +83,13 @@ impl AccessOptions {
     }
 }
 
-/// Returns the identity of a user's digest.
-///
-/// # Errors
-/// [`Error::BadArguments`] if the text has another form.
 pub(super) fn user(digest: &str) -> Result<Identity> {
     Identity::written_digest(digest).ok_or_else(|| {
         Error::BadArguments("a user is given as user:base64(sha1(user:password))".into())
     })
 }
 
-/// Clients whose four-letter words are answered. The words have no authentication, so we go by address.
+/// Clients whose four-letter words are answered. We go by address, because words have no authentication.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordClients(Option<Vec<WordClient>>);
 
@@ -141,7 +137,7 @@ impl WordClients {
 
 pub(super) struct Access {
     policy: RwLock<Arc<Policy>>,
-    /// Generation of the policy. Each connection compares it with the generation that it was last judged by.
+    /// Generation of the policy, which each connection compares with the one that it was last judged by.
     generation: AtomicU64,
     /// Held during a replacement, so that two do not mix.
     replacing: Mutex<()>,
@@ -190,8 +186,7 @@ impl Server {
         let replacing = shared.access.replacing.lock();
         let former = shared.access.policy();
         let generation = former.generation + 1;
-        // Update the store first, so that the former super user's credentials grant nothing from here on. Connections
-        // that still use them are closed once the policy changes.
+        // Update the store first, so that the former super user's credentials grant nothing from here on.
         shared.remote.set_superuser(access.superuser.clone());
         *shared.access.policy.write() = Arc::new(Policy {
             generation,
@@ -201,7 +196,7 @@ impl Server {
             words: access.words,
             word_clients: access.word_clients,
         });
-        // Release after the policy is stored: a connection that sees this generation finds its policy or a later one.
+        // Release after storing the policy, so that a connection that sees this generation finds its policy.
         shared
             .access
             .generation

@@ -20,7 +20,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Word, isro};
 
 pub(super) struct Admin {
     texts: Arc<Texts>,
-    /// Limits how many long texts are composed at the same time, and so their memory.
+    /// Limits concurrent long texts, and so their memory.
     permits: Arc<Semaphore>,
 }
 
@@ -46,7 +46,7 @@ impl Admin {
         }
     }
 
-    /// Answers a word, and closes the connection in a way that lets the answer arrive.
+    /// Answers a word, and closes the connection so that the answer arrives.
     pub(super) async fn serve_word<S>(
         &self,
         word: Word,
@@ -71,13 +71,13 @@ impl Admin {
             }
         };
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
-            // Release the permit before lingering. A client that keeps its end open must not hold one of the few.
+            // Release the permit first, because a client that keeps its end open must not hold it while we linger.
             drop(answer);
             linger_close(stream).await;
         }
     }
 
-    /// Returns a word's text, composed on the calling thread.
+    /// Returns a word's text, composed on this thread.
     pub(super) fn text(&self, word: Word, drain: &Drain) -> String {
         let is_at_work = self.texts.is_at_work();
         match word {
@@ -102,7 +102,7 @@ impl Admin {
             false => None,
         };
         let texts = self.texts.clone();
-        // Composing reads files or much of the store, which would block a thread of the runtime.
+        // Reads files or much of the store, which would block a thread of the runtime.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
         Answer {
             text: text.unwrap_or_default().into(),

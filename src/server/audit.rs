@@ -167,16 +167,14 @@ const MAX_NETWORKS: usize = 1_024;
 /// Longest recorded user name, in bytes, because a client chooses it.
 const MAX_USER_BYTES: usize = 128;
 
-/// Audit log of a server. Records nothing without a sink.
+/// Records nothing without a sink.
 pub(super) struct Audit {
     sink: Option<Arc<dyn AuditSink>>,
     clock: Clock,
     windows: Mutex<HashMap<(AuditEvent, Option<Network>), Window>>,
-    /// Notified when the first window opens.
     opened: Notify,
 }
 
-/// Failures of one kind from one network, since the first of them.
 #[derive(Debug)]
 struct Window {
     since: BootInstant,
@@ -197,7 +195,6 @@ impl Audit {
         self.sink.is_some()
     }
 
-    /// Records a success, described by `fill`.
     pub(super) fn success(&self, event: AuditEvent, fill: impl FnOnce(&mut AuditRecord)) {
         self.put(event, AuditOutcome::Success, fill);
     }
@@ -247,7 +244,7 @@ impl Audit {
         allows
     }
 
-    /// Records the failures that were only counted whenever a window ends. Runs until dropped.
+    /// Records the uncounted rest whenever a window ends. Runs until dropped.
     pub(super) async fn sum_up(self: Arc<Self>) {
         loop {
             self.opened.notified().await;
@@ -258,7 +255,7 @@ impl Audit {
         }
     }
 
-    /// Records the failures that were only counted so far, because the server ends.
+    /// Records the failures that were only counted so far.
     pub(super) fn finish(&self) {
         self.close_windows(BootInstant::from_nanos(u64::MAX));
     }
@@ -327,7 +324,6 @@ pub(super) fn claimed_user(scheme: &str, secret: &[u8]) -> Option<String> {
     (scheme == "digest").then(|| name.into_owned())
 }
 
-/// Returns an access control list without the hashes of digests.
 fn shown_acl(entries: Option<&[AclEntry]>) -> Vec<String> {
     let Some(entries) = entries else {
         return vec!["world:anyone:cdrwa".into()];

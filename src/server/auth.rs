@@ -16,7 +16,6 @@ use crate::model::identity::{DIGEST, Identities, Identity};
 use crate::runtime::clock::BootInstant;
 use crate::wire::admin::Whitelist;
 
-/// Rules by which a server admits clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
     /// Grows with each replacement.
@@ -25,13 +24,11 @@ pub(super) struct Policy {
     /// Users whose digests are accepted. If empty, any digest is, as in ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
-    /// Answered four-letter words, and the clients that may ask.
     pub(super) words: Whitelist,
     pub(super) word_clients: WordClients,
 }
 
 impl Policy {
-    /// Returns true if this identity may be proved.
     fn accepts(&self, identity: &Identity) -> bool {
         identity.scheme != DIGEST
             || self.users.is_empty()
@@ -43,10 +40,9 @@ impl Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The store has the same identities of this connection, under the same limits. One that the store refuses is not
-    /// kept here either.
+    /// The same identities as the store has of this connection, under the same limits.
     identities: Identities,
-    /// Schemes and users, as whoAmI returns them.
+    /// The answer to whoAmI.
     who_am_i: Arc<[(String, String)]>,
 }
 
@@ -70,9 +66,6 @@ impl Admission {
     }
 
     /// Adds a proved identity of the connection (address, user, certificate) or of an auth packet.
-    ///
-    /// # Errors
-    /// If a limit of [`Identities`] is exceeded.
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
@@ -107,7 +100,6 @@ impl Admission {
         self.identities.iter().map(ToString::to_string).collect()
     }
 
-    /// Returns true if the client may send any request.
     pub(super) fn is_admitted(&self) -> bool {
         self.is_proven || !self.policy.requires_auth
     }
@@ -116,7 +108,6 @@ impl Admission {
         self.who_am_i.clone()
     }
 
-    /// Checks a client's proof of identity, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
         // As in ZooKeeper, the address is known from the connection and the packet's text is ignored.
         if scheme == "ip" {
@@ -128,7 +119,7 @@ impl Admission {
         if !self.policy.accepts(&identity) {
             return Proof::Refused;
         }
-        // Proving a user again or reaching a limit is no failed guess, so it has no penalty.
+        // Proving a user again or reaching a limit is not a failed guess, so it has no penalty.
         match self.add(&identity) {
             Ok(()) => Proof::Accepted(identity),
             Err(error) => Proof::LimitReached(error),
@@ -138,9 +129,8 @@ impl Admission {
 
 /// Failed proofs of identity, counted by network.
 ///
-/// A penalty delays only the failed answer and its connection. Other clients behind the same address are answered
-/// immediately. The table has a fixed size and cannot be filled, because networks share slots by chance. A shared slot
-/// can only lengthen a penalty.
+/// A penalty delays only the failed answer and its connection, not other clients behind the same address. The table has
+/// a fixed size, so it cannot be filled. Networks may share a slot by chance, which can only lengthen a penalty.
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
@@ -154,16 +144,15 @@ struct Failures {
     last: BootInstant,
 }
 
-/// Slots of the table, about 64 KiB. Few networks share one by chance.
+/// About 64 KiB of slots, so few networks share one.
 const SLOTS: usize = 4_096;
 
-/// Penalty of the first failure. Each further failure doubles it.
+/// Doubles with each further failure.
 const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
-/// Limit of the doublings. The longest penalty is 3.2 s, which leaves enough time for a handshake.
+/// The longest penalty is 3.2 s, which leaves enough time for a handshake.
 const DOUBLINGS: u32 = 5;
 
-/// Time without failures after which they are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 impl Default for Penalties {

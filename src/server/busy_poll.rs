@@ -1,13 +1,13 @@
 //! [`BusyPoll`]: keeps a thread of the runtime awake between requests that follow each other closely.
 //!
-//! A hand-over is a chain of single messages between two processes. On an idle machine each message finds its
-//! receiver's core asleep, and the wake-up takes longer than all the work (40 to 50 µs on a virtual machine, where the
-//! hypervisor has to run the core again). So the runtime's thread polls its sockets for a while before it sleeps.
+//! A hand-over is a chain of single messages. On an idle machine each message finds its receiver's core asleep, and the
+//! wake-up takes longer than all the work (40 to 50 µs on a virtual machine). So the runtime's thread polls its sockets
+//! for a while before it sleeps.
 //!
-//! Polling costs time of a core, so it adapts like KVM's halt polling. The window is zero after a pause that was too
-//! long to poll through, and doubles with each shorter pause. A server with few or no requests never polls, and one
-//! useless poll ends the polling. Each turn also offers the core to other programs. If one of them uses it for long,
-//! polling stops for a while. Where other programs run, cores do not sleep anyway.
+//! Polling costs a core's time, so it adapts like KVM's halt polling. The window is zero after a pause that was too
+//! long to poll through, and doubles with each shorter pause. A server with few requests never polls, and one useless
+//! poll ends the polling. Each turn also offers the core to other programs. If one uses it for long, polling stops for
+//! a while.
 //!
 //! <https://docs.kernel.org/virt/kvm/halt-polling.html>
 
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Busy polling of a server. Its connections report arrivals, and its task polls.
 #[derive(Debug)]
 pub(super) struct BusyPoll {
     /// Longest window. Zero disables polling.
@@ -47,7 +46,6 @@ impl BusyPoll {
         !self.limit.is_zero()
     }
 
-    /// Reports that bytes have arrived on a connection.
     pub(super) fn arrived(&self) {
         if !self.is_enabled() {
             return;
@@ -74,8 +72,8 @@ impl BusyPoll {
         }
     }
 
-    /// Polls until nothing has arrived for the length of the window, or until another program needs the core. Returns
-    /// the time of the last arrival.
+    /// Polls until nothing has arrived for the window's length, or another program needs the core. Returns the time of
+    /// the last arrival.
     async fn poll(&self, window: Duration) -> (Instant, PollEnd) {
         let mut arrivals = self.arrivals.load(Ordering::Relaxed);
         let mut last = Instant::now();
@@ -113,7 +111,6 @@ const CONTENDED: Duration = Duration::from_millis(1);
 /// at most a few percent of its time.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// Time to poll after an arrival.
 #[derive(Debug)]
 struct Window {
     length: Duration,
@@ -133,12 +130,11 @@ impl Window {
         }
     }
 
-    /// Adapts to a core that others need.
     fn contended(&mut self, now: Instant) {
         self.resumes = Some(now + BACKOFF);
     }
 
-    /// Adapts to a pause between the last two arrivals.
+    /// Adapts to the time between the last two arrivals.
     fn paused(&mut self, pause: Duration, now: Instant) {
         let may_poll = self.resumes.is_none_or(|resumes| now >= resumes);
         self.length = match may_poll && pause <= self.limit {

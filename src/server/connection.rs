@@ -97,7 +97,7 @@ pub(super) async fn serve<S>(
             };
             let reason = Box::pin(run_session(&mut stream, &shared, &guard, client)).await;
             log_close(reason, &guard, session, &shared);
-            // A server that is dropped closes immediately and does not linger for clients.
+            // A dropped server closes immediately.
             if guard.close_request() != Some(CloseRequest::Now) {
                 linger_close(&mut stream).await;
             }
@@ -105,7 +105,6 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Client of a connection, after its handshake.
 pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) agreed: Agreed,
@@ -135,8 +134,7 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail, because two identities are within every limit and the TLS handshake has refused names that are
-        // too long.
+        // Cannot fail, because two identities are within every limit and the TLS handshake refused long names.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }

@@ -16,7 +16,6 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::BootInstant;
 use crate::wire::Op;
 
-/// Entry of one connection in the [`ConnectionTable`](super::connection_table::ConnectionTable).
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: PeerAddress,
@@ -24,7 +23,6 @@ pub(super) struct ConnectionEntry {
     established_ms: i64,
     /// Grows from connection to connection.
     pub(super) arrival: u64,
-    /// Slot in the table.
     pub(super) slot: usize,
     /// 0 before the handshake is done.
     session: AtomicI64,
@@ -51,7 +49,7 @@ struct Statistics {
     since_srst: Traffic,
 }
 
-/// Reason for which a connection is asked to close. Higher ones are more urgent.
+/// Reason for closing a connection. Higher ones are more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
@@ -83,7 +81,6 @@ pub(super) struct TrafficDelta {
     pub(super) has_failed_proof: bool,
 }
 
-/// Last response of a connection, as shown by `cons`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastResponse {
     /// Number of the operation, or [`HANDSHAKE`].
@@ -139,7 +136,6 @@ impl LatencyStats {
     }
 }
 
-/// Traffic of one connection, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) received: u64,
@@ -184,7 +180,6 @@ impl Traffic {
         }
     }
 
-    /// Resets the counters, but not the number of outstanding requests.
     pub(super) fn reset(&mut self) {
         *self = Self {
             outstanding: self.outstanding,
@@ -244,7 +239,6 @@ impl ConnectionEntry {
         self.statistics.lock().since_srst.reset();
     }
 
-    /// Records whether the task reads from its socket. Only the task calls this.
     pub(super) fn set_reading(&self, reads: bool) {
         self.is_reading.store(reads, Ordering::Relaxed);
     }
@@ -263,8 +257,7 @@ impl ConnectionEntry {
         self.is_tls.load(Ordering::Relaxed)
     }
 
-    /// Records the session. Called by
-    /// [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened), which counts it.
+    /// Called by [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened).
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -280,12 +273,11 @@ impl ConnectionEntry {
         (session != 0).then_some((SessionId(session), timeout_ms))
     }
 
-    /// Returns its arrival, in milliseconds since the epoch.
     pub(super) fn established_ms(&self) -> i64 {
         self.established_ms
     }
 
-    /// Returns its own statistics, since its arrival or the last `crst`.
+    /// Since its arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
         self.statistics.lock().since_crst
     }
@@ -300,13 +292,12 @@ impl ConnectionEntry {
 
     /// Asks the connection's task to close. The most urgent request wins.
     pub(super) fn request_close(&self, why: CloseRequest) {
-        // Store before the wake, because `close_requested` registers before it reads. One of the two sees the other.
+        // Store before the wake. `close_requested` registers before it reads, so one of the two sees the other.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
     }
 
-    /// Makes the connection's task check what is asked of it.
     pub(super) fn wake(&self) {
         self.task.wake();
     }
@@ -336,7 +327,6 @@ impl ConnectionEntry {
 }
 
 impl LastResponse {
-    /// Returns the letters by which `cons` shows the operation.
     pub(super) fn letters(&self) -> &'static str {
         match self.op {
             HANDSHAKE => "SESS",

@@ -54,12 +54,10 @@ struct State {
     /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
-    /// Traffic of closed connections since the last reset.
     closed_traffic: Traffic,
     is_closed: bool,
 }
 
-/// Reason for refusing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("the limit of {limit} connections is reached")]
@@ -85,39 +83,31 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Connections accepted.
     Entered,
-    /// Connections refused because there are too many.
+    /// Too many in total.
     RefusedConnections,
-    /// Connections refused because there are too many from their address.
+    /// Too many from their address.
     RefusedPerAddress,
-    /// Half-open connections evicted for newer ones.
     Evicted,
-    /// Connections without a session in time.
+    /// No session in time.
     HandshakeTimedOut,
-    /// Handshakes refused or malformed.
+    /// Refused or malformed.
     HandshakeFailed,
     /// Sessions opened or reattached.
     Handshake,
-    /// Wrong passwords for an existing session.
     WrongPassword,
     /// Failed proofs of identity.
     AuthFailed,
-    /// Frames longer than the limit.
     FrameTooLong,
     /// Connections closed because their client did not read.
     NotRead,
-    /// Sessions refused because there are too many.
     SessionOverLimit,
-    /// Sessions refused because the disk is full.
     SessionDiskFull,
-    /// Sessions refused for another reason, such as a failed disk.
+    /// Refused for another reason, such as a failed disk.
     SessionFailed,
-    /// Sessions refused because the server drains.
     SessionDraining,
 }
 
-/// Number of connections of each transport.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Transports {
@@ -126,7 +116,7 @@ pub(super) struct Transports {
     pub(super) unix: u64,
 }
 
-/// A connection's entry in the table. Dropping it removes the entry.
+/// Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
@@ -151,10 +141,7 @@ impl ConnectionTable {
         })
     }
 
-    /// Adds a half-open connection. May evict another half-open one.
-    ///
-    /// # Errors
-    /// The limit that is reached.
+    /// Adds a half-open connection. May evict another one.
     pub(super) fn enter(
         self: &Arc<Self>,
         address: impl Into<PeerAddress>,
@@ -173,8 +160,7 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        // The victim closes itself when its task is polled. Until then it counts as a connection, but no longer as a
-        // half-open one.
+        // The victim closes itself when polled. Until then it counts as a connection, but no longer as half-open.
         if let Some(victim) = evicted {
             self.count(Count::Evicted);
             victim.request_close(CloseRequest::Evicted);
@@ -197,7 +183,6 @@ impl ConnectionTable {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns a counter's value since the start or the last reset.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
@@ -230,7 +215,6 @@ impl ConnectionTable {
         self.limits.connections
     }
 
-    /// Returns true once no further connection is admitted.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().is_closed
     }
@@ -244,7 +228,6 @@ impl ConnectionTable {
         self.state.lock().half_open.len()
     }
 
-    /// Returns all entries, in no particular order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
         self.state.lock().each()
     }
@@ -386,13 +369,13 @@ impl State {
 }
 
 impl ConnectionGuard {
-    /// Records that the connection has a session. It stays half open until it is admitted.
+    /// Records the session. The connection stays half open until it is admitted.
     pub(super) fn session_opened(&self, session: SessionId, timeout: Duration) {
         self.entry.set_session(session, timeout);
         self.table.count(Count::Handshake);
     }
 
-    /// Records that the client may send any request, so the connection is no longer half open.
+    /// Marks the connection as no longer half open.
     pub(super) fn admit(&self) {
         self.table.state.lock().leave_half_open(&self.entry);
     }

@@ -42,7 +42,7 @@ impl Server {
     /// Opens no more sessions from now on. Returns true unless the server was draining already.
     ///
     /// A client that asks for a session is disconnected and tries the next server of its list. Existing sessions are
-    /// served, also after a reconnection, so that holders and waiters can finish. In the meantime,
+    /// served, even after a reconnection, so that holders and waiters can finish.
     /// [`ServerMonitor::check_ready`](super::ServerMonitor::check_ready) returns
     /// [`Draining`](super::NotReady::Draining).
     pub fn drain(&self) -> bool {

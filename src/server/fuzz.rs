@@ -30,7 +30,6 @@ use crate::engine::{Ending, Store, StoreOptions};
 use crate::runtime::clock::Clock;
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
 
-/// Input and output of a client, shared with the connection.
 #[derive(Clone)]
 struct Script(Arc<Mutex<Inner>>);
 
@@ -111,7 +110,7 @@ impl Wake for Woken {
 }
 
 impl Script {
-    /// Polls a future to its end. When it waits for the client, the client disconnects.
+    /// When the future waits for the client, the client disconnects.
     fn play<T>(&self, talk: impl Future<Output = T>) -> T {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());

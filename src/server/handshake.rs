@@ -1,6 +1,6 @@
 //! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
 //!
-//! Until then the client has proved nothing. It gets no memory beyond one small frame, and only the place of a
+//! Until it is done, the client has proved nothing. It gets no memory beyond one small frame, and only the place of a
 //! half-open connection, which newer ones may evict (invariant 14).
 
 use std::future::{Future, poll_fn};
@@ -34,7 +34,6 @@ pub(super) enum HandshakeOutcome {
     Session(Connection, Agreed, Option<Box<ProcessWatch>>),
 }
 
-/// Reason for not opening a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HandshakeError {
     #[error("the client has disconnected")]
@@ -56,7 +55,7 @@ pub(super) enum HandshakeError {
 
 const READ_BYTES: usize = 1024;
 
-/// Limit of a handshake, before which a client gets no more memory. Clients send 45 bytes, or 44 before version 3.4.
+/// Clients send 45 bytes, or 44 before version 3.4. They get no more memory before they have a session.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven` is true if the client has proved an identity
@@ -72,7 +71,7 @@ where
 {
     let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
-        // Check for a word before the length. Read as a length, its letters are far above any limit.
+        // Check for a word first. Read as a length, its letters are above any limit.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -91,7 +90,6 @@ where
             Ok(count) => frames.push(&bytes[..count]),
         }
     };
-    // Requests after the handshake are within the common limit.
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
     let answer = unless_disconnected(
@@ -117,7 +115,7 @@ where
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
             let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
-            // Record before the response leaves. A client that has it must find its session in `cons` and `mntr`.
+            // Record first, because a client that has the response must find its session in `cons` and `mntr`.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
@@ -137,8 +135,7 @@ where
             ))
         }
         Err(HandshakeError::NoSession) => {
-            // This answer says that the session has expired (rule 13). Without it the client would retry the same
-            // session forever.
+            // This answer says that the session has expired (rule 13). Without it the client would retry forever.
             if stream.write_all(&out).await.is_ok() {
                 linger_close(stream).await;
             }
@@ -149,7 +146,7 @@ where
     }
 }
 
-/// Returns true for the start of an HTTP request. Read as a frame's length it is too large for a handshake.
+/// Returns true for the start of an HTTP request. Read as a length it is too large for a handshake.
 fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",
@@ -187,8 +184,8 @@ fn traffic_of(
 
 /// Waits for the outcome, unless the client disconnects first.
 ///
-/// A store that has just restarted may admit no session for a while. If the client gives up and connects again, this
-/// old handshake must not reattach last and take the session away from the new connection.
+/// A restarted store may admit no session for a while. If the client gives up and connects again, this old handshake
+/// must not take the session away from the new connection.
 async fn unless_disconnected(
     stream: &mut impl Transport,
     frames: &mut Frames,
@@ -196,8 +193,8 @@ async fn unless_disconnected(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // Poll the socket first. If the client has disconnected, its session must not be opened or taken. Keep bytes
-        // after the handshake up to a limit, and then stop reading.
+        // Poll the socket first, because the session of a client that has disconnected must not be opened or taken.
+        // Keep bytes after the handshake up to a limit.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -218,7 +215,6 @@ async fn unless_disconnected(
 }
 
 struct SessionRequest {
-    /// Length of the frame.
     bytes: usize,
     seen: Zxid,
     timeout: Duration,
@@ -282,7 +278,7 @@ async fn open_session(
     if request.session == SessionId(0) {
         let needs_proof = shared.access.policy().requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        // Check the drain first. A session opened after its start could keep the server from ending.
+        // Check the drain first. A later session could keep the server from ending.
         let opened = remote.open(request.timeout, limit);
         return match unless_closed(shared.drain.begun(), opened).await {
             Some(opened) => opened.map_err(full),
@@ -301,14 +297,13 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // The delay reveals that the session exists, but ids are no secret. The client of an expired session is
-        // answered immediately, so that it can open a new one.
+        // The delay reveals that the session exists, but ids are no secret. Answer the client of an expired session
+        // immediately, so that it can open a new one.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
 }
 
-/// Counts and logs a session that the store refuses.
 fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
     shared.table.count(match error {
         Error::LimitReached { .. } => Count::SessionOverLimit,
@@ -322,8 +317,7 @@ fn refuse(error: &Error, shared: &Shared) -> HandshakeError {
     HandshakeError::Full
 }
 
-/// Watches the process that a client states, if it is the process at the other end of its socket. Ends the session if
-/// the process has exited.
+/// Watches the client's process, if it is the one at the other end of the socket. Ends the session if it has exited.
 fn watch_process(
     stream: &impl Transport,
     shared: &Shared,
@@ -351,7 +345,7 @@ fn watch_process(
     }
 }
 
-/// Counts and logs a wrong password before its answer's delay, because the client may disconnect in that time.
+/// Called before the answer's delay, because the client may disconnect in that time.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     shared

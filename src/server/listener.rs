@@ -14,17 +14,17 @@ use super::peer::{Credentials, PeerAddress};
 use super::{ServerError, Shared};
 use crate::model::identity::Identity;
 
-/// Connections that the kernel queues for a listener. After a restart all clients connect at the same time.
+/// Connections that the kernel queues. After a restart all clients connect at the same time.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Listens on an address. Returns the actual address, because port 0 takes any free port.
+/// Returns the actual address as well, because port 0 takes any free port.
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let listening = || {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // Allows a restarted server to listen before its predecessor's connections have left TIME_WAIT.
+        // Do not wait until our predecessor's connections have left TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -38,7 +38,7 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
 }
 
 /// Pause after a failed accept, usually for lack of file descriptors. Without it this would be a busy loop, because the
-/// error returns immediately until a descriptor is free.
+/// error returns immediately.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 pub(super) enum Listener {
@@ -53,7 +53,6 @@ pub(super) enum ListenerKind {
     Tls(Arc<super::tls::Acceptor>),
 }
 
-/// Accepts connections until the server aborts the task.
 pub(super) async fn accept(listener: Listener, shared: Arc<Shared>) {
     loop {
         let accepted = match &listener {
@@ -101,8 +100,8 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
         // 0 is a process in a pid namespace that ours does not contain.
         pid: peer.pid().filter(|pid| *pid > 0),
     });
-    // The kernel vouches for the user and the file's mode lets it in, so this is proof enough where one is required.
-    // Users unknown here share one id, which proves nothing.
+    // The kernel vouches for the user and the file's mode lets it in, so this counts as a proof. Users unknown here
+    // share one id, which proves nothing.
     let identity = (peer.uid() != UNKNOWN_USER).then(|| Identity::uid(peer.uid()));
     if let Some((guard, deadline)) = enter(address, shared) {
         tokio::spawn(serve(stream, guard, shared.clone(), deadline, identity));
@@ -112,11 +111,11 @@ fn start_unix(stream: UnixStream, shared: &Arc<Shared>) {
 /// Id that Linux shows for users outside the server's user namespace (`overflowuid`).
 const UNKNOWN_USER: u32 = 65_534;
 
-/// Adds a connection to the table. Returns its guard and the handshake's deadline, or `None` if it is refused.
+/// Returns the guard and the handshake's deadline, or `None` if the connection is refused.
 pub(super) fn enter(address: PeerAddress, shared: &Shared) -> Option<(ConnectionGuard, Instant)> {
     match shared.table.enter(address) {
         Ok(guard) => Some((guard, Instant::now() + shared.limits.handshake)),
-        // Dropping the socket closes it. A refused connection costs no task, no handshake and no TLS.
+        // Dropping the socket closes it, without a task, a handshake or TLS.
         Err(Refusal::Shutdown) => None,
         Err(refusal) => {
             if let Some(suppressed) = shared

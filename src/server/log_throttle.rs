@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::runtime::clock::BootInstant;
 
-/// Shortest time between two lines of the same kind.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]

@@ -13,10 +13,8 @@ use crate::engine::{Ask, Message};
 use crate::runtime::clock::BootInstant;
 use crate::wire::Frames;
 
-/// Largest frame that it accepts.
 pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Turns received bytes into requests, and answers and events into bytes to send.
 pub(crate) struct MemberProtocol(ProtocolState);
 
 impl MemberProtocol {
@@ -58,7 +56,6 @@ impl MemberProtocol {
         }
     }
 
-    /// Encodes an event, or the answer to the oldest unanswered request.
     pub(crate) fn encode(&mut self, message: Message, now: BootInstant) {
         self.0.encode(message, now);
     }
@@ -71,7 +68,6 @@ impl MemberProtocol {
         self.0.advance(bytes);
     }
 
-    /// Returns true if the last answer of the connection has been sent.
     pub(crate) fn is_done(&self) -> bool {
         self.0.is_done()
     }

@@ -28,7 +28,7 @@ pub struct ServerOptions {
     pub(super) word_clients: WordClients,
     pub(super) audit: SharedSink,
     pub(super) require_auth: bool,
-    /// Users whose digests are accepted. If empty, any digest is.
+    /// If empty, any digest is accepted.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) busy_poll: Duration,
@@ -42,7 +42,7 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    /// `None` for three quarters of all, so that one address leaves room for others.
+    /// `None` for three quarters of all.
     pub(super) connections_per_address: Option<usize>,
     pub(super) half_open: usize,
     pub(super) handshake: Duration,
@@ -248,7 +248,7 @@ impl ServerOptions {
     /// years.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        // Capped, because deadlines are sums that must not overflow.
+        // Deadlines are sums that must not overflow.
         self.limits.handshake = timeout.min(Duration::from_secs(10 * 365 * 24 * 3_600));
         self
     }
@@ -301,8 +301,8 @@ impl ServerOptions {
     /// other within that time, as with a contended lock, and uses up to one core between them. After a longer pause the
     /// server does not poll until requests arrive closer together again.
     ///
-    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Elsewhere
-    /// it is off by default, because it takes time from the other tasks of the runtime's thread.
+    /// `lockkeeper serve` polls for up to 100 µs on machines with more than one core. Elsewhere it is off by default,
+    /// because it takes time from the other tasks of the runtime's thread.
     #[must_use]
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;

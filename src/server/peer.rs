@@ -9,7 +9,7 @@ pub(super) enum PeerAddress {
     Unix(Credentials),
 }
 
-/// User and process of a Unix socket's client, as of its connect.
+/// As of the connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) uid: u32,
@@ -17,12 +17,12 @@ pub(super) struct Credentials {
     pub(super) pid: Option<i32>,
 }
 
-/// The part of an address that a client cannot choose. Limits and penalties count by it.
+/// Limits and penalties count by this part of an address, which a client cannot choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Network {
     /// An IPv4 address, even if it arrived over IPv6, or the first 64 bits of an IPv6 address.
     Ip(IpAddr),
-    /// A user of this machine, who may have any number of processes.
+    /// A user of this machine, whose processes count together.
     User(u32),
 }
 

@@ -1,10 +1,8 @@
-//! [`ProcessWatch`]: notices when the process at the other end of a Unix socket exits, so that its session ends
-//! immediately instead of with its timeout.
+//! [`ProcessWatch`]: ends a session immediately when the process at the other end of its Unix socket exits.
 //!
-//! The client states its process in its handshake, and the kernel says which process has connected. A process is
-//! watched only if the two agree. Otherwise the connection may lead through another program, whose exit says nothing
-//! about the client, or the client is in another pid namespace. Over TCP no process is watched, because the kernel
-//! knows none.
+//! A process is watched only if the client's handshake and the kernel agree on it. Otherwise the connection may lead
+//! through another program, whose exit says nothing about the client, or the client is in another pid namespace. Over
+//! TCP the kernel knows no process, so none is watched.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -51,7 +49,6 @@ pub(super) enum NotWatched {
     System(#[from] io::Error),
 }
 
-/// Part of a process's identity that the client states differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
     Boot,
@@ -71,8 +68,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Finds the first difference between the process that a client states and the one that has connected, which is `pid`
-/// in the namespace of `server`. The start time is compared later.
+/// Compares the process that a client states with the one that has connected, which is `pid` in the namespace of
+/// `server`. The start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
@@ -90,7 +87,7 @@ impl ProcessWatch {
     /// Watches the process at the other end of a socket, if it is the one that the client states.
     ///
     /// # Errors
-    /// The reason why the process is not watched, so that only the timeout counts, or that it has exited.
+    /// The reason why only the timeout counts, or that the process has exited.
     pub(super) fn new(
         socket: impl AsFd,
         address: PeerAddress,
@@ -118,10 +115,8 @@ impl ProcessWatch {
         Self::of(LocalProcess { pid, start_time }, open, permits)
     }
 
-    /// Watches a process that an earlier server recorded.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new). If another process has the number by now, the start time differs.
+    /// Watches a process that an earlier server recorded. If another process has its number by now, the start time
+    /// differs.
     pub(super) fn recorded(
         process: LocalProcess,
         permits: &Arc<Semaphore>,
@@ -162,7 +157,7 @@ impl ProcessWatch {
 
     /// Ready once the process has exited, even if its children live on with the socket.
     pub(super) fn poll_exit(&self, context: &mut Context<'_>) -> Poll<()> {
-        // An error would mean that the runtime has ended. The session's timeout still applies.
+        // An error would mean that the runtime has ended.
         match self.exit.poll_read_ready(context) {
             Poll::Ready(Ok(_)) => Poll::Ready(()),
             _ => Poll::Pending,

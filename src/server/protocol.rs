@@ -31,7 +31,6 @@ use crate::wire::{
     ReplyHeader, Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,
 };
 
-/// State of the protocol with one client, after the handshake.
 pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
@@ -39,27 +38,24 @@ pub(super) struct ProtocolState {
     /// True if the client has asked for Lockkeeper's own operations.
     is_extended: bool,
     frames: Frames,
-    /// Parsed requests, to submit next.
     asks: VecDeque<Ask>,
     /// Length of the frames that they were parsed from.
     asked_bytes: usize,
     /// Responses that are due, oldest first. One for each parsed and unanswered request.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
-    /// Number of bytes of `out` that have been sent.
+    /// Number of sent bytes of `out`.
     sent: usize,
     /// True once nothing more is parsed, because the client has closed its session or violated the protocol.
     is_over: bool,
     delta: TrafficDelta,
     /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
-    /// Proofs among the requests that were parsed last.
     proofs: Vec<ProofAttempt>,
     /// Size of the last reply that was too large to send, to the extent that it was computed.
     too_large: Option<usize>,
 }
 
-/// Terms of a handshake.
 pub(super) struct Agreed {
     /// True if both sides speak Lockkeeper's own operations.
     pub(super) is_extended: bool,
@@ -74,7 +70,6 @@ struct PendingResponse {
     since: BootInstant,
 }
 
-/// Form of a response.
 enum ResponseShape {
     /// The store's reply, in this shape.
     Store(Shape),
@@ -101,7 +96,6 @@ const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 /// separate allocation.
 const ASKED_FACTOR: usize = 8;
 
-/// Capacity that the output buffer of an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
 impl ProtocolState {
@@ -134,10 +128,9 @@ impl ProtocolState {
         self.admission.is_admitted()
     }
 
-    /// Returns true if more of the client's bytes can be read now.
     pub(super) fn has_room(&self) -> bool {
-        // Do not read while a whole frame waits. The requests of a client that sends faster than we serve it belong in
-        // its socket, where they cost the server nothing.
+        // Do not read while a whole frame waits. Requests that arrive faster than we serve them belong in the client's
+        // socket, where they cost us nothing.
         !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
@@ -222,22 +215,18 @@ impl ProtocolState {
         Ok(())
     }
 
-    /// Returns true, once, if the last parsed request is a failed proof of identity.
     pub(super) fn has_failed_proof(&mut self) -> bool {
         std::mem::take(&mut self.has_failed_proof)
     }
 
-    /// Returns the proofs of identity parsed since the last call.
     pub(super) fn take_proofs(&mut self) -> Vec<ProofAttempt> {
         std::mem::take(&mut self.proofs)
     }
 
-    /// Returns the identities that the client has proved, without secrets.
     pub(super) fn identities(&self) -> Vec<String> {
         self.admission.shown()
     }
 
-    /// Judges the client by the rules in force. Returns false if an identity that it has proved was removed.
     pub(super) fn renew(&mut self, access: &Access) -> bool {
         self.admission.renew(access)
     }
@@ -246,7 +235,6 @@ impl ProtocolState {
         &mut self.asks
     }
 
-    /// Returns true if requests have arrived that could be parsed now.
     pub(super) fn has_more(&self) -> bool {
         !self.is_over
             && self.asks.is_empty()
@@ -254,7 +242,6 @@ impl ProtocolState {
             && self.frames.has_next()
     }
 
-    /// Returns true if every request is answered and every response sent.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.unsent() == 0
     }
@@ -264,7 +251,6 @@ impl ProtocolState {
         OUTPUT_BUFFER_BYTES.saturating_sub(self.unsent())
     }
 
-    /// Returns true if the last response of the connection has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.is_over && self.is_idle()
     }
@@ -385,12 +371,10 @@ impl ProtocolState {
         &self.out[self.sent..]
     }
 
-    /// Drops the encoded bytes, which can no longer be sent.
     pub(super) fn drop_outgoing(&mut self) {
         self.advance(self.unsent());
     }
 
-    /// Records that bytes have been sent.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.out.len() {
@@ -399,8 +383,8 @@ impl ProtocolState {
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // A slow client may never empty the buffer, which would then grow without bound. Move the rest to the front
-            // once it is no longer than the sent part, so at most one byte is moved for each sent byte.
+            // A slow client may never empty the buffer. Move the rest to the front once it is no longer than the sent
+            // part, so at most one byte is moved for each sent byte.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -410,18 +394,16 @@ impl ProtocolState {
         self.out.len() - self.sent
     }
 
-    /// Returns the size of the last reply that was too large to send, since the last call.
     pub(super) fn too_large(&mut self) -> Option<usize> {
         self.too_large.take()
     }
 
-    /// Returns the traffic since the last call.
     pub(super) fn traffic(&mut self) -> TrafficDelta {
         std::mem::take(&mut self.delta)
     }
 }
 
-/// Violation of the protocol that closes the connection without a response.
+/// Closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProtocolViolation {
     #[error("the length of a frame is negative or above the limit")]
@@ -430,7 +412,6 @@ pub(super) enum ProtocolViolation {
     Frame,
 }
 
-/// A parsed request, the form of its response, and the store's part of it.
 pub(super) struct ParsedRequest {
     xid: i32,
     op: i32,
@@ -440,7 +421,6 @@ pub(super) struct ParsedRequest {
     proof: Option<ProofAttempt>,
 }
 
-/// A proof of identity, for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProofAttempt {
     Accepted,
@@ -516,7 +496,6 @@ impl Admission {
     }
 }
 
-/// Returns the store's part of a request of an admitted client.
 fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     match request {
         wire::Request::SetWatches(it) => set_watches(SetWatches {
@@ -558,8 +537,7 @@ fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
     (ResponseShape::Done, Ask::SetWatches(asked))
 }
 
-/// Returns the paths of a setWatches. Leaves out invalid paths, which name no znode and so never have an event, and
-/// lets the other watches be set.
+/// Leaves out invalid paths, which name no znode and so never have an event.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),

@@ -11,8 +11,7 @@ use crate::wire::Code;
 #[cfg(any(test, feature = "metrics"))]
 use crate::wire::Op;
 
-/// Requests answered since the server started. A counter costs one atomic operation, a duration two, and neither a
-/// lock.
+/// Requests answered since the server started. Counting takes no lock.
 #[derive(Debug)]
 pub(super) struct RequestCounters {
     by_op: [AtomicU64; OPS],
@@ -31,7 +30,6 @@ const OPS: usize = OWN_SLOT + 8;
 const CLOSE_SLOT: usize = 108;
 const OWN_SLOT: usize = 109;
 
-/// First number of Lockkeeper's own operations.
 const FIRST_OWN: i32 = 4_001;
 
 /// Slot of operations unknown to the server. ZooKeeper gives 0 to its notifications.

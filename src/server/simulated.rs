@@ -13,7 +13,6 @@ use crate::engine::Store;
 use crate::runtime::simnet::SimSocket;
 
 impl Server {
-    /// Serves a store to the accepted connections, on the current runtime.
     pub(crate) fn simulated(
         store: &Store,
         options: ServerOptions,

@@ -17,8 +17,8 @@ pub(super) struct Sources {
     pub(super) unfinished: Arc<Unfinished>,
 }
 
-/// The figures of the store and of the connections are read one after the other, so a session opened in between may be
-/// in only one of them.
+/// The store's figures and the connections' are not read at the same moment, so a session opened in between may be in
+/// only one of them.
 pub(super) struct Stats {
     pub(super) counts: Counts,
     pub(super) traffic: Traffic,
@@ -66,7 +66,6 @@ impl Stats {
         self.log.is_some()
     }
 
-    /// Returns a counter's value since the start or the last reset.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counted[what as usize]
     }

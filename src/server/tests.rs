@@ -260,7 +260,6 @@ async fn by_default_one_address_leaves_places_to_others() {
     assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);
 }
 
-/// Returns a server in virtual time.
 async fn timeless(options: ServerOptions) -> (Server, Clock) {
     let clock = Clock::new_virtual();
     let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));

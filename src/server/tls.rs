@@ -102,7 +102,6 @@ impl TlsOptions {
 
     /// Requires every client to have a valid certificate signed by one of these authorities. The PEM file contains one
     /// or more certificates, and optionally revocation lists (`X509 CRL`). Further calls add authorities.
-    /// authorities.
     ///
     /// # Errors
     /// A [`TlsError`] that names the file and the reason.
@@ -131,7 +130,6 @@ impl TlsOptions {
         self
     }
 
-    /// Returns true if every client needs a certificate.
     pub(super) fn asks_clients(&self) -> bool {
         self.clients.is_some()
     }
@@ -224,7 +222,7 @@ impl ServerOptions {
     }
 }
 
-/// The server's side of TLS handshakes. Reloaded certificates affect only later connections.
+/// Reloaded certificates affect only later connections.
 pub(super) struct Acceptor {
     /// With the choice of [`TlsOptions::clients_by_uri`].
     config: RwLock<(Arc<ServerConfig>, bool)>,
@@ -294,7 +292,6 @@ pub(super) struct TlsListener {
 }
 
 impl TlsListener {
-    /// Listens for TLS connections, if the options ask for it.
     pub(super) fn listen(
         options: &ServerOptions,
     ) -> Result<Option<(TcpListener, Self)>, ServerError> {
@@ -404,8 +401,8 @@ async fn close_after_alert(mut stream: TcpStream) {
     }
 }
 
-/// Returns the identity of the client's verified certificate. `None` if there is no certificate, or if it lacks the
-/// name that counts, because all such certificates would share an empty identity.
+/// Returns the identity of the client's verified certificate. `None` without a certificate, or without the name that
+/// counts, because all such certificates would share an empty identity.
 fn holder(stream: &TlsStream<TcpStream>, by_uri: bool) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection

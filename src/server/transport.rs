@@ -12,15 +12,13 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Byte stream of a connection, plain or TLS.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read does not show the opposite, because the runtime may not have polled the socket yet, for example
-    /// after the whole process was paused. The client's session would then expire while its ping waits in the kernel.
+    /// A pending read does not show the opposite, because the runtime may not have polled the socket yet. The client's
+    /// session would then expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
 
-    /// Returns the socket, if it is a Unix socket.
     fn unix_socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -85,17 +83,16 @@ impl Transport for tokio::io::DuplexStream {
     }
 }
 
-/// Time limit for a client to close its end after the last byte was sent. Until then the task and its place in the
-/// connection table are held.
+/// Time limit for a client to close its end. Until then its task and its place in the connection table are held.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Limit of the bytes that it may send until then. A client that never stops sending is reset.
+/// A client that sends more than this until then is reset.
 const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that the last bytes arrive.
 ///
-/// TCP resets a connection that is closed with unread bytes, and the client's kernel may then drop an answer that it
-/// has already received. So we shut it down for writing and then read it to its end, within limits.
+/// TCP resets a connection that is closed with unread bytes, and the client may then lose an answer that it has already
+/// received. So we shut it down for writing and then read it to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,9 +1,9 @@
-//! [`Turn`]: the share of work that a connection has before the others get theirs.
+//! [`Turn`]: the share of work that a connection has before the others get theirs (invariant 15).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Remainder of a connection's turn (invariant 15). Counts both requests and bytes (of parsed requests and sent replies
-/// and events), because either can take long. The store limits the work of the requests themselves.
+/// Counts requests and bytes (of parsed requests and sent replies and events), because either can take long. The store
+/// limits the work of the requests themselves.
 pub(super) struct Turn {
     requests: usize,
     /// Requests at its start.
@@ -27,10 +27,9 @@ const SHORT_TURNS: usize = 4_096;
 /// Bytes in a turn, which ends with the request or write that reaches this.
 const TURN_BYTES: usize = 64 << 10;
 
-/// Length of the turns of all connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct TurnLength {
-    /// Number of the next turns that are short. Need not be exact, so threads may overwrite each other's count.
+    /// Number of short turns to come. Need not be exact, so threads may overwrite each other's count.
     short: AtomicUsize,
 }
 

@@ -10,18 +10,17 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Bytes that each connection may hold uncounted, so that small requests take no lock. Less if this could fill half of
-/// the limit.
+/// Bytes that a connection may hold uncounted, so that small requests take no lock. Less if this could fill half of the
+/// limit.
 const FREE_BYTES: usize = 16 << 10;
 
 const MIN_FREE_BYTES: usize = 512;
 
-/// Limit of the memory of incomplete requests. Beyond it, the connection with the oldest one is closed, because an
-/// honest client's request arrives immediately.
+/// Beyond the limit, the connection with the oldest incomplete request is closed, because an honest client's request
+/// arrives immediately.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
-    /// Bytes that each connection may hold uncounted.
     free: usize,
     state: Mutex<State>,
 }
@@ -73,8 +72,7 @@ impl Unfinished {
 }
 
 impl Share<'_> {
-    /// Records the bytes that the connection holds of an incomplete request. `is_new` says that it is another request
-    /// than before.
+    /// Records the bytes of an incomplete request. `is_new` says that it is another request than before.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
         let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
@@ -99,8 +97,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
-            // Uncount it immediately. Its task frees the memory at its next poll, and until then no other connection
-            // must be closed for it.
+            // Uncount it immediately. Its task frees the memory at its next poll, and no other connection must be
+            // closed for it until then.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }

@@ -1,8 +1,7 @@
 //! The file of a listening Unix socket. It is created with its final permissions, replaced if a killed server has left
 //! it behind, and removed at a clean stop.
 //!
-//! Servers that start or stop at the same path lock its directory. So none replaces the socket of another one that has
-//! just started to listen, or removes one that is not its own.
+//! Starting and stopping servers lock the directory, so that none replaces or removes another one's new socket.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io;
@@ -18,17 +17,16 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use super::ServerError;
 use super::listener::BACKLOG;
 
-/// The file of a listening socket. Dropping it removes the file, unless another server has replaced it. Drop it while
-/// the socket still listens, because otherwise another server may take it for one left behind.
+/// Dropping it removes the file, unless another server has replaced it. Drop it while the socket still listens, because
+/// otherwise another server may take it for one left behind.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     id: FileId,
 }
 
-/// A listening Unix socket for a program's own use, such as its administration. The file is created with its final
-/// permissions. It replaces one that a killed program has left behind, but not one of a living program. Dropping it
-/// removes the file.
+/// A listening Unix socket for a program's own use. The file has its final permissions from the start. It replaces one
+/// that a killed program has left behind, but not one of a living program. Dropping it removes the file.
 #[derive(Debug)]
 pub struct SocketListener {
     // First, so that it is dropped while the socket listens. No other program then takes it for one left behind.
@@ -63,8 +61,8 @@ impl SocketListener {
     }
 }
 
-/// Identity of a file. The inode number is not enough, because a file system may reuse it. A socket's modification time
-/// is its creation.
+/// Identity of a file. A file system may reuse an inode number, so the modification time counts, too. A socket's is its
+/// creation.
 #[derive(Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -121,8 +119,8 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
 /// Creates the socket and its file with the permissions of `mode`, if the umask allows them.
 fn create(path: &Path, mode: u32) -> io::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
-    // Before the bind, because Linux gives the file the permissions of the socket, less the umask. Other systems refuse
-    // this, and the file has the umask's permissions until they are set.
+    // Set the mode before the bind. On Linux the file gets the socket's permissions, less the umask. Other systems
+    // refuse this, and the file has the umask's permissions until they are set.
     let handle = File::from(socket.as_fd().try_clone_to_owned()?);
     let _ = handle.set_permissions(Permissions::from_mode(mode));
     socket.bind(path)?;
@@ -134,9 +132,9 @@ const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 #[derive(Debug, PartialEq, Eq)]
 enum Occupant {
     None,
-    /// The socket of a server that was killed.
+    /// Its server was killed.
     Abandoned,
-    /// The socket of a server that listens.
+    /// Its server listens.
     Alive,
     /// A file, a directory or a link, which we never delete.
     Foreign,
@@ -187,7 +185,7 @@ struct DirectoryLock {
     _directory: Option<File>,
 }
 
-/// Limits of the wait for other servers, each of which holds the lock for some milliseconds.
+/// Limits of the wait for other servers, which hold the lock for some milliseconds.
 const LONGEST_START: Duration = Duration::from_secs(5);
 const LONGEST_STOP: Duration = Duration::from_millis(500);
 

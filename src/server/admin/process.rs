@@ -18,8 +18,7 @@ pub(in crate::server) fn max_open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns the build time in milliseconds since the epoch, taken from the executable's modification time, or 0 if
-/// unknown.
+/// Returns the executable's modification time in milliseconds since the epoch, or 0 if unknown.
 pub(super) fn built_ms() -> i64 {
     let file = std::env::current_exe().and_then(fs::metadata);
     let modified = file.and_then(|file| file.modified()).ok();
@@ -54,7 +53,6 @@ pub(in crate::server) struct FolderFiles {
     pub(in crate::server) newest_snapshot: Option<SystemTime>,
 }
 
-/// Returns the files in a folder, or no files if it does not exist.
 pub(in crate::server) fn folder_files(folder: &Path) -> FolderFiles {
     let mut found = FolderFiles::default();
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -104,7 +102,6 @@ fn arch(name: String) -> String {
     }
 }
 
-/// Returns the name of the process's user, or its number if no variable has the name.
 fn user() -> String {
     let named = ["USER", "LOGNAME"]
         .into_iter()

@@ -1,7 +1,6 @@
 //! [`Texts`]: composes the four-letter words' texts from the state of the store, the connection table and the process.
 //!
-//! Sessions, ephemeral znodes and watches are the whole store's, including in-process sessions. Connections are only
-//! the server's.
+//! Sessions, ephemeral znodes and watches include in-process sessions. Connections are only the server's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,7 +69,7 @@ impl Texts {
                 self.sources.table.reset_server();
                 SERVER_RESET.to_owned()
             }
-            // `Admin` answers these without any of the sources.
+            // `Admin` answers these itself.
             Word::Ruok | Word::Isro => String::new(),
         }
     }
@@ -92,7 +91,7 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.sources.table.each();
-        // Truncate instead of refusing. The first entries are useful, and the text says that there are more.
+        // Truncate instead of refusing, because the first entries are useful.
         let is_whole = entries.len() <= LIST_LIMIT.entries;
         entries.truncate(LIST_LIMIT.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();

@@ -8,7 +8,6 @@ use crate::server::handshake::HandshakeError;
 use crate::server::peer::PeerAddress;
 use crate::server::protocol::ProtocolViolation;
 
-/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum CloseReason {
     /// The client has disconnected or closed its session.
@@ -21,12 +20,10 @@ pub(in crate::server) enum CloseReason {
     Session(Ending),
     #[error("the server shuts down")]
     Shutdown,
-    /// The server needs the memory of this connection's incomplete request.
     #[error("the memory of its incomplete request is needed")]
     Unfinished,
     #[error("an operator has disconnected it")]
     Disconnected,
-    /// An identity that the client had proved was removed.
     #[error("an identity of the client was removed")]
     IdentityRemoved,
     /// The client has not proved an identity in time, or newer connections evicted it first.

@@ -34,10 +34,9 @@ pub(super) struct ConnectionTask<'a, S> {
     guard: &'a ConnectionGuard,
     connection: Connection,
     protocol: ProtocolState,
-    /// Messages taken from the outbox, to encode next.
     messages: VecDeque<Message>,
-    /// Set while the next message in the outbox waits for the log: the zxid that it reveals, and the future that
-    /// completes when the log has it.
+    /// Set while the next message waits for the log: the zxid that it reveals, and the future that completes when the
+    /// log has it.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     next_turn: NextTurn,
@@ -50,15 +49,13 @@ pub(super) struct ConnectionTask<'a, S> {
     /// True once writing has failed. Earlier requests of the client are executed all the same, because a process that
     /// exits has released its locks with them (invariant 7).
     has_write_failed: bool,
-    /// Unsent bytes that we last reported to the outbox, in addition to its own. `None` if messages have been taken out
-    /// since. The outbox counts those until the next report.
+    /// Unsent bytes that we last reported to the outbox. `None` if messages have been taken out since, which it counts
+    /// until the next report.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
-    /// Delay before the answer to a failed proof of identity.
     penalty: Option<BoxFuture<()>>,
-    /// The client's process, until it has exited.
     pub(super) process: Option<Box<ProcessWatch>>,
-    /// True once the client's process has exited. What it sent is carried out, and then its session ends.
+    /// True once the client's process has exited. What it sent is executed, and then its session ends.
     has_process_exited: bool,
     /// Time limit for proving an identity. `None` once one is proved, or if none is required.
     proof_deadline: Option<Pin<Box<Sleep>>>,
@@ -107,8 +104,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Reads once, if the protocol has room for more. Ready when bytes or the end of the stream have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is needed here. The protocol has room again once a request is submitted, answered or sent, and those
-        // steps have registered their own.
+        // No waker is needed here, because the steps that make room again have registered their own.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
@@ -129,8 +125,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         turn: &mut Turn,
     ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
-        // Submit leftover requests before parsing more. Requests are executed in the order of their arrival (rule 25),
-        // and only a turn's worth of them is in memory.
+        // Submit leftover requests first, because requests are executed in order of arrival (rule 25). Only a turn's
+        // worth is in memory.
         if self.protocol.asks().is_empty() {
             let parsed = self.protocol.parse_requests(clock.now(), turn);
             parsed.map_err(CloseReason::ProtocolViolation)?;
@@ -142,8 +138,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
-        // A failed proof is the last request that is parsed. Do not even submit it before its delay is over, so that
-        // its answer cannot leave earlier by any path.
+        // A failed proof is the last request that is parsed. Do not submit it before its delay is over, so that its
+        // answer cannot leave earlier by any path.
         if self.penalty.is_some() {
             return Ok(0);
         }
@@ -152,8 +148,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Ok(0);
         }
         let mut count = 0;
-        // While the log has no room, requests stay here and we read no more, so the client waits instead of getting an
-        // error. If `submit` finds no room, loop once more so that `poll_room` registers the task's waker.
+        // While the log has no room, we read no more, so the client waits instead of getting an error. If `submit`
+        // finds no room, loop once more so that `poll_room` registers the waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -182,7 +178,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         });
     }
 
-    /// Records the proofs of identity among the requests that were just parsed.
     fn record_proofs(&mut self) {
         let (audit, peer) = (&self.shared.audit, self.guard.address());
         for proof in self.protocol.take_proofs() {
@@ -203,8 +198,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Holds back the pending answers, up to the one to a failed proof of identity. The delay makes guessing slow, and
-    /// affects only this connection.
+    /// Holds back the pending answers, including the one to a failed proof. This makes guessing slow, and affects only
+    /// this connection.
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
@@ -213,8 +208,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. Discards further bytes, because nothing may follow a failed proof, and
-    /// notices a disconnect, so that closed connections are not kept for the delay.
+    /// Waits while answers are held back. Discards further bytes, because nothing may follow a failed proof, and ends
+    /// when the client disconnects.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -233,8 +228,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Shuts down the connection in both directions when the client's process has exited. The bytes that it sent are
-    /// still read. A child that inherited the socket can neither send more nor keep the session.
+    /// Shuts down both directions when the client's process has exited. Bytes that it sent are still read. A child that
+    /// inherited the socket can neither send more nor keep the session.
     fn poll_process(&mut self, context: &mut Context<'_>) {
         let watch = self.process.as_ref();
         if !watch.is_some_and(|watch| watch.poll_exit(context).is_ready()) {
@@ -247,7 +242,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Leaves the session behind, or ends it if its process has exited. If the process exits later, that ends it.
+    /// Leaves the session behind, or ends it if its process has exited.
     fn leave_session(&mut self) {
         if self.has_process_exited {
             self.connection.end_exited();
@@ -260,7 +255,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Encodes the messages that may be sent now. Ready if there were any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
-        // Register before looking into the outbox. Otherwise a message that arrives in between would wake no task.
+        // Register first, or a message that arrives in between would wake no task.
         self.connection.outbox().register(context.waker());
         // A session that has moved or expired answers nothing more over this connection (rules 11 and 12).
         if let Some(ending) = self.connection.outbox().is_cut() {
@@ -287,8 +282,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
-                    // All later messages wait as well, even if some could be sent, because a session sees one order
-                    // (invariant 13).
+                    // All later messages wait as well, because a session sees one order (invariant 13).
                     if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
                     }
@@ -325,7 +319,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             self.needs_flush = false;
             return Poll::Ready(());
         }
-        // Drop the bytes, so that the protocol has room for the answers to requests that are still executed.
+        // Make room for the answers to requests that are still executed.
         if self.has_write_failed && !self.protocol.outgoing().is_empty() {
             self.protocol.drop_outgoing();
             return Poll::Ready(());
@@ -352,11 +346,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done immediately.
     ///
-    /// Reading comes first, so that the answers to requests that have just arrived leave in the same turn, in one
-    /// write. If the requests fired events, the turn ends before it answers. The next holder of a lock waits for its
-    /// event, while the former holder has already released the lock and waits for nothing.
+    /// Reading comes first, so that new requests are answered in the same turn and in one write. If they fired events,
+    /// the turn ends before it answers, because the next holder of a lock waits for its event. The former holder waits
+    /// for nothing.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        // Check before executing any request, because a removed user's requests must not be executed.
+        // Check first, because a removed user's requests must not be executed.
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
@@ -380,7 +374,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // A shutdown answers every request that had arrived, because the client could not know whether it was executed.
+        // Answer every request that had arrived, because the client could not know whether it was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -388,16 +382,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         {
             return Err(CloseReason::Shutdown);
         }
-        // Run again after an answers-only turn, even if they wait for the log, because no step has registered for
-        // reading yet.
+        // Run again after an answers-only turn, because no step has registered for reading yet.
         Ok(answers_only || has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
     /// Returns true if the client has disconnected and all its requests have been executed. `is_drained` is true if a
     /// read just now found nothing.
     fn is_client_gone(&self, is_drained: bool) -> bool {
-        // Read a broken connection to its end as well. It may contain the last requests of a process that exits, such
-        // as the deletes of its locks.
+        // Read a broken connection to its end, too. The last requests of a process that exits may delete its locks.
         let is_over = match self.has_write_failed {
             true => is_drained,
             false => self.is_read_closed && self.protocol.is_idle(),
@@ -420,13 +412,12 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // Not `yield_turn`, because this task only needs to run after the woken ones, not after all
-                    // sockets.
+                    // Not `yield_turn`, because this task only has to run after the woken ones.
                     context.waker().wake_by_ref();
                     return None;
                 }
                 Ok(true) => {}
-                // A new penalty must be polled once, or nothing would wake the task when it ends.
+                // Poll a new penalty once, or nothing would wake the task when it ends.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.shared.turn_length.served_all(&turn);
@@ -435,8 +426,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left over if their answers have no room or if they are too much work for one turn. Let the
-            // other connections run first, so that no client can stall the rest (invariant 15).
+            // Requests are left over if their answers have no room or they are too much work for one turn. Let the
+            // others run first, so that no client can stall them (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 drop(permit);
                 self.shared.turn_length.spend();
@@ -468,9 +459,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// If the store asks before it expires the session, confirms that the client is silent and none of its bytes are
-    /// unread. A session must not expire while its client's requests wait in the server's socket (rule 14), because the
-    /// delay may be the server's.
+    /// If the store asks before it expires the session, confirms that none of the client's bytes are unread. A session
+    /// must not expire while its client's requests wait in the server's socket (rule 14).
     ///
     /// Called only after a turn without progress, so requests that were read have touched the session already.
     fn report_silence(&self) {
@@ -479,8 +469,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // We do not read. If answers wait for the log, the server is late. If the client does not read them, it
-            // counts as silent. Requests that wait for room in the log have touched the session already.
+            // We do not read. If answers wait for the log, the server is late. Otherwise the client is silent. Requests
+            // that wait for room in the log have touched the session already.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -496,8 +486,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
-        // Until it gets this report, the outbox counts messages that were taken out, so the sum over all clients misses
-        // none. A poll that changed nothing does not take its lock.
+        // Until this report, the outbox counts messages that were taken out, so the sum over all clients misses none. A
+        // poll that changed nothing does not take its lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
@@ -507,7 +497,6 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     }
 }
 
-/// Condition of a connection's next turn.
 enum NextTurn {
     Free,
     /// The last turn ended early. The next one waits for a permit, in the order in which turns ended.
@@ -518,10 +507,10 @@ enum NextTurn {
 
 /// Schedules the task behind all ready tasks, and after the runtime has polled its sockets.
 ///
-/// A plain `wake_by_ref` is not enough. Tokio polls a task that wakes itself about sixty times before it looks at its
-/// sockets, while other clients' requests wait in the kernel.
+/// `wake_by_ref` is not enough, because tokio polls a task that wakes itself about sixty times before it looks at its
+/// sockets.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime. The future is not needed after that.
+    // The first poll hands the waker to the runtime, so the future is not needed after it.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
@@ -561,12 +550,12 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             None => this.poll_turn(context),
             close => close,
         };
-        // Check after the turn. A proof that arrived in time counts, even if this task was polled late.
+        // Check after the turn, so that a proof that arrived in time counts even if this task was polled late.
         let close = match close {
             None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        // Report on every poll, before the outcome, so that the last turn's figures are not lost with the connection.
+        // Report before the outcome, so that the last turn's figures are not lost.
         this.update_statistics();
         match close {
             None => Poll::Pending,

@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::server::peer::{Network, PeerAddress};
 
-/// Half-open connections by network, with their slots in the table.
 #[derive(Debug, Default)]
 pub(super) struct HalfOpen {
     by_network: HashMap<Network, BTreeSet<Arrival>>,
@@ -49,7 +48,6 @@ impl HalfOpen {
         victim.map(|(_, slot)| slot)
     }
 
-    /// Changes a network's connections and its rank.
     fn change(&mut self, network: Network, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
         let connections = self.by_network.entry(network).or_default();
         // The rank is the key of an ordered set, so it must be removed and inserted again.

@@ -96,7 +96,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         (older.close_request(), served.close_request()),
         (None, None)
     );
-    // Until it is gone it still counts as a connection, but can no longer be evicted.
+    // It still counts as a connection until it is gone.
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));

@@ -36,7 +36,6 @@ const MAX_STEPS: usize = 512;
 
 const CLIENTS: usize = 3;
 
-/// Limit of connections that are open or half closed.
 const MAX_LINES: usize = 16;
 
 /// A step of the conversation. The first byte has the action and its client, the other five have details.
@@ -48,16 +47,13 @@ pub(super) enum Action {
     Connect,
     /// Sends the start of a request, and closes the connection.
     Cut,
-    /// Closes the connection for writing.
     Close,
     Reset,
     /// Stops or resumes reading.
     Stall,
-    /// Lets time pass.
     Time,
     /// Sends bytes of the input, framed or not.
     Raw,
-    /// Has the operator end a session.
     Kick,
     Word,
     /// Sends a request that the server reads together with the next.
@@ -136,7 +132,6 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A connection, its task at the server, and its client's view.
 struct Line {
     pipe: Pipe,
     task: Option<BoxFuture<()>>,
@@ -356,7 +351,6 @@ impl World {
         self.send(client, &bytes);
     }
 
-    /// Returns the client's newest connection.
     fn line(&mut self, client: usize) -> Option<&mut Line> {
         let mut lines = self.lines.iter_mut().rev();
         lines.find(|line| line.client == client)

@@ -19,7 +19,6 @@ pub(super) struct Dialogue {
     phase: Phase,
     /// Version that the server must answer.
     version: i32,
-    /// Replies that are due, oldest first.
     pending: VecDeque<Pending>,
     /// True once the server must close the connection, and may ignore further bytes.
     is_over: bool,
@@ -88,7 +87,6 @@ impl Dialogue {
 
     // -- The client's bytes
 
-    /// Processes bytes that the client sends.
     pub(super) fn send(&mut self, bytes: &[u8], frame_bytes: usize) {
         self.sent.push(bytes);
         if self.phase == Phase::New && self.sent.word().and_then(Word::parse).is_some() {
@@ -324,7 +322,6 @@ const REPLY_HEADER_BYTES: usize = 16;
 /// Limit of the remembered paths and watches.
 const MAX_KNOWN: usize = 64;
 
-/// Returns true if a watch at `at` reports changes of `path`.
 fn covers(at: &str, is_recursive: bool, path: &str) -> bool {
     let root = if at.is_empty() { "/" } else { at };
     let below = root.trim_end_matches('/');

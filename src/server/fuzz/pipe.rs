@@ -23,7 +23,6 @@ struct Inner {
     is_closed: bool,
     is_reset: bool,
     is_stalled: bool,
-    /// True once the server has closed its end.
     is_shut: bool,
 }
 
@@ -41,7 +40,6 @@ impl Pipe {
         })))
     }
 
-    /// Sends bytes. Returns false if the client has closed its end.
     pub(super) fn send(&self, bytes: &[u8]) -> bool {
         let mut inner = self.0.lock();
         let is_open = !inner.is_closed && !inner.is_reset;
@@ -51,7 +49,6 @@ impl Pipe {
         is_open
     }
 
-    /// Closes the connection for writing.
     pub(super) fn close(&self) {
         self.0.lock().is_closed = true;
     }
@@ -60,7 +57,6 @@ impl Pipe {
         self.0.lock().is_reset = true;
     }
 
-    /// Stops or resumes reading.
     pub(super) fn stall(&self) {
         let mut inner = self.0.lock();
         inner.is_stalled = !inner.is_stalled;
@@ -74,7 +70,6 @@ impl Pipe {
         self.0.lock().is_shut
     }
 
-    /// Returns the bytes that have arrived since the last call.
     pub(super) fn take_output(&self) -> Vec<u8> {
         std::mem::take(&mut self.0.lock().output)
     }

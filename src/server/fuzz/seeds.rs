@@ -68,7 +68,6 @@ impl Script {
     }
 }
 
-/// Returns the conversations with their names.
 pub(crate) fn conversations() -> Inputs {
     let scripts = [
         ("locks", locks(0)),

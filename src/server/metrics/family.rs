@@ -7,7 +7,6 @@ use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
 use crate::runtime::histogram::Distribution;
 
-/// A metric that is read from a `T`.
 pub(super) struct Metric<T> {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
@@ -17,7 +16,6 @@ pub(super) struct Metric<T> {
     pub(super) read: fn(&T) -> Vec<Sample>,
 }
 
-/// A value, and the values of its metric's labels.
 pub(super) struct Sample {
     labels: Vec<String>,
     value: Value,
@@ -35,12 +33,10 @@ pub(super) fn one(value: f64) -> Vec<Sample> {
     }]
 }
 
-/// Returns a sample of a count or a size, without a label.
 pub(super) fn whole(value: u64) -> Vec<Sample> {
     one(value as f64)
 }
 
-/// Returns a histogram's sample, if there is a histogram.
 pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
     let sample = |distribution: &Distribution| Sample {
         labels: Vec::new(),
@@ -49,7 +45,6 @@ pub(super) fn histogram(distribution: Option<&Distribution>) -> Vec<Sample> {
     distribution.map(sample).into_iter().collect()
 }
 
-/// Returns a sample for each set of label values.
 pub(super) fn each<const L: usize>(
     samples: impl IntoIterator<Item = ([&'static str; L], u64)>,
 ) -> Vec<Sample> {
@@ -60,7 +55,6 @@ pub(super) fn each<const L: usize>(
     samples.collect()
 }
 
-/// Returns a sample for each value of the only label.
 pub(super) fn named(samples: impl IntoIterator<Item = (String, u64)>) -> Vec<Sample> {
     let samples = samples.into_iter().map(|(label, value)| Sample {
         labels: vec![label],

@@ -20,7 +20,6 @@ fn protocol_with(is_extended: bool) -> ProtocolState {
     ProtocolState::new(limits, admission, agreed, Arc::default())
 }
 
-/// Returns the frame of a getData.
 fn get_data(xid: i32) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {
@@ -30,7 +29,6 @@ fn get_data(xid: i32) -> Vec<u8> {
     frame
 }
 
-/// Returns the frame of a user's proof.
 fn auth(user: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {

@@ -31,7 +31,6 @@ fn id_of(session: &[u8]) -> SessionId {
 const CREATE: i32 = 1;
 const EPHEMERAL: i32 = 1;
 
-/// Creates a znode, and returns the answer's code.
 async fn create(stream: &mut TcpStream, path: &str, flags: i32) -> [u8; 4] {
     // Without data, for anyone.
     let mut rest = vec![0, 0, 0, 0];
@@ -181,7 +180,6 @@ fn users(secrets: &[&str]) -> AccessOptions {
     })
 }
 
-/// Proves an identity, and returns the answer's code.
 async fn proved(stream: &mut TcpStream, secret: &str) -> [u8; 4] {
     send_proof(stream, secret).await;
     let answered = tokio::time::timeout(PATIENCE, answer(stream)).await;

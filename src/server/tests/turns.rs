@@ -299,7 +299,6 @@ impl Watching {
     }
 }
 
-/// Returns a request's frame from its xid, its number, a path and the rest.
 pub(super) fn request(xid: i32, op: i32, path: &str, rest: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     put_frame(&mut frame, |to| {
