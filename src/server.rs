@@ -228,7 +228,7 @@ impl Server {
     /// Not cancel safe. Dropping the call drops the server, which closes all connections immediately.
     pub async fn shutdown(mut self) {
         self.stop_accepting();
-        // The table refuses connections from here on, including one that was accepted just now.
+        // The table refuses connections from here on, even those accepted just now.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
@@ -236,7 +236,7 @@ impl Server {
             let reason = "the clients do not read their replies";
             tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
-            // No time limit, because the tasks close at their next poll.
+            // No time limit is needed. The tasks close at their next poll.
             self.shared.table.emptied().await;
         }
         self.shared.audit.finish();
@@ -314,7 +314,7 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
-    // From here on the log keeps every change, because other processes may see it.
+    // Other processes may see changes from here on, so the log keeps every one.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());

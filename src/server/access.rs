@@ -89,7 +89,7 @@ pub(super) fn user(digest: &str) -> Result<Identity> {
     })
 }
 
-/// Clients whose four-letter words are answered. We go by address, because words have no authentication.
+/// Clients whose four-letter words are answered, by address. Words have no authentication.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WordClients(Option<Vec<WordClient>>);
 
@@ -137,7 +137,7 @@ impl WordClients {
 
 pub(super) struct Access {
     policy: RwLock<Arc<Policy>>,
-    /// Generation of the policy, which each connection compares with the one that it was last judged by.
+    /// Generation of the policy. Connections compare it with the one they were last judged by.
     generation: AtomicU64,
     /// Held during a replacement, so that two do not mix.
     replacing: Mutex<()>,

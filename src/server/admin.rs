@@ -71,7 +71,7 @@ impl Admin {
             }
         };
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
-            // Release the permit first, because a client that keeps its end open must not hold it while we linger.
+            // Release the permit first. A client that keeps its end open must not hold it while we linger.
             drop(answer);
             linger_close(stream).await;
         }

@@ -164,7 +164,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Limit of separately counted networks. Failures from further ones are counted together.
 const MAX_NETWORKS: usize = 1_024;
 
-/// Longest recorded user name, in bytes, because a client chooses it.
+/// Longest recorded user name, in bytes. Clients choose it.
 const MAX_USER_BYTES: usize = 128;
 
 /// Records nothing without a sink.
@@ -244,7 +244,7 @@ impl Audit {
         allows
     }
 
-    /// Records the uncounted rest whenever a window ends. Runs until dropped.
+    /// Records the number of unrecorded failures whenever a window ends. Runs until dropped.
     pub(super) async fn sum_up(self: Arc<Self>) {
         loop {
             self.opened.notified().await;
@@ -269,7 +269,7 @@ impl Audit {
             }
             !is_over
         });
-        // Outside the lock, because the sink is the user's code.
+        // Outside the lock, since the sink is the user's code.
         for ((event, network), count) in over {
             self.put(event, AuditOutcome::Failure, |record| {
                 record.count = count;

@@ -64,7 +64,7 @@ pub(super) async fn serve<S>(
     // The TLS handshake and this one share the listener's deadline, so TLS does not let a client hold a half-open
     // connection for longer.
     let outcome = tokio::time::timeout_at(deadline, outcome);
-    // The connection table may evict us during the handshake, because half-open connections go first.
+    // The connection table may evict us during the handshake. Half-open connections go first.
     let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
         return;
     };
@@ -134,11 +134,11 @@ where
         PeerAddress::Unix(_) => None,
     };
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail, because two identities are within every limit and the TLS handshake refused long names.
+        // Cannot fail. Two identities are within every limit, and the TLS handshake refused long names.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
-    // Admitted connections are safe from eviction. One that still owes a proof stays half open.
+    // Admitted connections are safe from eviction. A client that still owes a proof stays half open.
     if admission.is_admitted() {
         guard.admit();
     }

@@ -38,12 +38,11 @@ pub(super) struct ConnectionEntry {
     task: AtomicWaker,
 }
 
-/// Statistics of a connection, kept twice because two four-letter words reset them independently.
+/// Statistics of a connection. Kept twice, since two four-letter words reset them independently.
 #[derive(Debug, Default)]
 struct Statistics {
     /// Since its arrival or the last `crst`.
     since_crst: Traffic,
-    /// The last response since then.
     last: Option<LastResponse>,
     /// Since its arrival or the last `srst`. Part of the server's sum.
     since_srst: Traffic,
@@ -313,7 +312,7 @@ impl ConnectionEntry {
         }
     }
 
-    /// Waits until the connection must close. Only its task may call this, because the entry keeps one waker.
+    /// Waits until the connection must close. Only its task may call this, since there is one waker.
     ///
     /// Cancel safe. Each poll costs a few atomic operations.
     pub(super) async fn close_requested(&self) -> CloseRequest {

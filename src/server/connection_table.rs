@@ -309,7 +309,7 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
-            // Wake without the lock, because a waiter takes it first.
+            // A waiter takes the lock first, so wake it without.
             drop(state);
             self.emptied.notify_waiters();
         }

@@ -35,7 +35,6 @@ impl Drain {
     }
 }
 
-/// Interval for checking the number of sessions of a draining server.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {

@@ -30,7 +30,6 @@ use crate::wire::{
 
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, the terms of its connection, and the client's process.
     Session(Connection, Agreed, Option<Box<ProcessWatch>>),
 }
 
@@ -115,7 +114,7 @@ where
             let process = watch_process(stream, shared, &connection, &request, guard.address())?;
             let recorded = connection.end_with(process.as_ref().map(|watch| watch.process()));
             recorded.await.map_err(|error| refuse(&error, shared))?;
-            // Record first, because a client that has the response must find its session in `cons` and `mntr`.
+            // A client that has the response must find its session in `cons` and `mntr`, so record first.
             guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
@@ -345,7 +344,7 @@ fn watch_process(
     }
 }
 
-/// Called before the answer's delay, because the client may disconnect in that time.
+/// Called before the answer's delay, in which the client may disconnect.
 fn report_wrong_password(session: SessionId, address: PeerAddress, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     shared

@@ -17,7 +17,7 @@ use crate::model::identity::Identity;
 /// Connections that the kernel queues. After a restart all clients connect at the same time.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Returns the actual address as well, because port 0 takes any free port.
+/// Port 0 takes any free port, so this returns the actual address as well.
 pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
     let listening = || {
         let socket = match address {

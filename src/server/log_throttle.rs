@@ -36,7 +36,7 @@ impl Throttle {
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), INTERVAL.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
-        // Relaxed, because the counters order nothing else. A line suppressed during the swap counts for the next one.
+        // The counters order nothing else. A line suppressed during the swap counts for the next one.
         let order = Ordering::Relaxed;
         if self.next_ms.fetch_update(order, order, due).is_err() {
             self.suppressed.fetch_add(1, order);

@@ -74,7 +74,7 @@ impl Collector for ServerCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Keep it no longer than this, because a registry must not hold the store of a stopped server.
+        // A registry must not hold the store of a stopped server, so keep it only while reading.
         let Some(shared) = self.server.upgrade() else {
             return Vec::new();
         };

@@ -288,8 +288,8 @@ impl ServerOptions {
     }
 
     /// Sets the limit of bytes of unread replies and events, and of requests waiting behind them, over all clients.
-    /// Beyond it, the connections that have left bytes unread for longest are closed, but never one that reads its
-    /// replies. Their sessions live on for their timeouts.
+    /// Beyond it, the connections that have left bytes unread for longest are closed. Clients that read their replies
+    /// are safe. The sessions live on for their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;

@@ -68,8 +68,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares the process that a client states with the one that has connected, which is `pid` in the namespace of
-/// `server`. The start time is compared later.
+/// Compares the process that a client states with the connected one, which is `pid` in the namespace of `server`. The
+/// start time is compared later.
 fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> Option<Difference> {
     [
         (stated.boot_id != server.boot_id, Difference::Boot),
@@ -84,7 +84,7 @@ fn difference(stated: &ProcessIdentity, server: &ProcessIdentity, pid: i32) -> O
 }
 
 impl ProcessWatch {
-    /// Watches the process at the other end of a socket, if it is the one that the client states.
+    /// Watches the process at the other end of a socket, if the client states the same one.
     ///
     /// # Errors
     /// The reason why only the timeout counts, or that the process has exited.
@@ -97,7 +97,6 @@ impl ProcessWatch {
         Self::opened_by(|pid| peer_pidfd(socket, pid), address, stated, permits)
     }
 
-    /// Like [`new`](Self::new), with a function that opens the handle to a process.
     fn opened_by(
         open: impl FnOnce(i32) -> Result<OwnedFd, NotWatched>,
         address: PeerAddress,

@@ -39,14 +39,14 @@ pub(super) struct ProtocolState {
     is_extended: bool,
     frames: Frames,
     asks: VecDeque<Ask>,
-    /// Length of the frames that they were parsed from.
+    /// Length of the frames that `asks` were parsed from.
     asked_bytes: usize,
     /// Responses that are due, oldest first. One for each parsed and unanswered request.
     pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
     /// Number of sent bytes of `out`.
     sent: usize,
-    /// True once nothing more is parsed, because the client has closed its session or violated the protocol.
+    /// True once nothing more is parsed, after closeSession or a violation of the protocol.
     is_over: bool,
     delta: TrafficDelta,
     /// True if the last parsed request is a failed proof of identity.
@@ -59,7 +59,7 @@ pub(super) struct ProtocolState {
 pub(super) struct Agreed {
     /// True if both sides speak Lockkeeper's own operations.
     pub(super) is_extended: bool,
-    /// Bytes after the handshake, because clients may send requests before they have its response.
+    /// Bytes after the handshake. Clients may send requests before they have its response.
     pub(super) frames: Frames,
 }
 
@@ -201,7 +201,7 @@ impl ProtocolState {
             };
             self.is_over = taken.is_last();
             self.proofs.extend(taken.proof);
-            // Count now instead of with the delayed response, because the client may disconnect before that.
+            // Count now, since the client may disconnect before its delayed response.
             self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
             self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
@@ -279,7 +279,7 @@ impl ProtocolState {
 
     fn encode_response(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
         let Some(pending) = self.pending.pop_front() else {
-            return; // cannot happen, because the store replies once to each request and to nothing else
+            return; // cannot happen: the store replies once to each request, and to nothing else
         };
         let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;

@@ -18,9 +18,7 @@ pub(super) struct RequestCounters {
     by_code: [AtomicU64; CODES],
     /// Times from the arrival of a request to its answer.
     durations: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
-    /// Requests refused at one of the store's limits.
     over_limit: AtomicU64,
-    /// Requests refused because the disk is full.
     disk_full: AtomicU64,
 }
 

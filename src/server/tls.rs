@@ -54,7 +54,6 @@ use crate::tls::{Authorities, Pem, TlsError, alternative_name, key_pair, provide
 #[must_use]
 pub struct TlsOptions {
     certificate: Arc<CertifiedKey>,
-    /// Name of the certificate in error messages.
     what: Arc<str>,
     clients: Option<Authorities>,
     by_uri: bool,
@@ -249,8 +248,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Warns once about an expired revocation list. The list stays in force, because otherwise its revoked certificates
-    /// would be accepted. Clients are still admitted, because a late renewal must not be an outage.
+    /// Warns once about an expired revocation list. The list stays in force, so that its certificates remain revoked.
+    /// Clients are still admitted, because a late renewal must not be an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
@@ -268,7 +267,7 @@ impl Acceptor {
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
         expect_handshake(&stream).await?;
-        // Check on use, because the list matters only for new connections.
+        // Check on use. The list matters only for new connections.
         self.warn_of_lists();
         let (config, by_uri) = self.config.read().clone();
         let acceptor = TlsAcceptor::from(config);

@@ -17,8 +17,8 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use super::ServerError;
 use super::listener::BACKLOG;
 
-/// Dropping it removes the file, unless another server has replaced it. Drop it while the socket still listens, because
-/// otherwise another server may take it for one left behind.
+/// Dropping it removes the file, unless another server has replaced it. Drop it before the socket stops listening, or
+/// another server may take it for one left behind.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -61,8 +61,8 @@ impl SocketListener {
     }
 }
 
-/// Identity of a file. A file system may reuse an inode number, so the modification time counts, too. A socket's is its
-/// creation.
+/// Identity of a file. File systems reuse inode numbers, so it includes the modification time, which for a socket is
+/// its creation time.
 #[derive(Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -108,7 +108,7 @@ pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile
         .and_then(|socket| Ok((socket, FileId::from(&fs::symlink_metadata(&path)?))));
     let (socket, id) = created.map_err(failed)?;
     let file = SocketFile { path, id };
-    // Set the exact mode, because the umask has narrowed it. No client can connect before the socket listens.
+    // The umask has narrowed the mode, so set it again. No client can connect before the socket listens.
     let listening = fs::set_permissions(file.path(), Permissions::from_mode(mode))
         .and_then(|()| socket.listen(BACKLOG));
     // Release before an error drops the file, which takes the lock again.

@@ -46,8 +46,8 @@ pub(super) struct ConnectionTask<'a, S> {
     is_draining: bool,
     /// True once the client sends no more, or the connection has broken.
     is_read_closed: bool,
-    /// True once writing has failed. Earlier requests of the client are executed all the same, because a process that
-    /// exits has released its locks with them (invariant 7).
+    /// True once writing has failed. Earlier requests are still executed. They may be how an exiting process releases
+    /// its locks (invariant 7).
     has_write_failed: bool,
     /// Unsent bytes that we last reported to the outbox. `None` if messages have been taken out since, which it counts
     /// until the next report.
@@ -104,14 +104,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Reads once, if the protocol has room for more. Ready when bytes or the end of the stream have arrived.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is needed here, because the steps that make room again have registered their own.
+        // No waker is needed here. The steps that make room again have registered their own.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-        // A reset counts as an end of the stream, because the requests before it are executed either way.
+        // Treat a reset as an end of the stream. The requests before it are executed either way.
         self.is_read_closed = read.is_err() || buffer.filled().is_empty();
         self.protocol.receive(buffer.filled());
         self.shared.busy_poll.arrived();
@@ -350,7 +350,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     /// the turn ends before it answers, because the next holder of a lock waits for its event. The former holder waits
     /// for nothing.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
-        // Check first, because a removed user's requests must not be executed.
+        // A removed user's requests must not be executed.
         if !self.protocol.renew(&self.shared.access) {
             self.record_removed_identity();
             return Err(CloseReason::IdentityRemoved);
@@ -374,7 +374,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
-        // Answer every request that had arrived, because the client could not know whether it was executed.
+        // Answer every request that had arrived, or the client would not know whether it was executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -412,7 +412,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) if self.yields_to_events => {
-                    // Not `yield_turn`, because this task only has to run after the woken ones.
+                    // Not `yield_turn`. This task only has to run after the woken ones.
                     context.waker().wake_by_ref();
                     return None;
                 }

@@ -54,7 +54,7 @@ impl HalfOpen {
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
-        // Leave no entry behind, because an attacker may use any number of networks.
+        // An attacker may use any number of networks, so leave no entry behind.
         if after == 0 {
             self.by_network.remove(&network);
         }

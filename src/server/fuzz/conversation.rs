@@ -196,7 +196,7 @@ impl World {
                 .max_unfinished_bytes(40_000);
         }
         let of_server = of_server.require_auth(flags & REQUIRES_AUTH != 0);
-        // Refuse words, because a thread would answer one at any time.
+        // Refuse words. A thread would answer them at any time.
         let of_server = of_server.four_letter_words_from("10.0.0.0/8");
         let of_server = of_server.expect("a network");
         let store = Store::memory_with(of_store.clock(clock.clone()));

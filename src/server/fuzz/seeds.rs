@@ -131,7 +131,7 @@ fn sessions() -> Script {
         .reattach(0)
         .reattach(0)
         .ask(0, Op::GetEphemerals, "/", 0, 0)
-        // A wrong password, another client's session, and one that never existed.
+        // A wrong password, another client's session, and a session that never existed.
         .step(Action::Connect, 2, [6, 0, 1, 0, 0])
         .step(Action::Connect, 0, [2, 0, 1, 0, 0])
         .step(Action::Connect, 0, [4, 0, 1, 0, 0])

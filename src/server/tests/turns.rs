@@ -245,7 +245,7 @@ impl transport::Transport for Noted {
     }
 }
 
-/// A server, a client that watches `/lock` persistently, one that changes it, and the names of the clients written to.
+/// A server, a client that watches `/lock` persistently, another that changes it, and the names of clients written to.
 struct Watching {
     _server: Server,
     watcher: DuplexStream,

@@ -151,7 +151,7 @@ async fn an_unusable_path_is_explained() {
     assert!(said.contains("missing/s"), "{said}");
 }
 
-/// A server waits for another one that is about to start or stop in the same directory.
+/// A server waits while another is about to start or stop in the same directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn servers_of_one_directory_start_one_after_the_other() {
     let directory = Directory::new("lock");
