@@ -1,9 +1,9 @@
-//! [`Store`]: the embedded store, a shell around the pure core: one lock, the clock, the watchers' cells, the timer,
-//! and the log of a store in a folder.
+//! [`Store`]: the embedded store. It is a shell around the pure core, with one lock, the clock, the watchers' cells,
+//! the timer, and the log of a store in a folder.
 //!
-//! Every change takes the same way. Under the lock, [`State::apply`] makes it in the core and hands it to the log, and
-//! [`State::collect`] puts its events in place. Without the lock, [`Wakeups::carry_out`] wakes tasks. The way of a
-//! write to the disk is described in `engine/durable.rs`.
+//! Every change takes the same path. Under the lock, [`State::apply`] makes it in the core and hands it to the log, and
+//! [`State::collect`] delivers its events. Without the lock, [`Wakeups::carry_out`] wakes tasks. `engine/durable.rs`
+//! describes how a write reaches the disk.
 
 #[cfg(feature = "simulation")]
 mod checks;
@@ -74,12 +74,11 @@ use crate::core::{Core, Effects, Now};
 use crate::runtime::clock::{BootInstant, Clock, Sleep};
 use crate::runtime::random::{hex, random};
 
-/// A coordination store in this program. A clone is the same store; it lives as long as a handle,
-/// a client or a session of it does.
+/// A coordination store in this program. Clones share one store, which lives as long as a handle, a client or a session
+/// of it.
 ///
-/// Sessions have no timeout, unless
-/// [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) gives them one. Tokens
-/// (zxids) start above the wall clock, so that they grow over restarts of the program.
+/// Sessions have no timeout unless [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) sets
+/// one. Tokens (zxids) start above the wall clock, so they grow across restarts of the program.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -102,18 +101,18 @@ struct Engine {
 }
 
 impl Store {
-    /// Creates a fresh store, private to the returned handle and its clones.
+    /// Creates a store that is private to the returned handle and its clones.
     pub fn memory() -> Self {
         Self::memory_with(StoreOptions::new())
     }
 
-    /// Creates a fresh store with the given options.
+    /// Creates a store with the given options.
     pub fn memory_with(options: StoreOptions) -> Self {
         Self::in_memory("", &options, 0)
     }
 
-    /// Returns this process's store of that name, the same one as long as any handle to it exists.
-    /// The empty name is the default store, `memory:`.
+    /// Returns this process's store of that name, which exists as long as any handle to it. The empty name is the
+    /// default store, `memory:`.
     pub fn named(name: &str) -> Self {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<Engine>>>> =
             LazyLock::new(Mutex::default);
@@ -121,7 +120,7 @@ impl Store {
         if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
             return Self(engine);
         }
-        // Entries of stores that are gone, or a program that uses ever new names would collect them.
+        // Otherwise a program that keeps using new names would collect entries of dropped stores.
         stores.retain(|_, engine| engine.strong_count() > 0);
         let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
         let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
@@ -142,7 +141,6 @@ impl Store {
         }))
     }
 
-    /// Returns the store's URL.
     pub(crate) fn target(&self) -> &str {
         &self.0.target
     }
@@ -152,7 +150,7 @@ impl Store {
         Arc::new(self.clone())
     }
 
-    /// Returns the clock that the store lives by.
+    /// Returns the clock that the store uses.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
@@ -164,11 +162,10 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Tokens grow over restarts of the program, as long as it makes fewer than this in a millisecond.
+/// Tokens grow across restarts if the program makes fewer than this per millisecond.
 const ZXIDS_PER_MS: i64 = 1 << 20;
 
-/// Above the zxids of all named stores that are gone: a name can be used again within one tick of
-/// the coarse clock.
+/// Highest zxid of all dropped stores in memory. A name may be reused within one tick of the coarse clock.
 static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 
 impl Drop for Engine {
@@ -177,24 +174,23 @@ impl Drop for Engine {
             files.close();
             return;
         }
-        // A store in memory is gone with its last handle; one of the same name must not give out its tokens again.
+        // A later store of the same name must not give out the same tokens.
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
     }
 }
 
 impl Engine {
-    /// Makes one call to the core, and wakes the tasks that it concerns.
+    /// Makes one core call, and wakes the tasks that it concerns.
     fn apply<T>(self: &Arc<Self>, act: impl FnOnce(&mut Core, &mut Effects, Now) -> T) -> T {
         let mut state = self.state.lock();
-        // Read under the lock, so that time does not go back from one change to the next.
+        // Read under the lock, so that time does not go backward between changes.
         let now = self.now(true, true);
         let outcome = state.apply(|core, effects| act(core, effects, now));
         self.settle(state);
         outcome
     }
 
-    /// Reads the clock: the exact one only for sessions with deadlines, the date only
-    /// for what will show it.
+    /// Reads the clock: the exact time only for sessions with deadlines, the date only if it will be shown.
     fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
         let mut now = Now::default();
         if has_deadline {
@@ -206,7 +202,7 @@ impl Engine {
         now
     }
 
-    /// Delivers the effects of a call to the core, releases the lock, and wakes the tasks that they concern.
+    /// Delivers the effects of a core call, releases the lock, and wakes the tasks concerned.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wakeups = state.gather(&self.clock);
         drop(state);
@@ -218,17 +214,17 @@ impl Engine {
     /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
-        // Alarms cannot be called off: the timer of one that was replaced ends here.
+        // Alarms cannot be canceled, so the timer of a replaced one ends here.
         if state.alarm != Some(alarm) {
-            return None; // an earlier alarm has taken over
+            return None;
         }
         let state_now = &mut *state;
-        // The ends of sessions are transactions, too. Without room for them in the log they wait, and are tried again.
+        // Ends of sessions are transactions, too. Without room in the log they are retried.
         if !state_now.may_tick() {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
-        // Before the core decides about any session: one must not expire because the store was late (rule 14).
+        // Before the core decides about any session, because none may expire because the store was late (rule 14).
         state_now.count_stall(&self.clock);
         let now = self.now(true, true);
         state_now.apply(|core, effects| core.tick(now, effects));
@@ -242,8 +238,8 @@ impl Engine {
     }
 
     /// Returns the rest of the pause in which no session is accepted, if it is not over. The log may lack transactions
-    /// that were acknowledged to sessions of other processes. These were ended, and their clients may believe in them
-    /// for as long as their timeouts (invariant 6).
+    /// acknowledged to sessions of other processes. Those were ended, but their clients may believe in them until their
+    /// timeouts have passed (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

@@ -1,6 +1,6 @@
-//! The coordination store of Lockkeeper: znodes, sessions and watches with ZooKeeper's rules,
-//! embedded in the program or on a real ZooKeeper. The recipes (mutex and its kin) are in the
-//! package `lockkeeper`, which re-exports what its users need from here.
+//! The coordination store of Lockkeeper: znodes, sessions and watches with ZooKeeper's rules, embedded in the program
+//! or on a real ZooKeeper. The recipes, such as the mutex, are in the package `lockkeeper`, which re-exports what its
+//! users need.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -78,10 +78,10 @@ pub use server::{
 };
 pub use tls::{ClientTls, TlsError};
 
-/// Data directories of [`Store::file`], from outside: backup, restore, inspection and salvage. The command
-/// `lockkeeper` (package `lockkeeper-cli`) offers the same.
+/// Tools for data directories of [`Store::file`]: backup, restore, inspection and salvage. The command `lockkeeper`
+/// (package `lockkeeper-cli`) offers the same.
 ///
-/// In the repository, `docs/durability.md` has the file formats and the guarantees for each kind of stop, and
+/// In the repository, `docs/durability.md` describes the file formats and the guarantees for each kind of stop, and
 /// `docs/operations.md` the procedures.
 pub mod disk {
     pub use crate::log::backup::{Summary, backup, backup_to, restore};

@@ -1,15 +1,15 @@
-//! Checks of a whole store in memory, for the fuzzer of conversations.
+//! Checks of a whole store in memory, for the conversation fuzzer.
 
 use super::Store;
 use crate::core::Journal;
 
 impl Store {
-    /// Keeps every transaction from now on, for [`check_replay`](Self::check_replay). To be called before the first.
+    /// Keeps every transaction for [`check_replay`](Self::check_replay). Must be called before the first one.
     pub(crate) fn keep_transactions(&self) {
         self.0.state.lock().core.set_journal(Journal::All);
     }
 
-    /// Checks every count, and that a replay of the kept transactions gives the same content.
+    /// Checks every count, and that replaying the kept transactions gives the same content.
     ///
     /// # Panics
     /// If a check fails.

@@ -1,7 +1,7 @@
-//! [`Connection`]: a session of another process, over one of its connections, and how its requests are carried out.
+//! [`Connection`]: a session of another process over one of its connections.
 //!
-//! A turn carries out as many requests as there is room for, under one acquisition of the store's lock. Answers go to
-//! the session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
+//! A turn carries out as many requests as there is room for under one acquisition of the store's lock. It puts the
+//! answers in the session's [`Outbox`] under that lock, in the order in which everything happened (invariant 13).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -30,8 +30,8 @@ use crate::runtime::future::BoxFuture;
 
 /// A session of another process, over one of its connections.
 ///
-/// Dropping it leaves the session alive, without its watches, to be taken up again until its timeout has passed. Where
-/// proof is required, a session without a proved identity ends with its connection.
+/// Dropping it keeps the session alive without its watches until the timeout. Where proof is required, a session
+/// without a proved identity ends with its connection.
 pub(crate) struct Connection {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
@@ -39,24 +39,24 @@ pub(crate) struct Connection {
     password: [u8; 16],
     pub(super) outbox: Arc<Outbox>,
     barrier: Option<Arc<DurabilityBarrier>>,
-    /// The transaction with which the log has the timeout of a session that was proved over this connection. In every
-    /// durability class nothing goes out before it.
+    /// The transaction that logs the timeout of a session proved over this connection. Nothing is sent before the log
+    /// has it, in any durability class.
     proved_at: AtomicI64,
-    /// Ready when a busy log has room for the next request; `None` while no request waits for that.
+    /// Ready when a busy log has room for the next request. `None` while none waits.
     room: Mutex<Option<BoxFuture<()>>>,
-    /// Changes for the audit log since [`take_changes`](Self::take_changes); `None` where there is none.
+    /// Changes for the audit log since [`take_changes`](Self::take_changes). `None` without an audit log.
     changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
-    /// True if requests have woken connections, their own at times, since [`take_woken`](Self::take_woken).
+    /// True if requests have woken connections, possibly this one.
     has_woken: AtomicBool,
 }
 
-/// A change of an audited connection, after it was made or refused.
+/// A change that was made or refused.
 #[derive(Debug)]
 pub(crate) struct AuditedChange {
     pub(crate) change: Change,
-    /// The identities of the session at that moment, as they may be shown.
+    /// The session's identities at the time, as they may be shown.
     pub(crate) identities: Vec<String>,
-    /// Its transaction; `None` if the session had no right to it.
+    /// `None` if the session had no right to it.
     pub(crate) zxid: Option<Zxid>,
 }
 
@@ -64,42 +64,42 @@ pub(crate) struct AuditedChange {
 #[derive(Debug)]
 pub(crate) enum Ask {
     Request(Request),
-    /// A sign of life; it may be no more than a frame that could not be read. Answered by [`Reply::Done`].
+    /// A sign of life, possibly only a frame that could not be read. Answered by [`Reply::Done`].
     Ping,
-    /// The client has proved this. Answered by [`Reply::Done`].
+    /// An identity that the client has proved. Answered by [`Reply::Done`].
     Identify(Identity),
     /// Answered by [`Reply::Done`], after the events that it fires.
     SetWatches(SetWatches),
-    /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
+    /// Continues a search for the session's ephemeral znodes from an earlier turn. Answered by [`Reply::Paths`].
     Search {
         prefix: ZnodePath,
         found: Found,
     },
-    /// Answered by [`Reply::Count`]: 0 where there is none.
+    /// Answered by [`Reply::Count`], which is 0 if there is none.
     CheckWatches(ZnodePath, WatchFilter),
-    /// As `CheckWatches`, and they are taken back.
+    /// As `CheckWatches`, but also removes the watches.
     RemoveWatches(ZnodePath, WatchFilter),
-    /// Takes back the watch on a predecessor that has this number. Answered by [`Reply::Count`]: 0 where it has fired.
+    /// Removes the predecessor watch with this number. Answered by [`Reply::Count`], which is 0 if it has fired.
     ForgetWatch(u64),
 }
 
-/// Bytes of waiting answers beyond which no more requests are carried out until the client has read some. Then the
-/// connection stops reading, and the client's own socket fills: that is its backpressure.
+/// Bytes of waiting answers beyond which no more requests are carried out. The connection then stops reading, so the
+/// client's own socket fills up.
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
-/// Units of work after which a turn ends, and other connections have the lock. A unit takes some 10 to 100 ns, so that
-/// a turn takes about a millisecond. It goes beyond this by one request at most, whose work is bounded by the bytes of
-/// the request and of its answer.
+/// Units of work after which a turn ends and other connections get the lock. A unit takes about 10 to 100 ns, so a turn
+/// takes about a millisecond. One request can exceed this, but its work is bounded by the bytes of the request and its
+/// answer.
 const TURN_WORK: u64 = 16_384;
 
-/// Units of work after which a request that can be cut is cut, so that the rest goes to another turn.
+/// Units of work after which a divisible request is cut.
 const PIECE: usize = 8_192;
 
-/// Units of work that any request takes: parsing, answering, sending.
+/// Units of work for parsing, answering and sending any request.
 const REQUEST_WORK: u64 = 8;
 
 impl Ask {
-    /// Units of work that this takes before the core has looked at it.
+    /// Returns the units of work outside the core.
     fn work(&self) -> u64 {
         let bytes_of = |path: &ZnodePath| path.as_str().len();
         let bytes: usize = match self {
@@ -107,7 +107,7 @@ impl Ask {
             Self::SetWatches(asked) if asked.done > 0 => 0,
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            // The core counts the work of each piece of a request that can be cut.
+            // The core counts their work itself.
             Self::Ping | Self::Identify(_) | Self::Search { .. } | Self::ForgetWatch(_) => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
@@ -143,27 +143,26 @@ impl Connection {
         self.session.id
     }
 
-    /// Returns the timeout that was agreed on.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Returns the password by which the client proves that the session is its own.
+    /// Returns the password with which the client can reattach.
     pub(crate) fn password(&self) -> [u8; 16] {
         self.password
     }
 
-    /// Adds an identity that the client has by where it comes from, or by its certificate.
+    /// Adds an identity that follows from the client's address or certificate.
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // The first identities of a connection are within the limits. A session that cannot become a part of the store
-        // has ended by this, and the answer to its first request says so.
+        // The first identities are within the limits. A session that cannot become part of the store has ended, and the
+        // answer to its first request says so.
         let _ = self.identify_in(identity, now, &mut state);
         self.engine.settle(state);
     }
 
-    /// Adds an identity, and hands the session to the log if that makes it a part of the store.
+    /// Adds an identity, and logs the session if that makes it part of the store.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
         let (session, room) = (self.session, state.check_session());
         let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
@@ -174,7 +173,7 @@ impl Connection {
             Ok(proved.is_some())
         })?;
         if proved {
-            // Only for the bound: the proof is answered in its turn, behind `proved_at`.
+            // Only for the bound. The answer to the proof waits behind `proved_at`.
             let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
@@ -187,12 +186,11 @@ impl Connection {
         &self.outbox
     }
 
-    /// Returns true if the log is too busy for the next request.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.room.lock().is_some()
     }
 
-    /// Waits while the log is too busy for the next request. Ready at once where that is not so.
+    /// Waits while the log is too busy for the next request. Ready immediately if no request waits.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut room = self.room.lock();
         if let Some(waiting) = &mut *room {
@@ -204,9 +202,8 @@ impl Connection {
 
     /// Carries out requests in order, and puts the answers in the outbox in the same order.
     ///
-    /// It ends before a request for which the log has no room now ([`poll_room`](Self::poll_room) waits for that), when
-    /// the answers that wait are enough, and when the work of a turn is done. Returns the number of requests that were
-    /// carried out, pieces of requests included.
+    /// Stops before a request for which the log has no room ([`poll_room`](Self::poll_room) waits for it), when enough
+    /// answers wait, and at the end of the turn. Returns the number of requests carried out, including pieces.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > MAX_WAITING_BYTES {
@@ -224,9 +221,9 @@ impl Connection {
         {
             if let Some(room) = self.room_for(&ask, state) {
                 *self.room.lock() = Some(room);
-                // Back in its place: requests of a session are carried out in order (rule 25).
+                // Put it back, because requests of a session are carried out in order (rule 25).
                 asks.push_front(ask);
-                // A request that waits for the store's own log is a sign of life all the same (rule 14).
+                // A request that waits for our own log still counts as a sign of life (rule 14).
                 let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
                 state.collect(&mut wakeups);
                 break;
@@ -243,7 +240,7 @@ impl Connection {
             }
         }
         wakeups.alarm = state.next_alarm(&self.engine.clock);
-        // Once for the whole turn, and not under the lock: wakers are the users' code.
+        // Once for the whole turn, and not under the lock, because wakers are user code.
         drop(guard);
         if !wakeups.outboxes.is_empty() {
             self.has_woken.store(true, Ordering::Relaxed);
@@ -252,13 +249,13 @@ impl Connection {
         count
     }
 
-    /// Returns true if [`submit`](Self::submit) has woken connections since the last call: they have events to send.
+    /// Returns true if [`submit`](Self::submit) has woken connections since the last call.
     pub(crate) fn take_woken(&self) -> bool {
-        // Relaxed: the task that submits is the task that asks.
+        // Relaxed, because the same task submits and asks.
         self.has_woken.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a future that waits until a busy log has room for this; `None` if it need not wait.
+    /// Returns a future that waits until a busy log has room for this. `None` if it need not wait.
     fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
         match ask {
             Ask::Request(request) => {
@@ -274,7 +271,7 @@ impl Connection {
     fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // Their answers show the state of the whole store, so the log must have all transactions that made it.
+            // Their answers show the whole store.
             Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
@@ -282,7 +279,7 @@ impl Connection {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
                 Step::Done(answer, shown) => (answer, shown),
                 Step::Cut(rest) => {
-                    // The events of this piece show the same state, and must not leave before the log has it.
+                    // The events of this piece show the same state.
                     state.bind(self.session.slot, shown);
                     state.collect(wakeups);
                     return Outcome::Cut(rest);
@@ -291,7 +288,7 @@ impl Connection {
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
-            // No answer: the end of the connection tells its client.
+            // No answer, because the end of the connection informs the client.
             let moved = matches!(error, Error::SessionMoved { .. });
             state.collect(wakeups);
             self.outbox.end(if moved {
@@ -302,7 +299,7 @@ impl Connection {
             return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
-        // First the events of this request, then its answer, both under the same bound (invariants 3 and 13).
+        // First the events of this request, then its answer, under the same bound (invariants 3 and 13).
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
@@ -373,21 +370,20 @@ impl Connection {
                 .map(|was_armed| Reply::Count(was_armed.into())),
         };
         if answer.is_err() {
-            // An error shows the state that refused the request, and so the transaction that led to it, which may be
-            // any: the log must have all of them.
+            // Any transaction may have led to the error, so the log must have all.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
     }
 
-    /// Keeps its changes for [`take_changes`](Self::take_changes) from now on.
+    /// Records changes for [`take_changes`](Self::take_changes) from now on.
     pub(crate) fn audited(mut self) -> Self {
         self.changes = Some(Box::default());
         self
     }
 
-    /// Notes the changes of a request that was carried out, or refused for lack of a right. Any other failure has
-    /// changed nothing, and shows nothing but a client that was late.
+    /// Notes the changes of a request that was carried out, or refused for lack of a right. Other failures change
+    /// nothing.
     fn note_changes(&self, changes: Vec<Change>, answer: &Result<CoreReply>, core: &Core) {
         let zxid = match answer {
             Ok(_) => Some(core.last_zxid()),
@@ -412,16 +408,16 @@ impl Connection {
         changes.map_or_else(Vec::new, |noted| std::mem::take(&mut *noted.lock()))
     }
 
-    /// Ends the session if the connection was asked for signs of life, and none has come since. To be called when all
-    /// that the client has sent is read and carried out.
+    /// Ends the session if the connection was asked for signs of life and none has arrived. Call it when everything
+    /// from the client is read and carried out.
     pub(crate) fn end_silent(&self) {
-        // The core knows by itself of signs that came after the question: they have renewed the deadline.
+        // Signs that arrived after the question have renewed the deadline in the core.
         if !self.outbox.take_question() {
             return;
         }
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // A log without room for the end of a session: a later tick ends it.
+        // Without room in the log, a later tick ends the session.
         if !state.may_tick() {
             return;
         }
@@ -429,30 +425,29 @@ impl Connection {
         self.engine.settle(state);
     }
 
-    /// Ends the session, since its client's process has exited. To be called when all that the client has sent is read
-    /// and carried out.
+    /// Ends the session because its client's process has exited. Call it when everything from the client is read and
+    /// carried out.
     pub(crate) fn end_exited(&self) {
         end_session(&self.engine, self.session);
     }
 
-    /// Returns a handle to the session for the time after this connection; `None` if the session has ended or moved.
+    /// Returns a handle to the session that outlives the connection. `None` if the session has ended or moved.
     pub(crate) fn follow(&self) -> Option<Follower> {
         let mut state = self.engine.state.lock();
         let is_current = state.core.is_current(self.session);
         is_current.then(|| Follower::new(&self.engine, self.session, &mut state))
     }
 
-    /// Returns true if what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         let barrier = self.barrier.as_ref();
         barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
     }
 
-    /// Waits until what shows this transaction may leave.
+    /// Waits until a message with this bound may leave.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`]: it never will.
+    /// [`Error::StoreFailed`] if it never will.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         match &self.barrier {
@@ -467,12 +462,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // Refused by the core if the session has moved: it belongs to another connection then, and so does its slot.
+        // The core refuses this if the session has moved. The session's slot belongs to another connection then.
         loop {
             if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
             }
-            // A session may have a million watches, which go in pieces: others have the lock in between.
+            // There may be a million watches. They are removed in pieces, so that others get the lock in between.
             MutexGuard::bump(&mut state);
         }
         state.sessions.detach(self.session.slot, &self.outbox);
@@ -480,7 +475,7 @@ impl Drop for Connection {
     }
 }
 
-/// A session without a connection, until it ends or is taken up again.
+/// A session without a connection, until it ends or is reattached.
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     allow(dead_code, reason = "no process is watched there")
@@ -504,14 +499,14 @@ impl Follower {
         }
     }
 
-    /// Waits until the session has ended or has been taken up again, or the store is gone.
+    /// Waits until the session has ended or was reattached, or the store is gone.
     ///
     /// Cancel safe.
     pub(crate) async fn over(&mut self) {
         let _ = (&mut self.over).await;
     }
 
-    /// Ends the session, as if it had expired, unless it has been taken up again.
+    /// Ends the session as if it had expired, unless it was reattached.
     pub(crate) fn end(self) {
         if let Some(engine) = self.engine.upgrade() {
             end_session(&engine, self.session);
@@ -519,7 +514,7 @@ impl Follower {
     }
 }
 
-/// Returns true for a request, or a part of a multi, that its session had no right to.
+/// Returns true if the session had no right to the request or to a part of its multi.
 fn is_denied(error: &Error) -> bool {
     match error {
         Error::NoAuth { .. } => true,
@@ -528,11 +523,11 @@ fn is_denied(error: &Error) -> bool {
     }
 }
 
-/// Ends a session whose process has exited, if it has not moved on.
+/// Ends a session whose process has exited, unless it was reattached.
 fn end_session(engine: &Arc<Engine>, session: SessionRef) {
     let now = engine.now(true, true);
     let mut state = engine.state.lock();
-    // A log without room for the end of a session: the first tick that has room ends it.
+    // Without room in the log, the first tick that has room ends it.
     if !state.may_tick() {
         state.apply(|core, _| core.doom_exited(session, now));
         engine.settle(state);
@@ -545,20 +540,18 @@ fn end_session(engine: &Arc<Engine>, session: SessionRef) {
     }
 }
 
-/// Outcome of one request, or a piece of it, in the core.
 enum Step {
     /// The answer, and the last transaction that it shows.
     Done(Result<CoreReply>, Zxid),
-    /// A piece is done, and this is the rest.
+    /// The rest of a request.
     Cut(Ask),
 }
 
-/// Outcome of one request, or a piece of it, for the connection.
 enum Outcome {
-    /// It is answered; about this many bytes wait to be sent.
+    /// Answered. About this many bytes wait to be sent.
     Answered(usize),
-    /// A piece of it is done, and this is the rest.
+    /// The rest of a request.
     Cut(Ask),
-    /// The session is another connection's, or over.
+    /// The session is over, or belongs to another connection.
     Over,
 }

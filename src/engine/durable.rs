@@ -1,25 +1,24 @@
-//! [`Durable`]: the store's end of its log, and the way by which a write becomes durable.
+//! [`Durable`]: the store's end of its log, and how a write becomes durable.
 //!
-//! No reply and no event runs ahead of the log (invariant 2). A write takes five steps; the first four under the
-//! store's one lock, called by [`State`](super::state::State):
+//! No reply and no event runs ahead of the log (invariant 2). A write takes five steps. [`State`](super::state::State)
+//! takes the first four under the store's lock:
 //!
-//! 1. Admission: [`admit`](Durable::admit) refuses a request unless room for its transaction is on the disk already. So
-//!    a full disk refuses writes, and never fails one that was applied.
-//! 2. Application: the core carries the request out, and leaves the transactions that the log has to keep, each with
-//!    every decision made (`core/journal.rs`).
-//! 3. Hand-over: [`keep`](Durable::keep) appends them to the [`WriteQueue`], in the order of their zxids.
-//! 4. Binding: [`bind`](Durable::bind) raises the zxid that the log must have before the session is told anything more.
-//!    A reply waits for it at the [`DurabilityBarrier`] ([`passage`](Durable::passage)), an event is held there
-//!    ([`deliver`](Durable::deliver)). For a served session both stand in its outbox with that zxid, in one order.
-//! 5. Writing: the log's one writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs it, and then
-//!    opens the barrier up to the last zxid of the batch: first the held events reach their watchers, then replies
-//!    leave.
+//! 1. Admission: [`admit`](Durable::admit) refuses a request unless the disk already has room for its transaction. So a
+//!    full disk refuses writes, and never fails one that was applied.
+//! 2. Application: the core carries out the request and leaves transactions with every decision made
+//!    (`core/journal.rs`).
+//! 3. Hand-over: [`keep`](Durable::keep) appends them to the [`WriteQueue`] in the order of their zxids.
+//! 4. Binding: [`bind`](Durable::bind) raises the zxid that the log must have before the session receives anything
+//!    more. A reply waits for it at the [`DurabilityBarrier`] ([`passage`](Durable::passage)), and an event is held
+//!    there ([`deliver`](Durable::deliver)). For a served session both wait in its outbox, in one order.
+//! 5. Writing: the log's writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs it, and opens the
+//!    barrier up to the batch's last zxid. Held events reach their watchers first, then replies leave.
 //!
-//! A change that concerns only sessions of this process leaves no transaction in step 2, and waits for nothing: these
-//! sessions die with the process. Of the [durability classes](super::Durability), `DelayedRestart` does not wait for
-//! transactions that concern only sessions, and `None` waits only while room in the log is short.
+//! A change that concerns only sessions of this process leaves no transaction, because they die with the process. Among
+//! the [durability classes](super::Durability), `DelayedRestart` does not wait for transactions that concern only
+//! sessions, and `None` waits only while room in the log is short.
 //!
-//! After a failed write the barrier stays closed for good, and the store stops (invariant 12).
+//! After a failed write the barrier stays closed and the store stops (invariant 12).
 
 use std::sync::Arc;
 
@@ -42,31 +41,30 @@ use crate::runtime::future::BoxFuture;
 /// The store's end of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last call to the core, if the log keeps it synchronously, otherwise 0: the replies
-    /// and events of that call show it.
+    /// The last transaction of the last core call if it is logged synchronously, otherwise 0. The replies and events of
+    /// that call show it.
     shown: Zxid,
-    /// The last epoch that the log has reserved, or will have soon.
+    /// The last epoch reserved in the log, or about to be.
     reserved: u32,
     timeouts: Timeouts,
 }
 
-/// Timeouts of sessions of other processes, as the log has them: a start that cannot go on with these sessions waits
-/// for the longest.
+/// Logged timeouts of sessions of other processes. A start that cannot continue these sessions waits for the longest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
-    /// The longest that any was ever granted.
+    /// The longest ever granted.
     pub(super) longest_ms: u64,
-    /// Durable once the log has this transaction.
+    /// `longest_ms` is durable once the log has this transaction.
     pub(super) recorded_at: Zxid,
-    /// The longest that any was ever allowed; 0 if the store was never served.
+    /// The longest ever allowed. 0 if the store was never served.
     pub(super) allowed_ms: u64,
-    /// True if nothing that is acknowledged to such a session runs ahead of the log.
+    /// True if nothing acknowledged to such a session runs ahead of the log.
     pub(super) are_sessions_kept: bool,
-    /// No session is opened before this moment: clients may still believe in sessions that were ended.
+    /// No session is opened before this time, because clients may still believe in sessions that were ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 
-/// The most bytes that the beginning, the end or the timeout of a session takes in the log.
+/// Most bytes for the start, the end or the timeout of a session in the log.
 const SESSION_BYTES: usize = 128;
 
 impl Durable {
@@ -80,21 +78,20 @@ impl Durable {
         }
     }
 
-    /// Checks that the log has not failed: after a failure nothing is acknowledged any more (invariant 12).
+    /// Checks that the log has not failed (invariant 12).
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Returns the log's failure; quickly when there is none.
     fn failure(&self) -> Option<Error> {
-        // Only a failure closes the barrier to zxid 0, which every log has: no lock for the common case.
+        // Only a failure closes the barrier for zxid 0, so the common case takes no lock.
         if self.queue.barrier.is_open_to(Zxid(0)) {
             return None;
         }
         self.queue.barrier.failure()
     }
 
-    /// Returns true if the log has room for the store's own transactions: ends of sessions, reaped znodes.
+    /// Returns true if the log has room for the store's own transactions (ends of sessions, reaped znodes).
     pub(super) fn has_reserve(&self) -> bool {
         self.failure().is_none() && self.queue.has_reserve()
     }
@@ -102,7 +99,7 @@ impl Durable {
     /// Checks that a request may be carried out. Returns the transaction that its answer will show.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`], [`Error::DiskFull`]; [`Error::LimitReached`] while the log is busy: there will be room.
+    /// [`Error::StoreFailed`], [`Error::DiskFull`], or [`Error::LimitReached`] while the log is busy, which will pass.
     pub(super) fn admit(
         &self,
         core: &Core,
@@ -112,24 +109,22 @@ impl Durable {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        // While there is plenty of room, which takes one load to see, no request is measured.
+        // One load shows that there is plenty of room. Then we measure no request.
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // A read shows the state of before; the request's own transaction is added by `bind`, from `shown`.
+        // The state before the request. `bind` adds its own transaction from `shown`.
         Ok(core.shown_by(request))
     }
 
-    /// Checks that the log has room for the bytes of a request.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
         self.queue.check_room(bytes, frees(request))
     }
 
-    /// Takes over the transactions that a call to the core has left. `before` is the core's
-    /// [`last_kept`](Core::last_kept) before the call.
+    /// Takes over the transactions of a core call. `before` is the core's [`last_kept`](Core::last_kept) before it.
     pub(super) fn keep(&mut self, core: &mut Core, before: Zxid) {
         let last = core.last_kept();
-        // Asynchronous transactions do not move it: nothing waits for them.
+        // Asynchronous transactions do not move it, because nothing waits for them.
         let has_moved = last > before;
         self.shown = if has_moved { last } else { Zxid(0) };
         let kept = core.kept();
@@ -137,13 +132,13 @@ impl Durable {
             let handed = txn.zxid;
             self.queue.append(kept, has_moved);
             if self.queue.is_short() {
-                // Now answers wait for asynchronous transactions, too: a client that waits for nothing would outrun
-                // the log, and be refused.
+                // Answers now wait for asynchronous transactions, too. Otherwise a client could outrun the log and be
+                // refused.
                 self.shown = handed.max(self.shown);
             }
         }
-        // Zxids of an epoch count in memory alone, so the log must have an epoch before its first zxid is used: fencing
-        // tokens never repeat, even after a crash.
+        // Zxids within an epoch are counted only in memory, so the log must have the epoch before its first zxid is
+        // used. Otherwise fencing tokens could repeat after a crash.
         let needed = epoch::to_reserve(core.last_zxid());
         if needed > self.reserved {
             self.reserved = needed;
@@ -151,45 +146,45 @@ impl Durable {
         }
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns it. A bound never falls:
+    /// Raises a session's bound to the transaction that its next message shows, and returns it. A bound never falls, so
     /// no message overtakes an earlier one of the session.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
         *bound = shown.max(self.shown).max(*bound);
         *bound
     }
 
-    /// Returns the future that an answer of this bound waits for, if it has to wait.
+    /// Returns the future that an answer with this bound waits for. `None` if it need not wait.
     pub(super) fn passage(&self, bound: Zxid) -> Option<Passage> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
-    /// Puts news in their cell, now or when it may be seen. Returns true if that is now.
+    /// Puts news in their cell, now or when they may be seen. Returns true if they are there now.
     pub(super) fn deliver(&self, bound: &mut Zxid, cell: &Arc<WatchCell>, news: News) -> bool {
         let shown = self.shown.max(*bound);
         if self.queue.barrier.is_open_to(shown) {
             cell.put(news);
             return true;
         }
-        // The barrier may open before it is asked: then it puts the event in its cell itself, and returns `None`.
+        // The barrier may have opened by now. It then fills the cell itself and returns `None`.
         match self.queue.barrier.hold(shown, cell, news) {
             None => true,
             Some(held_to) => {
-                // Held events keep one order over all sessions, so this one may wait for more than it shows. The
-                // session's later answers wait as long, or they would overtake it (invariant 9).
+                // Held events have one order across all sessions, so this one may wait for more than it shows. Later
+                // answers to the session must wait as long, or they would overtake it (invariant 9).
                 *bound = held_to;
                 false
             }
         }
     }
 
-    /// Returns the end of the pause in which no session may be opened, if it is not over. Ends one that is.
+    /// Returns the end of the pause in which no session may be opened, unless its time has passed. Then it ends the
+    /// pause.
     pub(super) fn pause(&mut self, now: BootInstant) -> Option<BootInstant> {
         let until = self.timeouts.pause_until?;
         if until > now {
             return Some(until);
         }
-        // From now on sessions are kept as the durability class says.
         self.timeouts.pause_until = None;
         self.queue.set_pausing(false);
         self.append_terms();
@@ -209,20 +204,20 @@ impl Durable {
 
 /// The part for sessions of other processes.
 impl Durable {
-    /// Checks that the log has not failed, and has room for one more session.
+    /// Checks that the log has not failed and has room for another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.check()?;
         self.queue.check_room(SESSION_BYTES, false)
     }
 
-    /// Returns a future that waits until a busy log has room for one more session; `None` if none has to wait.
+    /// Returns a future that waits until a busy log has room for another session. `None` if it need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
         is_busy.then(|| Box::pin(self.queue.clone().until_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Returns a future that waits until a busy log has room for a request; `None` if it need not wait. A full disk is
-    /// no reason to wait: the request is refused.
+    /// Returns a future that waits until a busy log has room. `None` if it has, or if a full disk will refuse the
+    /// request.
     pub(super) fn request_room(
         &self,
         core: &Core,
@@ -240,9 +235,9 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().until_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a session that was opened just now, as transaction `opened`, and is not in the log yet.
+    /// Notes the timeout of a session that transaction `opened` has just opened and that is not logged yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
-        // Only the longest matters, as it is the one that a pause lasts for: most sessions write no record.
+        // A pause lasts for the longest timeout, so most sessions need no record.
         if ms > self.timeouts.longest_ms {
             self.timeouts.longest_ms = ms;
             self.timeouts.recorded_at = opened;
@@ -251,24 +246,24 @@ impl Durable {
     }
 
     /// Holds back all messages to a session until the log has the last transaction and, in every durability class, the
-    /// longest timeout, which may be this session's. Returns the future of that.
+    /// longest timeout, which may be this session's. Returns a future that waits for this.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> Passage {
         let barrier = &self.queue.barrier;
         *bound = self.shown.max(self.timeouts.recorded_at).max(*bound);
-        // `passage` may run ahead of the log, in the class `None`; the longest timeout may not. A client that relies on
-        // a timeout which no restart knows could still believe in its session after the pause (invariant 6).
+        // In the class `None`, `passage` may run ahead of the log, but the longest timeout must not. After a restart
+        // without it, a client could still believe in its session after the pause (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {
             true => barrier.passage(*bound),
             false => barrier.written(*bound),
         }
     }
 
-    /// Returns the transaction with which the log has the longest timeout.
+    /// Returns the transaction that logs the longest timeout.
     pub(super) fn timeout_recorded_at(&self) -> Zxid {
         self.timeouts.recorded_at
     }
 
-    /// Notes the longest timeout that sessions of other processes are allowed from now on.
+    /// Notes the longest timeout that sessions of other processes may be granted from now on.
     pub(super) fn allow(&mut self, ms: u64) {
         if ms > self.timeouts.allowed_ms {
             self.timeouts.allowed_ms = ms;
@@ -276,13 +271,12 @@ impl Durable {
         }
     }
 
-    /// Returns the barrier behind which everything waits for the log.
     pub(super) fn barrier(&self) -> Arc<DurabilityBarrier> {
         self.queue.barrier.clone()
     }
 }
 
-/// Returns true for a request that frees room: it may use a part of the reserve, so that a full store can be emptied.
+/// Returns true if a request frees room. It may use part of the reserve, so that a full store can be emptied.
 fn frees(request: &Request) -> bool {
     matches!(
         request,
@@ -291,13 +285,12 @@ fn frees(request: &Request) -> bool {
 }
 
 impl Engine {
-    /// Returns the queue of the log, if the store keeps one.
     pub(super) fn log_queue(&self) -> Option<Arc<WriteQueue>> {
         let state = self.state.lock();
         Some(state.durable.as_ref()?.queue.clone())
     }
 
-    /// Stops the store, whose log has failed: all its sessions are over, and nothing is held any more.
+    /// Stops the store after a failure of its log. All its sessions are over, and nothing is held.
     pub(super) fn stop(&self, failure: &Error) {
         tracing::error!(%failure, "the store has stopped");
         let mut state = self.state.lock();
@@ -306,7 +299,7 @@ impl Engine {
         for peer in state.sessions.peers() {
             match peer {
                 Peer::Local(status) => {
-                    // Under the lock, as at every end of a session: no guard believes in its lock from here on.
+                    // Under the lock, as at every end of a session, so that no guard believes in its lock from here on.
                     status.set_closing();
                     statuses.push(status.clone());
                 }
@@ -314,7 +307,7 @@ impl Engine {
                 Peer::Absent => {}
             }
         }
-        // Wakers are the users' code, and may come back to the store: not under the lock.
+        // Not under the lock, because wakers are user code and may call the store.
         drop(state);
         for status in statuses {
             status.set_state(SessionState::Expired);

@@ -1,5 +1,4 @@
-//! [`Embedded`]: a session in the store's own process, and how one is opened. Its requests are carried out in the
-//! thread that submits them.
+//! [`Embedded`]: a session in the store's own process. The thread that submits a request carries it out.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -67,16 +66,16 @@ impl Engine {
         timeout: Option<Duration>,
         identities: Vec<Identity>,
     ) -> Result<Embedded> {
-        // Checked before the session exists: a refusal leaves nothing behind.
+        // Checked before the session exists, so that a refusal leaves nothing behind.
         let identities = Identities::new(identities)?;
-        // Before the core reads the clock: the first lease must end before the deadline that the core sets (invariant
-        // 6).
+        // Read before the core reads the clock, because the first lease must end before the deadline that the core sets
+        // (invariant 6).
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not by `apply`: nothing waits for the log to have a session of this process, so its transaction, if there is
-        // one, is handed over with the next change.
+        // Not through `apply`, because nothing waits until the log has a session of this process. Its transaction, if
+        // any, is handed over with the next change.
         let (session, timeout) =
             state
                 .core
@@ -115,7 +114,7 @@ pub(super) struct Embedded {
     pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
-    /// True if the session ends with this value; false for a connection of a session that stays.
+    /// False for a connection of a session that outlives it.
     is_local: bool,
     unwatch_handle: Arc<dyn Unwatch>,
 }
@@ -148,18 +147,17 @@ impl Embedded {
         let session = self.session;
         let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
         if answer.is_err() {
-            // An error shows the state that refused the request, and so the transaction that led to it, which may be
-            // any: the log must have all of them.
+            // Any transaction may have led to the error, so the log must have all.
             shown = state.core.last_kept();
         }
-        // Events before the reply (invariant 9). Besides, the request's own watch may have the index of one that the
-        // request has fired: that one's cell must be gone before `armed` puts the new one there.
+        // Events before the reply (invariant 9). Also, the request's watch may reuse the index of one that it has
+        // fired, so that cell must be gone before `armed` fills it.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.armed(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
-        // Still under the lock, so that the bound includes this request and nothing later.
+        // Under the lock, so that the bound covers nothing later.
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(wakeups) = wakeups {
@@ -171,8 +169,8 @@ impl Embedded {
         }
     }
 
-    /// Makes a change without a request, and without an answer that could have to wait. `None`, and nothing was done,
-    /// where an answer would have to. `shown` is the last transaction of others that an answer shows.
+    /// Makes a change without a request. Returns `None` without side effects if the answer would have to wait. `shown`
+    /// is the last transaction of others that the answer shows.
     #[inline]
     fn change<T, R>(
         &self,
@@ -181,7 +179,7 @@ impl Embedded {
         change: impl FnOnce(&mut Core, &mut Effects, Now) -> T,
         finish: impl FnOnce(&mut State, T) -> R,
     ) -> Option<R> {
-        // Each answer to a session with a timeout renews its lease: it has requests alone.
+        // Each answer to a session with a timeout renews its lease, so such a session sends requests.
         if self.has_timeout {
             return None;
         }
@@ -190,8 +188,7 @@ impl Embedded {
             return None;
         }
         let changed = guard.apply(|core, effects| change(core, effects, now));
-        // Events before what is returned, and before new watches take the indices of those that have fired, as in
-        // `carry_out`.
+        // As in `carry_out`: before we return, and before new watches reuse indices.
         let wakeups = guard.gather(&self.engine.clock);
         let outcome = finish(&mut guard, changed);
         drop(guard);
@@ -201,8 +198,7 @@ impl Embedded {
         Some(outcome)
     }
 
-    /// Answers a request that was not carried out, behind the answers to earlier requests: replies keep the order of
-    /// requests (rule 25).
+    /// Refuses a request after the answers to earlier requests (rule 25).
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));
@@ -212,7 +208,7 @@ impl Embedded {
         }
     }
 
-    /// Returns the error by which the session ended, which the core has forgotten.
+    /// Returns the error with which the session ended, which the core has forgotten.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
@@ -235,7 +231,7 @@ fn held(response: Response, passage: Passage) -> Response {
     })
 }
 
-/// Handle of the watchers to their store, which they do not keep alive.
+/// Does not keep the store alive.
 struct UnwatchHandle(Weak<Engine>);
 
 impl Unwatch for UnwatchHandle {
@@ -251,7 +247,7 @@ impl Unwatch for UnwatchHandle {
     }
 }
 
-/// Returns true if the effect of a request shows its date, in a [`Stat`](crate::Stat).
+/// Returns true if a [`Stat`](crate::Stat) will show the request's date.
 fn is_dated(request: &Request) -> bool {
     let only_deletes = matches!(
         request,

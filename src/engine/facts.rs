@@ -1,5 +1,5 @@
-//! Facts for the four-letter words. Lists are walked in pieces, and the store's lock goes to others in between: an
-//! operator's question must not delay clients (invariant 15).
+//! Facts for the four-letter words. The store's lock is released between pieces of a list, so that an operator's
+//! question does not delay clients (invariant 15).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -15,28 +15,27 @@ use crate::model::types::SessionId;
 #[cfg(feature = "metrics")]
 use crate::runtime::histogram::Distribution;
 
-/// Slots looked at before others may have the store: some hundred microseconds.
+/// Slots examined per acquisition of the lock. This takes a few hundred microseconds.
 const PIECE: usize = 4_096;
 
-/// Reason for which a store opens no sessions.
+/// Reason why a store opens no sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotAdmitting {
     /// Clients may still believe in sessions that a restart has ended.
     Pause,
-    /// Its log has failed, or its disk is full.
+    /// The log has failed, or the disk is full.
     Refused(Error),
 }
 
-/// Limits of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Limit of the bytes of their texts.
+    /// Limit on the bytes of their texts.
     pub(crate) bytes: usize,
 }
 
 impl Room {
-    /// Takes the room of one entry. Returns false if there is none.
+    /// Returns false if there is no room.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = self.entries > 0 && bytes <= self.bytes;
         if fits {
@@ -47,14 +46,13 @@ impl Room {
     }
 }
 
-/// A list, or as much of it as there was room for.
+/// A list, cut off where the room ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed<T> {
     pub(crate) list: T,
     pub(crate) is_whole: bool,
 }
 
-/// The sessions that expire at the same moment, unless they give a sign of life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiring {
     /// In milliseconds since the epoch.
@@ -62,7 +60,6 @@ pub(crate) struct Expiring {
     pub(crate) sessions: Vec<SessionId>,
 }
 
-/// Counts of watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watched {
     pub(crate) sessions: usize,
@@ -70,11 +67,10 @@ pub(crate) struct Watched {
     pub(crate) watches: usize,
 }
 
-/// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSession {
     pub(crate) id: SessionId,
-    /// `None` for one that never expires.
+    /// `None` if it never expires.
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_local: bool,
     /// As they may be shown.
@@ -83,14 +79,12 @@ pub(crate) struct ListedSession {
     pub(crate) ephemerals: usize,
 }
 
-/// The paths of each session.
 pub(crate) type Owned = BTreeMap<SessionId, Vec<ZnodePath>>;
 
 /// Watched paths, each with a session that watches it.
 pub(crate) type Watching = BTreeSet<(ZnodePath, SessionId)>;
 
 impl Store {
-    /// Returns the store's counts.
     pub(crate) fn counts(&self) -> Counts {
         self.0.state.lock().core.counts()
     }
@@ -100,13 +94,13 @@ impl Store {
         self.0.state.lock().sessions.unread().bytes()
     }
 
-    /// Returns the limit of those bytes.
+    /// Returns the limit on those bytes.
     #[cfg(feature = "metrics")]
     pub(crate) fn max_unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().limit()
     }
 
-    /// Returns the stalls of the store since sessions of other processes were admitted; `None` before.
+    /// Returns the stalls since sessions of other processes were admitted. `None` if they never were.
     #[cfg(feature = "metrics")]
     pub(crate) fn stalls(&self) -> Option<Distribution> {
         let state = self.0.state.lock();
@@ -116,46 +110,45 @@ impl Store {
     /// Checks that the store opens sessions now.
     ///
     /// # Errors
-    /// The reason for which it opens none.
+    /// The reason why it opens none.
     pub(crate) fn check_admission(&self) -> Result<(), NotAdmitting> {
         if self.0.pause().is_some() {
             return Err(NotAdmitting::Pause);
         }
         match self.0.state.lock().check_session() {
-            // It waits for room that is on its way, as every session does then.
+            // Room is on its way, and sessions wait for it.
             Ok(()) | Err(Error::LimitReached { .. }) => Ok(()),
             Err(error) => Err(NotAdmitting::Refused(error)),
         }
     }
 
-    /// Returns the store's settings.
     pub(crate) fn settings(&self) -> Settings {
         self.0.state.lock().core.settings()
     }
 
-    /// Returns its URL without the scheme of a folder: the folder's path, or `memory:NAME`.
+    /// Returns the folder's path, or `memory:NAME`.
     pub(crate) fn place(&self) -> &str {
         let target = self.0.target.as_str();
         target.strip_prefix("file:").unwrap_or(target)
     }
 
-    /// Returns true while the store is at work, which it is until its log fails.
+    /// Returns true until the store's log fails.
     pub(crate) fn is_at_work(&self) -> bool {
         self.0.state.lock().check_log().is_ok()
     }
 
-    /// Returns the counters of the log since it was opened; `None` without a log.
+    /// Returns the counters of the log since it was opened. `None` without a log.
     pub(crate) fn log_stats(&self) -> Option<crate::log::LogStats> {
         self.0.log_queue().map(|queue| queue.stats())
     }
 
-    /// Lists the sessions that can expire, in the order of their deadlines.
+    /// Lists the sessions that can expire, ordered by deadline.
     pub(crate) fn endings(&self, mut room: Room) -> Listed<Vec<Expiring>> {
         let (now, unix_ms) = (self.0.clock.now(), self.0.clock.unix_ms());
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
-            // From the last key on, not from a count: sessions that end in between do not shift the others.
+            // Continue after a key, not by a count, because sessions that end in between shift the others.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -165,7 +158,7 @@ impl Store {
                 if !room.take(SESSION_BYTES) {
                     return cut(endings);
                 }
-                // One that is overdue ended a moment ago, or is about to.
+                // An overdue session ended a moment ago, or is about to.
                 let ahead_ms = deadline.as_millis() as i64 - now.as_millis() as i64;
                 let at_ms = unix_ms.saturating_add(ahead_ms);
                 match endings.last_mut().filter(|last| last.at_ms == at_ms) {
@@ -229,7 +222,7 @@ impl Store {
         sessions
     }
 
-    /// Lists the watches by path and session. Watches of children alone are left out, as ZooKeeper does.
+    /// Lists the watches except pure child watches, as ZooKeeper does.
     pub(crate) fn watching(&self, mut room: Room) -> Listed<Watching> {
         let mut found = Vec::new();
         let mut is_whole = true;
@@ -248,7 +241,7 @@ impl Store {
         }
     }
 
-    /// Counts the watches, those of children alone left out. Takes a bit for each znode and session.
+    /// Counts the same watches. Takes a bit for each znode and session.
     pub(crate) fn watched(&self) -> Watched {
         let mut watched = Watched::default();
         let (mut sessions, mut nodes) = (Marks::default(), Marks::default());
@@ -261,12 +254,12 @@ impl Store {
             });
             true
         });
-        // Children of a missing znode cannot be watched, so all watches there are of kinds that are listed.
+        // Children of a missing znode cannot be watched.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }
 
-    /// Shows `see` the core, one piece of its slots after the other, until it returns false.
+    /// Passes the core to `see`, one piece of its slots at a time, until `see` returns false.
     fn walk(
         &self,
         slots: impl Fn(&Core) -> usize,
@@ -274,7 +267,7 @@ impl Store {
     ) {
         let mut state = self.0.state.lock();
         let mut at = 0;
-        // Asked anew for each piece: the table may have grown in between.
+        // Evaluated for each piece, because the table may grow in between.
         while at < slots(&state.core) {
             let piece = at..at + PIECE;
             at = piece.end;
@@ -286,7 +279,7 @@ impl Store {
     }
 }
 
-/// The longest text of a session's number.
+/// Longest text of a session id.
 const SESSION_BYTES: usize = 20;
 
 fn whole<T>(list: T) -> Listed<T> {
@@ -299,12 +292,11 @@ fn cut<T>(list: T) -> Listed<T> {
     Listed { list, is_whole }
 }
 
-/// A bit for each slot.
 #[derive(Default)]
 struct Marks(Vec<u64>);
 
 impl Marks {
-    /// Marks a slot. Returns true if it was not marked.
+    /// Returns true if the slot was unmarked.
     fn mark(&mut self, slot: u32) -> bool {
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
         if self.0.len() <= word {

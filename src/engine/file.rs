@@ -1,4 +1,4 @@
-//! Stores in a folder: opening one, which all of this process share, and closing it.
+//! Stores in a folder: opening one, which the whole process shares, and closing it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::runtime::clock::BootInstant;
 use crate::runtime::fork;
 use crate::runtime::random::{hex, random};
 
-/// Files of an open store, and the lock that keeps other processes out until all is written.
+/// Files of an open store, and the lock that is held until everything is written.
 pub(super) struct Files {
     log: Log,
     held: Arc<dyn Exclusive>,
@@ -28,9 +28,9 @@ pub(super) struct Files {
     processes: Mutex<log::ProcessFile>,
 }
 
-/// Lock of a folder: while it lives, no other process opens the store.
+/// While it exists, no other process can open the store.
 struct FolderLock {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     lock: Option<log::Lock>,
     release: Arc<ReleaseSignal>,
 }
@@ -54,14 +54,13 @@ type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<ReleaseSignal>)>;
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// Opens this process's store in a folder, which is created if it is missing: the same store as long as a handle to
-    /// it exists. It is read in the calling thread. New files and folders are for the owner alone (0600 and 0700),
-    /// regardless of the umask; an existing folder keeps its mode.
+    /// Opens this process's store in a folder, and creates the folder if it is missing. As long as a handle exists,
+    /// every call returns the same store. The calling thread reads the data. Only the owner has access to new files and
+    /// folders (modes 0600 and 0700), regardless of the umask. An existing folder keeps its mode.
     ///
     /// # Errors
-    /// [`Error::StoreInUse`] when another process has it, [`Error::StoreDamaged`],
-    /// [`Error::StoreTooNew`], [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`]
-    /// for anything else that the system refuses.
+    /// [`Error::StoreInUse`] if another process has it open, [`Error::StoreDamaged`], [`Error::StoreTooNew`],
+    /// [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`] for anything else that the system refuses.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -77,12 +76,12 @@ impl Store {
         Self::file_with(path, StoreOptions::new())
     }
 
-    /// Opens a store as [`file`](Self::file) does, in another thread.
+    /// Opens a store in another thread.
     pub(crate) async fn file_aside(path: PathBuf) -> Result<Self> {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
             let path = path.clone();
-            // If the waiting future was dropped, the store is dropped here, and so closed again.
+            // If the waiting future was dropped, this closes the store.
             move || drop(tell.send(Self::file(path)))
         })?;
         told.await.unwrap_or_else(|_| {
@@ -93,8 +92,8 @@ impl Store {
         })
     }
 
-    /// Opens a store as [`file`](Self::file) does, with the given options. They have no effect when this process
-    /// has the store open already.
+    /// Works like [`file`](Self::file), with the given options. They have no effect if this process already has the
+    /// store open.
     ///
     /// # Errors
     /// As [`file`](Self::file).
@@ -102,15 +101,14 @@ impl Store {
         Error::if_forked()?;
         let path = made(path.as_ref())?;
         loop {
-            // Held while the store is opened: two threads that open the same folder get the same store.
+            // Held while opening, so that two threads get the same store.
             let mut stores = STORES.lock();
             if let Some((engine, release)) = stores.get(&path) {
                 if let Some(engine) = engine.upgrade() {
                     return Ok(Self(engine));
                 }
                 let release = release.clone();
-                // The last handle is gone, but the log is still being written: its own process has to wait, since the
-                // folder's lock would refuse it.
+                // The log is still being written. We wait, because our own folder lock would refuse us.
                 if !*release.is_released.lock() {
                     drop(stores);
                     release.wait();
@@ -125,9 +123,9 @@ impl Store {
         }
     }
 
-    /// Waits until the store has failed, as when its disk refuses a write, and returns the reason. A store that has
-    /// failed acknowledges nothing any more: its server can only end, and start again. The future of a store in memory
-    /// never ends. It can be dropped at any moment.
+    /// Waits until the store has failed, for example because its disk refused a write, and returns the reason. A failed
+    /// store acknowledges nothing more, so its server can only exit and start again. For a store in memory this never
+    /// completes. Cancel safe.
     pub async fn failed(&self) -> Error {
         match self.0.log_queue() {
             Some(queue) => queue.barrier.failed().await,
@@ -136,7 +134,7 @@ impl Store {
     }
 }
 
-/// Returns the canonical path of a folder, which is created if it is missing.
+/// Creates a folder if it is missing. Returns its canonical path.
 fn made(path: &Path) -> Result<PathBuf> {
     let made = log::make_folder(path).and_then(|()| path.canonicalize());
     made.map_err(|error| Error::StoreFailed {
@@ -153,7 +151,7 @@ fn open(path: &Path, options: &StoreOptions, release: Arc<ReleaseSignal>) -> Res
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
 
-/// Opens the store on a disk, which is `held`.
+/// Opens the store on a disk that is locked by `held`.
 pub(super) fn open_disk(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -180,20 +178,18 @@ impl Store {
         Ok((Self(serve(engine, None)), parts))
     }
 
-    /// Returns the time for which the opening on a disk must wait.
     pub(crate) fn wait_to_open(disk: &dyn Disk, options: &StoreOptions) -> Result<Duration> {
         let new = || Core::new(options.core(0, 0));
         log::wait_to_open(disk, &new, options.clock.exact_unix_ms())
     }
 
-    /// Returns the failure of the log, if it has failed.
     pub(crate) fn log_failure(&self) -> Option<Error> {
         self.0.log_queue()?.barrier.failure()
     }
 }
 
-/// Reads the store on a disk. Nothing is written but what [`LogParts`] writes. Returns also the last epochs that were
-/// reserved before this opening, and by it.
+/// Reads the store on a disk. Only [`LogParts`] writes. Also returns the last epochs reserved before this opening and
+/// by it.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
@@ -204,8 +200,7 @@ pub(super) fn read(
     let opened = log::open(disk, &options.log(), &new, &clock)?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
-    // Recovered sessions have a full timeout from now on (rule 15): their clients could not reach a store that was
-    // down.
+    // Recovered sessions get a full timeout (rule 15), because their clients could not reach a store that was down.
     core.restart_timeouts(clock.now());
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
@@ -232,10 +227,10 @@ pub(super) fn read(
     Ok((engine, opened.parts, opened.epochs))
 }
 
-/// Part of the timeout that a pause adds for clients' clocks that run slower than the store's: 1/100.
+/// Part of the timeout (1/100) that a pause adds for clients' slower clocks.
 const DRIFT: u32 = 100;
 
-/// Returns the end of the pause that is owed for sessions that were ended by the restart, and logs its reason.
+/// Returns the end of the pause owed for sessions that the restart has ended, and logs the reason.
 fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;
@@ -252,8 +247,8 @@ fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant>
 }
 
 impl Engine {
-    /// Ends the pause when its time has come, also if no client asks to be admitted: otherwise a store that is closed
-    /// in order would have to pause at its next start.
+    /// Ends the pause on time, or a store that is closed before a client asks would have to pause again at its next
+    /// start.
     fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);
@@ -267,16 +262,15 @@ impl Engine {
     }
 }
 
-/// Makes an engine ready for use: with its files, the timers of its pause and of its sessions, and the listener of its
-/// log's failure.
+/// Starts the timers of the pause and of sessions, and listens for a failure of the log.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
-    // Sessions from before end by themselves: where they are all that the store admits, no request sets their alarm.
+    // Recovered sessions must expire even if no request sets their alarm.
     engine.settle(engine.state.lock());
-    // Weak: the engine owns the barrier that holds the listener, and must not keep itself alive.
+    // Weak, because the engine owns the barrier that holds the listener.
     let weak = Arc::downgrade(&engine);
     if let Some(queue) = queue {
         queue.barrier.on_failure(move |failure| {
@@ -294,10 +288,10 @@ impl Files {
         self.processes.lock()
     }
 
-    /// Writes the rest of the log, and then releases the folder.
+    /// Writes the rest of the log, then releases the folder.
     pub(super) fn close(self) {
         if fork::is_forked() {
-            // The log belongs to the parent, and the threads that a close would wait for do not exist in the child.
+            // The log belongs to the parent, and its threads do not exist in the child.
             std::mem::forget(self);
             return;
         }

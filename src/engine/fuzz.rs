@@ -1,4 +1,4 @@
-//! Entry point of the fuzzer `opening`: any bytes are a data directory, which a store opens, writes, and opens again.
+//! Entry point of the fuzzer `opening`: a store opens any bytes as a data directory, writes to it, and opens it again.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, Zxid};
 use crate::runtime::clock::Clock;
 
-/// Flags of the first byte. Two more bits are the class of durability, and the next two that of the second opening.
+/// Flags of the first byte. Bits 2 and 3 are the durability class, bits 4 and 5 that of the second opening.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
-/// A salvaged copy is opened in the place of the directory.
+/// A salvaged copy is opened instead of the directory.
 const IS_SALVAGED: u8 = 1 << 6;
 
-/// Above the longest pause after a restart: that of the longest timeout that a log can state, and its margin.
+/// Exceeds the longest pause after a restart (the longest timeout that a log can state, plus a margin).
 const LONGEST_PAUSE: Duration = Duration::from_secs(26 * 24 * 3600);
 
-/// Opens bytes as a data directory: a backup that is restored, or the segments of a log. Returns true if they are one. An
-/// inspection of it finds problems where it is refused, and nowhere else. The store writes, is closed or killed, and must
-/// be there with all that it has acknowledged when it is opened again.
+/// Opens bytes as a data directory, either a backup to restore or the segments of a log. Returns true if they are one.
+/// An inspection must find problems exactly if the store refuses to open. The store writes, is closed or killed, and
+/// must still have everything acknowledged when it is opened again.
 pub(crate) fn opening(bytes: &[u8]) -> bool {
     let Some((flags, bytes)) = bytes.split_first() else {
         return false;
@@ -52,7 +52,7 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     world.end(flags & IS_CLOSED_IN_ORDER != 0);
     let mut again = match World::open(&disk, &options(flags >> 4)) {
         Ok(again) => again,
-        // Each opening begins another epoch.
+        // Each opening starts another epoch.
         Err(Error::StoreFailed { .. }) if log::epoch::is_nearly_exhausted(last) => return true,
         Err(error) => panic!("it does not open again: {error}"),
     };
@@ -63,7 +63,7 @@ pub(crate) fn opening(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns the options of a store by the two lowest bits.
+/// Decodes the two lowest bits.
 fn options(clock: &Clock, bits: u8) -> StoreOptions {
     let class = match bits & 3 {
         1 => Durability::DelayedRestart,
@@ -74,7 +74,7 @@ fn options(clock: &Clock, bits: u8) -> StoreOptions {
     options.segment_bytes(1, 1).durability(class)
 }
 
-/// Opens a directory, unless it is refused: then an inspection finds problems in it.
+/// Opens a directory. If it is refused, an inspection must find problems.
 fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World> {
     let seen = log::inspect::inspect_on(disk).expect("it is a store's directory");
     let (shown, has_problems) = (seen.to_string(), !seen.problems.is_empty());
@@ -90,13 +90,13 @@ fn inspected_and_opened(disk: &SimDisk, options: &StoreOptions) -> Option<World>
             );
             None
         }
-        // Zxids end.
+        // The zxids are exhausted.
         Err(Error::StoreFailed { .. }) => None,
         Err(other) => panic!("bytes alone do no such thing: {other}"),
     }
 }
 
-/// Returns a disk with what is salvaged from a directory; `None` if that is nothing.
+/// Returns a disk with the data salvaged from a directory. `None` if there is none.
 fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     let copy = SimDisk::new();
     match log::salvage::salvage_on(disk, &copy, "/", now_ms) {
@@ -108,7 +108,7 @@ fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     }
 }
 
-/// Returns the inputs that a fuzzer starts from: those of `backup` and `recovery`, in some of the ways to open them.
+/// Returns the fuzzer's initial inputs: those of `backup` and `recovery`, with some of the flags.
 pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     let led = |flags: u8, inputs: log::fuzz::Inputs, chosen: &[(&str, &'static str)]| {
         let inputs: BTreeMap<_, _> = inputs.into_iter().collect();
@@ -131,7 +131,7 @@ pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     inputs
 }
 
-/// A store on a simulated disk, whose log is written by hand.
+/// A store on a simulated disk, whose log we write step by step.
 struct World {
     store: Store,
     writer: StepWriter,
@@ -158,13 +158,13 @@ impl World {
         let mut opening = connector.open(&ConnectOptions::new());
         let mut opened = self.poll(&mut opening);
         if opened.is_pending() {
-            // A pause, for the sessions of before.
+            // A pause because of the earlier sessions.
             self.clock.advance(LONGEST_PAUSE);
             opened = self.poll(&mut opening);
         }
         let session = match opened {
             Poll::Ready(Ok(session)) => session,
-            // A store that is full of sessions refuses one.
+            // The store is full of sessions.
             Poll::Ready(Err(_)) => return,
             Poll::Pending => panic!("the pause does not end"),
         };
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Has a request answered: there may be no right to it, or no room.
+    /// Checks that a request is answered, possibly by a refusal.
     fn ask(&mut self, session: &dyn Backend, request: Request) {
         let mut response = session.submit(request);
         let answer = self.poll(&mut response);
@@ -213,7 +213,6 @@ impl World {
         Pin::new(future).poll(context)
     }
 
-    /// Returns the persistent znodes, and the last zxid.
     fn image(&mut self) -> (Image, Zxid) {
         while self.writer.write() || self.writer.make_room() {}
         let state = self.store.0.state.lock();
@@ -226,7 +225,6 @@ impl World {
         (image.collect(), state.core.last_zxid())
     }
 
-    /// Ends the process, in order or not.
     fn end(self, in_order: bool) {
         let Self { store, writer, .. } = self;
         drop(store);

@@ -1,4 +1,4 @@
-//! [`StoreOptions`]: the options of an embedded store, and its [`Durability`] class.
+//! [`StoreOptions`] and the [`Durability`] class of an embedded store.
 
 use std::time::Duration;
 
@@ -24,39 +24,38 @@ pub struct StoreOptions {
     sizes: Sizes,
 }
 
-/// Durability class: the work of a store in a folder before a write is acknowledged.
+/// Durability class: what a store in a folder does before it acknowledges a write.
 ///
 /// | kept after… | `Fsync` | `DelayedRestart` | `None` |
 /// |---|---|---|---|
 /// | the program closes the store | everything | everything | everything |
-/// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all but the last writes, which were on their way to the system |
-/// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | the writes that had reached the disk by then |
+/// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all but the last writes, which had not reached the system |
+/// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | the writes that had reached the disk |
 /// | sessions of other processes, after the program closes the store | yes | yes | yes |
-/// | the same, after a stop that was not in order | yes | ended; a pause before any may enter | ended; a pause before any may enter, if the log still knows of them |
+/// | the same, after an unclean stop | yes | ended, with a pause | ended, with a pause if the log still knows of them |
 ///
-/// Zxids, and so fencing tokens, never go back, in any row and column. Sessions of the store's own
-/// process, and their ephemeral znodes, end with it. The containers that they create are written within a
-/// tenth of a second, and not waited for, as long as no server is attached.
+/// Zxids, and therefore fencing tokens, never go backward in any of these cases. Sessions of the store's own process
+/// end with it, and so do their ephemeral znodes. Containers that they create are written within a tenth of a second,
+/// but not waited for, as long as no server is attached.
 ///
 /// The *pause*: the log may lack transactions that were acknowledged to a session of another process, such as the
-/// release of a lock. Then that session cannot go on. All such sessions are ended when the store is opened, and the
-/// store accepts no session at all until no client can believe any more in one that was ended: for the longest timeout
-/// that was ever granted, and a hundredth more for slow clocks. Opening a session waits for that. The class of the run
-/// that stopped decides, not that of the next. A store that was restored from a backup or copied pauses in every class,
-/// if it was ever served, for the longest timeout that was or is allowed ([`StoreOptions::session_timeouts`]).
+/// release of a lock. Such a session cannot continue. When the store is opened, it ends all sessions of other processes
+/// and accepts no session until no client can still believe in one of them. This takes the longest timeout ever
+/// granted, plus a hundredth for slow clocks, and opening a session waits for it. The class of the run that stopped
+/// decides, not the class of the next. A store that was restored from a backup or copied pauses in every class if it
+/// was ever served, for the longest timeout ever granted or allowed ([`StoreOptions::session_timeouts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// It is on the disk (`fdatasync`).
+    /// The write is on the disk (`fdatasync`).
     #[default]
     Fsync,
-    /// As `Fsync` for persistent znodes; sessions of other processes, and their ephemeral znodes, are
-    /// not waited for. After a stop that was not in order they are all ended, after a pause (above).
+    /// As `Fsync` for persistent znodes. Sessions of other processes and their ephemeral znodes are not waited for.
+    /// After an unclean stop they are ended, with a pause (see above).
     DelayedRestart,
-    /// Nothing: the store writes behind, and syncs only what must be there for tokens, segments that are
-    /// full, and all when it is closed. When room in the log runs short, answers wait for it. After the machine
-    /// stops, any of the last writes may be missing, acknowledged or not; the rest is the store as it was at one moment
-    /// of the past.
+    /// Nothing. The store writes in the background, and syncs only what tokens depend on, full segments, and everything
+    /// when it is closed. Answers wait for the log only when its room runs short. After the machine stops, any of the
+    /// last writes may be missing, acknowledged or not. The rest is the store as it was at one earlier moment.
     None,
 }
 
@@ -77,39 +76,37 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The most znodes, sessions, and watches of a session that a store can number. A limit above it is taken for
-    /// it.
+    /// Largest number of znodes, of sessions, and of watches per session. A higher limit is reduced to it.
     pub const MAX: usize = 1 << 31;
 
-    /// Longest timeout of a session, 2^31 - 1 ms (24.8 days): ZooKeeper's protocol states it in milliseconds, as a signed
-    /// 32-bit number.
+    /// Longest session timeout, 2^31 - 1 ms (24.8 days). ZooKeeper's protocol uses a signed 32-bit number of
+    /// milliseconds.
     pub const MAX_SESSION_TIMEOUT: Duration = MAX_SESSION_TIMEOUT;
 
-    /// Returns the defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
-    /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes, 64 GiB, 2^20
-    /// sessions, and 2^20 watches a session.
+    /// Returns the defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL znodes allowed,
+    /// a reaper interval of one minute, and at most 2^28 znodes, 64 GiB, 2^20 sessions, and 2^20 watches per session.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the clock that the store lives by.
+    /// Sets the clock that the store uses.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the store's unit of time, at least 1 ms and at most [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT):
-    /// sessions expire in buckets of this width, up to one later than their timeout says.
+    /// Sets the store's unit of time, from 1 ms to [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). Sessions expire
+    /// up to one tick later than their timeout.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
         self
     }
 
-    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks: at least 1 ms, and at most
-    /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT), which a longer one is taken for. A session of another process that comes back
-    /// over a new connection gets no longer one than it was opened with.
+    /// Sets the bounds of session timeouts instead of 2 and 20 ticks, from 1 ms to
+    /// [`MAX_SESSION_TIMEOUT`](Self::MAX_SESSION_TIMEOUT). Values outside are clamped. A session of another process
+    /// that reconnects gets no longer timeout than it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
         let shortest = shortest.clamp(Duration::from_millis(1), MAX_SESSION_TIMEOUT);
@@ -117,7 +114,7 @@ impl StoreOptions {
         self
     }
 
-    /// Allows znodes with a time to live, or not; without, creating one is
+    /// Allows or forbids znodes with a time to live. If they are forbidden, creating one fails with
     /// [`Error::Unimplemented`](crate::Error::Unimplemented).
     #[must_use]
     pub fn allow_ttl(mut self, allow: bool) -> Self {
@@ -132,7 +129,7 @@ impl StoreOptions {
         self
     }
 
-    /// Limits the number of znodes, at most [`MAX`](Self::MAX).
+    /// Limits the number of znodes (at most [`MAX`](Self::MAX)).
     #[must_use]
     pub fn max_znodes(mut self, limit: usize) -> Self {
         self.limits.znodes = limit.min(Self::MAX);
@@ -140,14 +137,18 @@ impl StoreOptions {
     }
 
     /// Limits the bytes that all znodes, and the watches, sessions and identities of other processes, count for
-    /// together. A znode counts for its path, its data and its access control list (80 bytes an entry, and its texts),
-    /// and for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
-    /// 512, an identity for 192 and three times its text; those of this process for nothing.
+    /// together.
     ///
-    /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing
-    /// larger is never refused, and the content of a store in a folder is always read back. Of the last quarter a
-    /// session of another process gets an equal share, for its watches and ephemeral znodes: so that none takes what
-    /// others need. Sessions and identities of other processes are accepted up to a sixteenth each, however full the
+    /// - A znode counts for its path, its data, its access control list (80 bytes per entry plus its texts), and 384
+    ///   bytes more. This is about the memory that it takes.
+    /// - A watch counts for its path and 256 bytes, a session for 512 bytes, and an identity for 192 bytes and three
+    ///   times its text. Those of this process are free.
+    ///
+    /// A request that would exceed the limit fails with [`Error::LimitReached`](crate::Error::LimitReached). Requests
+    /// that make nothing larger are never refused, and the content of a store in a folder is always read back. For its
+    /// watches and ephemeral znodes, each session of another process gets only an equal share of the last quarter, so
+    /// that none takes what others need. Sessions and identities of other processes are accepted up to a sixteenth
+    /// each, however full the rest is.
     /// rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
@@ -155,27 +156,27 @@ impl StoreOptions {
         self
     }
 
-    /// Limits the number of sessions, at most [`MAX`](Self::MAX).
+    /// Limits the number of sessions (at most [`MAX`](Self::MAX)).
     #[must_use]
     pub fn max_sessions(mut self, limit: usize) -> Self {
         self.limits.sessions = limit.min(Self::MAX);
         self
     }
 
-    /// Limits the number of watches of a session, at most [`MAX`](Self::MAX).
+    /// Limits the number of watches per session (at most [`MAX`](Self::MAX)).
     #[must_use]
     pub fn max_watches_per_session(mut self, limit: usize) -> Self {
         self.limits.watches_per_session = limit.min(Self::MAX);
         self
     }
 
-    /// Sets the digest of the superuser, which has every right: `user:` and the base64 of the SHA-1 of
-    /// `user:password`, as `zookeeper.DigestAuthenticationProvider.superDigest` takes it. A client
-    /// that proves it ([`ConnectOptions::auth`](crate::ConnectOptions::auth)) is asked for no right.
+    /// Sets the digest of the superuser, who has every right: `user:` and the base64 of the SHA-1 of `user:password`,
+    /// as in `zookeeper.DigestAuthenticationProvider.superDigest`. A client proves this identity with
+    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth).
     ///
     /// # Errors
-    /// [`Error::BadArguments`] for a text that is no such digest (it might be a password, so the error
-    /// does not show it).
+    /// [`Error::BadArguments`] if the text is no such digest. The error does not show it, because it might be a
+    /// password.
     pub fn super_digest(mut self, digest: &str) -> Result<Self> {
         let known = Identity::written_digest(digest).ok_or_else(|| {
             Error::BadArguments(
@@ -188,18 +189,17 @@ impl StoreOptions {
         Ok(self)
     }
 
-    /// Sets the durability class of a store in a folder: the point at which a write counts as done.
+    /// Sets the durability class of a store in a folder.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets the size of the log's first segment, in bytes (at least 64 KiB), and of the largest: each is
-    /// twice the one before it until then. 16 MiB and 64 MiB unless set. A store of small segments
-    /// refuses transactions of more than a quarter of the first ([`Error::TooLarge`]); no store takes
-    /// any of more than 2 MiB and 1 KiB. A transaction is a request in which each `auth` of an access
-    /// control list is replaced by all identities of the session.
+    /// Sets the size in bytes of the log's first segment (at least 64 KiB) and of its largest. Each segment is twice as
+    /// large as the one before until then. The defaults are 16 MiB and 64 MiB. A store refuses transactions larger than
+    /// a quarter of the first segment, and in any case those larger than 2 MiB and 1 KiB ([`Error::TooLarge`]). A
+    /// transaction is a request in which all identities of the session replace each `auth` of an access control list.
     #[must_use]
     pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
         let first = first.clamp(1 << 16, 1 << 30);

@@ -1,7 +1,7 @@
-//! [`Outbox`]: the messages that go out over one connection, events and answers in one order (invariant 13).
+//! [`Outbox`]: the messages to be sent over one connection, with events and answers in one order (invariant 13).
 //!
-//! They are put in under the store's lock, where they happened, and taken out by the connection's task without it, as
-//! far as the log allows. Its bytes count towards a limit of the connection and one of all clients (invariant 10).
+//! Messages are put in under the store's lock, as they happen. The connection's task takes them out without it, up to
+//! what the log has. Their bytes count towards limits of the connection and of all clients together (invariant 10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,69 +19,65 @@ use crate::model::types::Zxid;
 use crate::model::watch::News;
 use crate::runtime::wake::wake;
 
-/// Queue of the messages to a served session. The connection takes them out, encodes them and sends them.
+/// The connection takes the messages out, encodes them and sends them.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
     /// True while the connection is asked for signs of life that its client has sent and that are not read yet.
     is_asked: AtomicBool,
-    /// The count for all clients together.
     unread: Arc<Unread>,
 }
 
 struct Inner {
     items: VecDeque<Item>,
-    /// About the bytes that the items take.
+    /// Approximate size of the items.
     bytes: usize,
-    /// Bytes that the connection holds: of messages that it has taken out and not sent, and of requests.
+    /// Bytes that the connection holds in messages that are taken out but not sent, and in requests.
     beside: usize,
-    /// The sum of both, as it is counted in `unread`.
+    /// The sum of both, as counted in `unread`.
     account: Account,
-    /// Limit of `bytes` for events, beyond which the client reads too slowly.
+    /// Limit of `bytes` for events. Beyond it the client reads too slowly.
     limit: usize,
     end: Option<Ending>,
-    /// True if the connection has been woken since it last took something out: one wake is enough.
+    /// True if the connection was woken since it last took something out. One wake is enough.
     is_told: bool,
 }
 
-/// A message, which leaves when the log has `bound`.
+/// A message that leaves when the log has `bound`.
 #[derive(Debug)]
 pub(crate) struct Item {
     bound: Zxid,
     what: Message,
-    /// About the bytes that it takes until it is sent.
+    /// Approximate size until it is sent.
     bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) enum Message {
     News {
-        /// Meaningless where the event answers a setWatches.
+        /// Meaningless if the event answers a setWatches.
         watch: WatchKey,
         news: News,
     },
-    /// The answer to the oldest request that has none yet; the zxid is the last one applied.
+    /// The answer to the oldest unanswered request. The zxid is the last one applied.
     Answer {
         zxid: Zxid,
         answer: Result<CoreReply, Error>,
     },
 }
 
-/// Reason for which a connection is to be closed.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Ending {
-    /// The session was closed: the messages in the outbox still go out, the reply to the close among them.
+    /// The messages in the outbox still go out, including the reply to the close.
     #[error("the session was closed")]
     Closed,
     #[error("the session has expired")]
     Expired,
-    /// The session has moved to another connection.
     #[error("the session has moved to another connection")]
     Moved,
-    /// The client reads too slowly.
     #[error("the client reads too slowly")]
     Overflow,
-    /// The store has stopped.
     #[error("the store has stopped")]
     Stopped,
 }
@@ -104,7 +100,7 @@ impl Outbox {
         }
     }
 
-    /// Asks the connection for signs of life, before its session expires. It must be woken afterwards.
+    /// Asks the connection for signs of life before its session expires. The caller must wake it afterwards.
     pub(super) fn ask_for_signs(&self) {
         self.is_asked.store(true, Ordering::Release);
     }
@@ -114,7 +110,7 @@ impl Outbox {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Takes the question for signs of life back. Returns true if it was asked.
+    /// Withdraws the question for signs of life. Returns true if it was asked.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn take_question(&self) -> bool {
         self.is_asked.swap(false, Ordering::AcqRel)
@@ -127,8 +123,8 @@ impl Outbox {
             return false;
         }
         let item = Item::new(bound, Message::News { watch, news });
-        // Events arrive unasked, so only closing the connection bounds them. The session lives on: its client comes
-        // back and asks which watches have missed something (`setWatches`).
+        // Events arrive unasked, so only closing the connection bounds them. The session lives on. When its client
+        // reconnects, it asks which watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
             return inner.end(Ending::Overflow, &self.unread);
         }
@@ -136,8 +132,8 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait now; the maximum for a connection that is cut off, so that it
-    /// asks for no more answers. Needs no wake: the connection's own task has asked.
+    /// Adds an answer. Returns about how many bytes wait, or the maximum if the connection is cut off, so that it asks
+    /// for no more. Needs no wake, because the connection's own task has asked.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -146,7 +142,7 @@ impl Outbox {
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
-        // Dropped: nothing more is sent over this connection.
+        // Nothing more is sent over this connection.
         if inner.is_cut().is_some() {
             return usize::MAX;
         }
@@ -154,20 +150,18 @@ impl Outbox {
         inner.bytes
     }
 
-    /// Returns about how many bytes wait.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.inner.lock().bytes
     }
 
-    /// Ends the outbox: nothing follows. Returns true if the connection must be woken, whether or not it has been woken
-    /// for messages: while its client does not read, it takes nothing out, and would not notice.
+    /// Ends the outbox. Returns true if the connection must be woken, even if it was woken for messages before, because
+    /// it takes nothing out while its client does not read.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Sets the bytes that the connection holds: of messages that it has taken out and not sent, and of requests that
-    /// wait until the client has read. To be called after each [`take`](Self::take): until then all that was taken
-    /// counts.
+    /// Sets the bytes that the connection holds: messages that it has taken out and not sent, and requests that wait
+    /// until the client has read. Call it after each [`take`](Self::take). Until then, everything taken counts.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -175,25 +169,25 @@ impl Outbox {
         inner.count(&self.unread);
     }
 
-    /// Returns the bytes that wait for the client, and their age; `None` when none wait, or the client is cut off.
+    /// Returns the waiting bytes and their age. `None` if none wait or the client is cut off.
     pub(super) fn account(&self) -> Option<(usize, u64)> {
         let inner = self.inner.lock();
         let Account { bytes, .. } = inner.account;
         (bytes > 0).then(|| (bytes, inner.account.since()))
     }
 
-    /// Wakes the connection, without the store's lock.
+    /// Wakes the connection. Call it without the store's lock.
     pub(super) fn wake(&self) {
         self.waker.take().into_iter().for_each(wake);
     }
 
-    /// Registers the connection's task, to be woken when there is something to take.
+    /// Registers the connection's task to be woken when there is something to take.
     pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
-    /// Moves messages that may leave, by `may_leave`, to `to`: about `room` bytes, and at least one item. It stops at
-    /// the first that may not, though later ones might: their order is that in which everything happened.
+    /// Moves messages that may leave to `to`, about `room` bytes and at least one item. Stops at the first that may
+    /// not, although later ones might, because the order must be kept.
     pub(crate) fn take(
         &self,
         room: usize,
@@ -201,7 +195,7 @@ impl Outbox {
         to: &mut VecDeque<Message>,
     ) -> Taken {
         let mut inner = self.inner.lock();
-        // An event that is put in after this lock is released has to wake the connection again.
+        // An event that is put in after this lock is released must wake the connection again.
         inner.is_told = false;
         let mut taken = 0;
         while taken < room {
@@ -215,14 +209,14 @@ impl Outbox {
                 break;
             };
             taken += item.bytes;
-            // It counts for all clients until the connection sets the bytes that are not sent (`set_beside`).
+            // They count for all clients until the connection reports its unsent bytes (`set_beside`).
             inner.bytes -= item.bytes;
             to.push_back(item.what);
         }
         match inner.end {
             _ if taken > 0 => Taken::Some,
             _ if !inner.items.is_empty() => Taken::Some,
-            // Only when it is empty: the messages of a closed session go out before its connection closes.
+            // Only when empty, because the messages of a closed session go out before its connection closes.
             Some(ending) => Taken::End(ending),
             None => {
                 inner.items.shrink_to(MAX_KEPT_ITEMS);
@@ -231,7 +225,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the reason for which the connection must be closed at once, and the messages in the outbox are dropped.
+    /// Returns the reason why the connection must be closed immediately and its messages are dropped, if any.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
         self.inner.lock().is_cut()
     }
@@ -244,8 +238,8 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Ends the outbox. Returns true if it had not ended before. Messages of a closed session still go out, unless its
-    /// client does not read them: then an overflow ends it a second time.
+    /// Returns true if this is a new ending. Messages of a closed session still go out, unless its client does not read
+    /// them. Then an overflow ends it a second time.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
             None => true,
@@ -255,7 +249,7 @@ impl Inner {
         if is_new {
             self.end = Some(ending);
         }
-        // The memory is released here, and not by the connection, whose task may have no turn for long.
+        // Release the memory here, because the connection's task may not run for a long time.
         if self.is_cut().is_some() {
             self.items = VecDeque::new();
             self.bytes = 0;
@@ -264,7 +258,7 @@ impl Inner {
         is_new
     }
 
-    /// Counts the bytes that wait. A connection that is cut off counts for nothing: it is about to go.
+    /// A connection that is cut off counts for nothing.
     fn count(&mut self, unread: &Unread) {
         let bytes = match self.is_cut() {
             Some(_) => 0,
@@ -285,15 +279,14 @@ impl Drop for Outbox {
     }
 }
 
-/// Number of items for which an idle connection keeps its buffer.
+/// Capacity that an idle connection keeps.
 const MAX_KEPT_ITEMS: usize = 4;
 
-/// Outcome of a [`take`](Outbox::take).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Some,
     Nothing,
-    /// The next item waits until the log has this.
+    /// The next item waits until the log has this transaction.
     Held(Zxid),
     /// Nothing is left, and nothing will follow.
     End(Ending),
@@ -319,8 +312,8 @@ impl Item {
 /// Overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Returns about the bytes that a reply takes beside itself. Each variant is named, so that a new one cannot be counted
-/// as nothing by oversight.
+/// Returns the approximate heap bytes of a reply. Names each variant, so that a new one is not counted as nothing by
+/// oversight.
 fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
     match reply {
         Reply::Done
@@ -369,7 +362,7 @@ fn bytes_of_names(names: &[String]) -> usize {
     names.iter().map(|name| each + name.len()).sum()
 }
 
-/// Returns the bytes of an error's text, which may name a path of a megabyte.
+/// The text may contain a path of a megabyte.
 fn bytes_of_error(error: &Error) -> usize {
     error.to_string().len()
 }

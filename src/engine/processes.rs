@@ -1,5 +1,5 @@
-//! The processes that sessions end with: each session knows its own, and a store on disk remembers them for the next
-//! server ([`ProcessFile`](crate::log)).
+//! The processes that sessions end with. A store on disk remembers them for the next server
+//! ([`ProcessFile`](crate::log)).
 
 use tokio::task::JoinError;
 
@@ -12,22 +12,22 @@ use crate::model::error::Result;
 use crate::runtime::process::LocalProcess;
 
 impl Connection {
-    /// Records the process that the session ends with, or that there is none. To be awaited before the client hears of
-    /// the session: from then on it may rely on it, and the former process may die.
+    /// Records the process that the session ends with, if any. Await it before the client learns of the session,
+    /// because from then on the client may rely on the session and the former process may exit.
     ///
     /// # Errors
-    /// [`StoreFailed`](crate::Error::StoreFailed): the disk still names the former process.
+    /// [`StoreFailed`](crate::Error::StoreFailed). Then the disk still names the former process.
     pub(crate) async fn end_with(&self, process: Option<LocalProcess>) -> Result<()> {
         let (engine, session) = (self.engine.clone(), self.session);
         if engine.process_of(session.slot) == process {
             return Ok(());
         }
-        // A busy disk may keep even a short write waiting.
+        // On a busy disk even a short write may take long.
         let recording = tokio::task::spawn_blocking(move || record(&engine, session, process));
         match recording.await.map_err(JoinError::try_into_panic) {
             Ok(recorded) => recorded,
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            // The runtime ends, and this task with it.
+            // The runtime is shutting down.
             Err(Err(_)) => std::future::pending().await,
         }
     }
@@ -42,7 +42,7 @@ impl Engine {
 }
 
 fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -> Result<()> {
-    // Held until it is written: of two connections that take a session in turn, the second writes last.
+    // Held while writing, so that the last of several connections of a session also writes last.
     let mut file = engine.files.as_ref().map(|files| files.processes());
     if !engine.state.lock().core.is_current(session) {
         return Ok(());
@@ -50,7 +50,7 @@ fn record(engine: &Engine, session: SessionRef, process: Option<LocalProcess>) -
     if let Some(file) = &mut file {
         file.record(session.id, process, || all(engine))?;
     }
-    // Not earlier: if it cannot be written, the client's next try must fail as well.
+    // Only after the write, so that the client's next attempt does not skip it after a failure.
     let mut state = engine.state.lock();
     if state.core.is_current(session) {
         let process = process.map(|process| Box::new((session.id, process)));
@@ -64,7 +64,7 @@ fn all(engine: &Engine) -> Known {
 }
 
 impl Store {
-    /// Gives the sessions that an earlier run has left their processes.
+    /// Restores the processes of sessions from an earlier run.
     pub(super) fn recall_processes(&self) {
         let Some(files) = &self.0.files else { return };
         let recorded = files.processes().read();

@@ -1,5 +1,5 @@
-//! [`Remote`]: the entrance for sessions of other processes, which outlive their connections and, on disk, the store's
-//! process.
+//! [`Remote`]: the entry point for sessions of other processes. They outlive their connections and, on disk, the
+//! store's process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::future::BoxFuture;
 use crate::runtime::random::random;
 
-/// Entrance for sessions of other processes: opens them, and hands them from one connection to the next.
+/// Opens sessions of other processes, and moves them from one connection to the next.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(super) engine: Arc<Engine>,
@@ -27,8 +27,8 @@ pub(crate) struct Remote {
 }
 
 impl Store {
-    /// Admits sessions of other processes. From now on everything is logged, the sessions of this process included,
-    /// since other processes may see them.
+    /// Admits sessions of other processes. From now on everything is logged, including sessions of this process,
+    /// because other processes may see them.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
@@ -64,28 +64,27 @@ impl Engine {
 
 /// The part for sessions of other processes.
 impl State {
-    /// Checks that the log takes another session.
+    /// Checks that the log accepts another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Returns a future that waits until a busy log has room for one more session; `None` if none has to wait.
+    /// Returns a future that waits until a busy log has room for another session. `None` if it need not wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Holds back all messages to a session that was opened just now ([`Durable::hold_session`]). Returns the future
-    /// that its client waits for; `None` without a log.
+    /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that its
+    /// client waits for. `None` without a log.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.bound(slot)))
     }
 }
 
-/// Notes the timeout of a session that has just become a part of the store.
+/// Notes the timeout of a session that has just become part of the store.
 ///
-/// It must go to the log before the session: a start that finds the session must find the timeout, too, since it may
-/// have to pause for as long.
+/// The log must have it before the session, because a start that finds the session may have to pause for its timeout.
 pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
@@ -93,8 +92,8 @@ pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, cor
 }
 
 impl Remote {
-    /// Keeps the sessions that it opens out of the store until their clients prove an identity: such a session is not
-    /// logged, does not count towards the limit of sessions, and ends with its connection (invariant 14).
+    /// Keeps sessions out of the store until their clients prove an identity. Until then a session is not logged, does
+    /// not count towards the limit of sessions, and ends with its connection (invariant 14).
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -106,7 +105,7 @@ impl Remote {
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
         state.sessions.unread().set_limit(limit);
-        // Events exist twice while they are delivered: in the effects of the core, and in the outboxes.
+        // During delivery events exist twice, in the core's effects and in the outboxes.
         state.core.limit_events(limit / 2);
         drop(state);
         self
@@ -118,17 +117,16 @@ impl Remote {
         self.engine.state.lock().sessions.unread().bytes()
     }
 
-    /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
-    /// sessions, and until the log has the timeout by which the client may rely on its session.
+    /// Opens a session with an outbox of at most `limit` bytes. Waits until the store accepts sessions, and until the
+    /// log has the timeout that the client may rely on.
     ///
     /// # Errors
-    /// As of any request that the log must keep, and [`LimitReached`](crate::Error::LimitReached) when there are too
-    /// many sessions.
+    /// Those of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A log that is busy, not full, makes a session wait instead of refusing it.
+        // A busy log makes a session wait. Only a full one refuses it.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -143,7 +141,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Returns it with the future that its client waits for before it may rely on the session.
+    /// Opens a session. Also returns the future to await before the client may rely on it.
     fn enter(&self, timeout: Duration, limit: usize) -> Result<(Connection, Option<Passage>)> {
         let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
@@ -164,7 +162,7 @@ impl Remote {
         let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
         state.sessions.seat(session.slot, peer);
-        // A session without a proof is not in the log, so it waits for nothing.
+        // A session without a proof is not logged.
         let passage = match requires_proof {
             true => None,
             false => state.hold_session(session.slot),
@@ -173,10 +171,10 @@ impl Remote {
         Ok((connection, passage))
     }
 
-    /// Takes a session up again over another connection, and closes its former one (rule 12). The timeout is negotiated
-    /// anew, and is never longer than the one that the session was opened with, which the log has.
+    /// Reattaches a session over another connection, and closes its former one (rule 12). The timeout is negotiated
+    /// again, but is never longer than the logged one that the session was opened with.
     ///
-    /// The inner error refuses the client. A wrong password leaves the former connection alone.
+    /// The inner error refuses the client. A wrong password does not affect the former connection.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -203,10 +201,10 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        // Of the log only its health matters: a reconnection is no transaction, and clients must come back to the locks
-        // that they hold when the disk is full, too.
+        // Only the log's health matters. A reconnection is no transaction, and clients must get back to their locks
+        // even if the disk is full.
         state.check_log()?;
-        // The former connection may have a million watches, which go in pieces: others have the lock in between.
+        // There may be a million watches. They are removed in pieces, so that others get the lock in between.
         while state.core.displace(id, password) {
             MutexGuard::bump(&mut state);
         }
@@ -216,7 +214,7 @@ impl Remote {
         let connection = found.map(|(session, timeout)| {
             Connection::new(engine, state_now, session, timeout, *password, limit)
         });
-        // Only after the password was right: session ids are no secret, and anyone could cut connections with them.
+        // Only after the password was right, because anyone could cut connections by session ids, which are no secret.
         let former = connection.as_ref().ok().and_then(|connection| {
             let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
             state_now.sessions.attach(slot, outbox)
@@ -230,8 +228,8 @@ impl Remote {
         Ok(connection)
     }
 
-    /// Ends a session of another process, wherever its connection is. Returns once the log has its end, so that no restart
-    /// brings back a session whose end was confirmed.
+    /// Ends a session of another process, wherever its connection is. Returns once the log has its end, so that no
+    /// restart brings back the session.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -244,7 +242,7 @@ impl Remote {
             let may_log = state.may_tick();
             let slot = state.core.slot_of(id);
             let kicked = state.apply(|core, effects| core.kick(id, may_log, now, effects));
-            // One that ends later is cut off now: its client must not work on.
+            // A session that ends later is cut off now, because its client must not work on.
             if kicked == Kicked::Ending
                 && let Some(outbox) = slot.and_then(|slot| state.sessions.outbox(slot).cloned())
                 && outbox.end(Ending::Expired)
@@ -265,17 +263,15 @@ impl Remote {
         Ok(kicked)
     }
 
-    /// Replaces the digest of the identity that may do everything.
     pub(crate) fn set_superuser(&self, digest: Option<Identity>) {
         self.engine.state.lock().core.set_superuser(digest);
     }
 
-    /// Returns the identity that may do everything, if one is configured.
     pub(crate) fn superuser(&self) -> Option<Identity> {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// Returns the last zxid that was given out. A client that has seen a later one was connected to another store.
+    /// Returns the last zxid given out. A client that has seen a later one was connected to another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }

@@ -1,5 +1,4 @@
-//! [`SessionTable`]: the shell's part of each session, by the session's slot in the core: the receiver of its messages,
-//! and how far these have to wait for the log.
+//! [`SessionTable`]: the shell's part of each session, by the session's slot in the core.
 
 use std::sync::{Arc, Weak};
 
@@ -11,11 +10,11 @@ use crate::backend::SessionStatus;
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::process::LocalProcess;
 
-/// Receivers of the messages to sessions, each with the bound up to which it has to wait for the log.
+/// Receivers of the messages to sessions, and the transactions that these wait for.
 #[derive(Default)]
 pub(super) struct SessionTable {
     slots: Vec<Slot>,
-    /// Outboxes of closed sessions, unread by their clients: their bytes count until they are gone.
+    /// Unread outboxes of closed sessions. Their bytes count until they are dropped.
     closing: Vec<Weak<Outbox>>,
     /// The bytes in all outboxes together.
     unread: Arc<Unread>,
@@ -24,28 +23,27 @@ pub(super) struct SessionTable {
 #[derive(Default)]
 struct Slot {
     peer: Peer,
-    /// No message leaves to the session before the log has this transaction.
+    /// No message to the session leaves before the log has this transaction.
     bound: Zxid,
-    /// Dropped when the session ends or is taken up again: completes its [`Follower`](super::connection::Follower).
+    /// Dropped when the session ends or is reattached, which completes its [`Follower`](super::connection::Follower).
     follower: Option<oneshot::Sender<()>>,
     /// The session's id, and the process that it ends with.
     process: Option<Box<(SessionId, LocalProcess)>>,
 }
 
-/// Receiver of the messages to a session.
 #[derive(Default)]
 pub(super) enum Peer {
-    /// None: the slot is free, or its session is one of another process without a connection.
+    /// The slot is free, or its session belongs to another process and has no connection.
     #[default]
     Absent,
     /// A session of this process.
     Local(Arc<SessionStatus>),
-    /// The connection of a session of another process.
+    /// A connected session of another process.
     Remote(Arc<Outbox>),
 }
 
 impl SessionTable {
-    /// Gives a new session its slot. The bound of the slot's former session is dropped with it.
+    /// Puts a new session in its slot. The bound of the slot's former session is dropped.
     pub(super) fn seat(&mut self, slot: u32, peer: Peer) {
         *self.slot(slot) = Slot {
             peer,
@@ -55,8 +53,8 @@ impl SessionTable {
         };
     }
 
-    /// Gives a session of another process a connection, and returns its former one. The bound stays: messages over this
-    /// connection must not show a state older than those over the former.
+    /// Gives a session a connection, and returns its former one. The bound stays, because this connection must not show
+    /// an older state than the former one did.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
         let slot = self.slot(slot);
         slot.follower = None;
@@ -67,7 +65,7 @@ impl SessionTable {
         }
     }
 
-    /// Returns a receiver that completes when the session ends or is taken up again.
+    /// Returns a receiver that completes when the session ends or is reattached.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn follow(&mut self, slot: u32) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
@@ -75,13 +73,13 @@ impl SessionTable {
         receiver
     }
 
-    /// Returns a session's id, and the process that it ends with, if that is known.
+    /// Returns a session's id and the process that it ends with, if known.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn process(&mut self, slot: u32) -> &mut Option<Box<(SessionId, LocalProcess)>> {
         &mut self.slot(slot).process
     }
 
-    /// Returns all sessions of which a process is known.
+    /// Returns the sessions with a known process.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn processes(&self) -> impl Iterator<Item = (SessionId, LocalProcess)> {
         self.slots
@@ -89,9 +87,9 @@ impl SessionTable {
             .filter_map(|slot| Some(**slot.process.as_ref()?))
     }
 
-    /// Takes the connection away from a session, unless it has another one by now.
+    /// Removes a session's connection, unless it has another one by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
-        // A client may have come back over another connection before this one was found to be dead.
+        // The client may have reconnected before this connection was found to be dead.
         if self
             .outbox(slot)
             .is_some_and(|current| Arc::ptr_eq(current, outbox))
@@ -100,7 +98,6 @@ impl SessionTable {
         }
     }
 
-    /// Empties the slot of a session that has ended.
     pub(super) fn end(&mut self, slot: u32) -> Peer {
         let Some(slot) = self.slots.get_mut(slot as usize) else {
             return Peer::Absent;
@@ -110,7 +107,7 @@ impl SessionTable {
         std::mem::take(&mut slot.peer)
     }
 
-    /// Returns the outbox of a session of another process, while it has a connection.
+    /// Returns the outbox of a connected session of another process.
     #[inline]
     pub(super) fn outbox(&self, slot: u32) -> Option<&Arc<Outbox>> {
         match &self.slots.get(slot as usize)?.peer {
@@ -119,13 +116,12 @@ impl SessionTable {
         }
     }
 
-    /// Returns the session's bound: the transaction that the log must have before its next message leaves.
+    /// Returns the transaction that the log must have before the session's next message leaves.
     #[inline]
     pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
     }
 
-    /// Returns all receivers.
     pub(super) fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.slots.iter().map(|slot| &slot.peer)
     }
@@ -139,7 +135,7 @@ impl SessionTable {
         &mut self.slots[index]
     }
 
-    /// Returns the count of the bytes that wait for all clients of other processes.
+    /// Returns the count of the bytes that wait for all clients.
     pub(super) fn unread(&self) -> &Arc<Unread> {
         &self.unread
     }
@@ -155,9 +151,8 @@ impl SessionTable {
         }
     }
 
-    /// Closes the connections that have left their bytes unread for longest, until the rest is within the limit. One
-    /// that holds less than half of an equal part has its turn last: a client that reads is not pushed out by others.
-    /// Returns the outboxes to be woken.
+    /// Closes the connections with the oldest unread bytes, until the rest is within the limit. Returns the outboxes to
+    /// be woken.
     #[cold]
     pub(super) fn cut_slow_readers(&self) -> Vec<Arc<Outbox>> {
         let mut cut = Vec::new();
@@ -171,7 +166,8 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
-        // Connections with more than half of an equal part first, the oldest unread byte first among them.
+        // Connections below half of an equal share are last, so that others do not push out a client that reads. The
+        // oldest unread byte decides among the rest.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

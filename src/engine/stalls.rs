@@ -1,7 +1,6 @@
-//! [`StallMeter`]: for how long the store was kept from its work, measured by the lateness of a beat.
+//! [`StallMeter`]: measures how long the store was kept from its work, by the lateness of a periodic beat.
 //!
-//! Only the measurement is made here. The core gets the result, and decides which sessions are spared for it
-//! (`core/expiry.rs`).
+//! The core decides which sessions are spared for it (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,26 +10,25 @@ use super::state::State;
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::histogram::Histogram;
 
-/// Interval of the beat. A stall that begins between two beats counts from the second.
+/// Interval of the beat. A stall that starts between two beats counts from the second.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Lateness that counts as no stall: timers on a busy machine are as late.
+/// Lateness that is no stall, because timers on a busy machine are this late.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Meter of the lateness of a beat that is due again and again, under the store's lock: a stopped process, a machine
-/// without a processor to spare and a long turn under the lock all delay it.
+/// Meter of the lateness of a periodic beat under the store's lock. A stopped process, a machine without a free
+/// processor and a long turn under the lock all delay the beat.
 ///
-/// It goes by [`Clock::awake`], which stands still while the machine is suspended: clients on other machines go on, so
-/// a server that wakes up frees the locks of holders that are gone as if it had been at work.
+/// It uses [`Clock::awake`], which stops while the machine is suspended. Clients on other machines continue, so a
+/// server that wakes up frees the locks of holders that are gone as if it had been at work.
 #[derive(Debug)]
 pub(super) struct StallMeter {
     /// Time of the next beat, or the time up to which its lateness is counted.
     due: BootInstant,
-    /// Each lateness that was counted.
     pub(super) counted: Histogram<{ STALL_BOUNDS_NS.len() }>,
 }
 
-/// Bounds of the durations of stalls: from [`SLACK`] to the longest session timeouts that are usual.
+/// From [`SLACK`] to the longest usual session timeouts.
 const STALL_BOUNDS_NS: [u64; 9] = [
     100_000_000,
     250_000_000,
@@ -50,19 +48,18 @@ impl StallMeter {
         Self { due, counted }
     }
 
-    /// Returns the time for which the beat has been due, without the part that was counted before.
+    /// Returns how long the beat has been due, without the part counted before.
     fn late(&mut self, awake: BootInstant) -> Duration {
         let late = awake.since(self.due);
         if late < SLACK {
             return Duration::ZERO;
         }
-        // Counted up to here: the beat, which is still to come, adds only the rest.
+        // The beat is still to come and adds only the rest.
         self.due = awake;
         self.counted.add(late);
         late
     }
 
-    /// Returns the same, and schedules the next beat.
     fn beat(&mut self, awake: BootInstant) -> Duration {
         let late = self.late(awake);
         self.due = awake.after(PERIOD);
@@ -71,7 +68,7 @@ impl StallMeter {
 }
 
 impl State {
-    /// Counts the store's present lateness. To be called before the core decides about any session.
+    /// Counts the present lateness. Call it before the core decides about any session.
     pub(super) fn count_stall(&mut self, clock: &Clock) {
         if let Some(stalls) = &mut self.stalls {
             self.core.count_stall(stalls.late(clock.awake()));
@@ -80,8 +77,8 @@ impl State {
 }
 
 impl Engine {
-    /// Measures stalls from now on. Needed for sessions of other processes alone: a store that is late has not read
-    /// their signs of life.
+    /// Measures stalls from now on. Only sessions of other processes need this, because a late store has not read their
+    /// signs of life.
     pub(super) fn measure_stalls(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.stalls.is_some() {
@@ -93,7 +90,6 @@ impl Engine {
     }
 }
 
-/// Beats as long as the store lives.
 async fn beat(engine: Weak<Engine>, clock: Clock) {
     loop {
         clock.sleep(PERIOD).await;
@@ -101,7 +97,7 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
             return;
         };
         let mut state = engine.state.lock();
-        // Read under the lock: to wait for it is to be late.
+        // Read under the lock, because waiting for it counts as lateness.
         let awake = clock.awake();
         let stalls = state.stalls.as_mut();
         let late = stalls.map_or(Duration::ZERO, |stalls| stalls.beat(awake));
@@ -116,5 +112,5 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shorter stalls are not worth a warning.
+/// Shortest stall that is worth a warning.
 const LEAST_REPORTED: Duration = Duration::from_secs(1);

@@ -1,9 +1,8 @@
-//! [`State`]: the core, with all that its shell keeps under the same lock. [`apply`](State::apply) is the one way to
-//! change it.
+//! [`State`]: the core, with everything that its shell keeps under the same lock. [`apply`](State::apply) is the only
+//! way to change it.
 //!
-//! One lock around core, queue and outboxes is the reason why every order is the same one: transactions go to the log
-//! in the order of their zxids (invariant 2), and events and answers go out in the order in which they happened
-//! (invariants 3, 9 and 13).
+//! One lock around core, queue and outboxes makes all orders the same. Transactions reach the log in the order of their
+//! zxids (invariant 2), and events and answers leave in the order in which they happened (invariants 3, 9 and 13).
 
 use std::sync::{Arc, Weak};
 
@@ -24,24 +23,24 @@ use crate::runtime::clock::{BootInstant, Clock};
 /// A store's content, and the receivers of its changes.
 pub(super) struct State {
     pub(super) core: Core,
-    /// Effects of the last call to the core, until [`collect`](Self::collect) hands them out.
+    /// Effects of the last core call, until [`collect`](Self::collect) hands them out.
     effects: Effects,
-    /// Cells of this process's watchers, by the index of their watch.
+    /// Cells of this process's watchers, by watch index.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
     pub(super) sessions: SessionTable,
-    /// Moment of the next [`tick`](Engine::tick) that is set.
+    /// Time of the next scheduled [`tick`](Engine::tick).
     pub(super) alarm: Option<BootInstant>,
     /// Set once sessions of other processes are admitted.
     pub(super) stalls: Option<StallMeter>,
-    /// The log; `None` of a store in memory.
+    /// `None` for a store in memory.
     pub(super) durable: Option<Durable>,
 }
 
-/// Wake-ups left after a call to the core, to be done without the lock: a waker may run its task in place, which may
-/// ask the store at once.
+/// Wake-ups that remain after a core call. They happen without the lock, because a waker may run its task in place, and
+/// the task may call the store.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// Most calls wake one watcher at most: no allocation for that.
+    /// Most calls wake at most one watcher, so this avoids an allocation.
     cell: Option<Arc<WatchCell>>,
     more_cells: Vec<Arc<WatchCell>>,
     ended: Vec<(Arc<SessionStatus>, SessionState)>,
@@ -49,7 +48,7 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// Limit of the buffer for events that is kept from one call to the next: one transaction may have fired a million.
+/// Capacity for events that is kept between calls. One transaction may fire a million.
 const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
@@ -67,21 +66,21 @@ impl State {
 
     /// Makes one call to the core, and hands the resulting transactions to the log.
     ///
-    /// Both happen under one lock. If it were released in between, another session could see a transaction that the log
-    /// has not been given yet, and [`bind`](Self::bind) could not hold that session's answer back (invariant 2).
+    /// Both happen under one lock. Otherwise another session could see a transaction that the log does not have yet,
+    /// and [`bind`](Self::bind) could not hold that session's answer back (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
-    /// Works as [`apply`](Self::apply), for a call that also gives the log a record, which must precede the call's
+    /// Works as [`apply`](Self::apply), for a call that also gives the log a record, which must precede its
     /// transactions.
     #[inline]
     pub(super) fn apply_logged<T>(
         &mut self,
         act: impl FnOnce(&mut Core, &mut Effects, Option<&mut Durable>) -> T,
     ) -> T {
-        // A call that moves this has made a transaction that its answer must not run ahead of.
+        // If the call moves this, its answer must not run ahead of the transaction.
         let before = self.core.last_kept();
         let outcome = act(&mut self.core, &mut self.effects, self.durable.as_mut());
         if let Some(durable) = &mut self.durable {
@@ -90,11 +89,11 @@ impl State {
         outcome
     }
 
-    /// Checks that a request may be carried out. Returns the transaction that its answer will show, as it looks before.
+    /// Checks that a request may be carried out. Returns the transaction that its answer will show.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`](crate::Error::StoreFailed), [`Error::DiskFull`](crate::Error::DiskFull);
-    /// [`Error::LimitReached`](crate::Error::LimitReached) while the log is busy: there will be room.
+    /// [`Error::StoreFailed`](crate::Error::StoreFailed), [`Error::DiskFull`](crate::Error::DiskFull), or
+    /// [`Error::LimitReached`](crate::Error::LimitReached) while the log is busy, which will pass.
     #[inline]
     pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
         match &self.durable {
@@ -103,9 +102,9 @@ impl State {
         }
     }
 
-    /// Returns true if an answer to a session of this process about its own entries need not wait for the log: there is
-    /// none, or it keeps nothing of such a session, has the transaction that the answer shows, and holds nothing back
-    /// from this session.
+    /// Returns true if an answer to a session of this process about its own entries need not wait for the log. Without
+    /// a log this always holds. Otherwise the log must keep nothing of the session, have the shown transaction, and
+    /// hold nothing back from the session.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -119,17 +118,18 @@ impl State {
         }
     }
 
-    /// Checks that the store is at work, which it is not after a failure of its log (invariant 12).
+    /// Checks that the log has not failed (invariant 12).
     pub(super) fn check_log(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check)
     }
 
-    /// Returns true if the log has room for the store's own transactions: ends of sessions, reaped znodes.
+    /// Returns true if the log has room for the store's own transactions (ends of sessions, reaped znodes).
     pub(super) fn may_tick(&self) -> bool {
         self.durable.as_ref().is_none_or(Durable::has_reserve)
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns it. 0 without a log.
+    /// Raises a session's bound to the transaction that its next message shows, and returns it. Returns 0 without a
+    /// log.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
@@ -138,8 +138,8 @@ impl State {
         }
     }
 
-    /// Returns the future that an answer waits for which shows this transaction, if it has to wait: for the log, and
-    /// for the answers before it.
+    /// Returns the future that an answer showing this transaction waits for. It also waits for earlier answers. `None`
+    /// if the answer need not wait.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
@@ -147,7 +147,7 @@ impl State {
         durable.passage(bound)
     }
 
-    /// Collects the effects of a call to the core; `None`, quickly, if it had none.
+    /// Collects the effects of a core call. `None` if there are none.
     pub(super) fn gather(&mut self, clock: &Clock) -> Option<Wakeups> {
         let alarm = self.next_alarm(clock);
         (alarm.is_some() || !self.effects.is_empty()).then(|| {
@@ -160,12 +160,12 @@ impl State {
         })
     }
 
-    /// Puts the events of the last call where their watchers look for them, and adds the wake-ups that remain.
+    /// Delivers the events of the last call, and adds the wake-ups that remain.
     ///
-    /// It must run before the lock is released and before any answer is put out: an event precedes every later answer
-    /// (invariants 3 and 9).
+    /// It must run before the lock is released and before any answer is put out, because an event precedes every later
+    /// answer (invariants 3 and 9).
     pub(super) fn collect(&mut self, wakeups: &mut Wakeups) {
-        // Taken out, so that `deliver` can borrow the rest, and put back for its buffer.
+        // Taken out so that `deliver` can borrow the rest, and put back to keep its buffer.
         let mut fired = std::mem::take(&mut self.effects.fired);
         for fired in fired.drain(..) {
             self.deliver(fired, wakeups);
@@ -193,7 +193,7 @@ impl State {
                 wakeups.outboxes.push(outbox.clone());
             }
         }
-        // Last: until here the slots of ended sessions lead to their outboxes, for the events above.
+        // Last, because the events above need the slots of ended sessions.
         for ended in self.effects.ended.drain(..) {
             match self.sessions.end(ended.slot) {
                 Peer::Remote(outbox) => {
@@ -207,8 +207,8 @@ impl State {
                     }
                 }
                 Peer::Local(status) => {
-                    // Before the lock is released: the session's locks are free from then on, and its guards must not
-                    // believe in them when another session takes one (invariant 6).
+                    // Before the lock is released. From then on the session's locks are free, and its guards must not
+                    // believe in them (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// Closes the slowest connections while the unread bytes of all clients together are over their limit.
+    /// Closes the slowest connections while all unread bytes together are over their limit.
     #[inline]
     pub(super) fn cut_slow_readers(&self, wakeups: &mut Wakeups) {
         if self.sessions.unread().is_over() {
@@ -240,11 +240,11 @@ impl State {
             }
             return;
         }
-        // Of a session of this process, then: one of another process has no watches while it has no connection.
+        // A session of this process, because others have no watches while disconnected.
         let Some(cell) = self.cells.get_mut(fired.watch.index as usize) else {
             return;
         };
-        // The core may give the index of a watch that has fired to the next one.
+        // The core may reuse the index of a watch that has fired.
         let cell = if fired.is_last {
             cell.take()
         } else {
@@ -261,8 +261,8 @@ impl State {
         wakeups.wake(cell);
     }
 
-    /// Sets the alarm to the core's next deadline and returns it, unless one is set that comes first. The task of an
-    /// alarm that was set for later ends when it finds this one in its place ([`Engine::tick`]).
+    /// Sets the alarm to the core's next deadline and returns it, unless an earlier one is set. The task of a later
+    /// alarm ends when it finds this one ([`Engine::tick`]).
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {
@@ -272,7 +272,6 @@ impl State {
         self.alarm
     }
 
-    /// Returns the turn of an entry behind another.
     pub(super) fn turn_behind(&mut self, ahead: Ahead) -> Turn {
         let cell = Arc::<WatchCell>::default();
         self.keep_cell(ahead.watch, cell.clone());
@@ -284,7 +283,6 @@ impl State {
         }
     }
 
-    /// Keeps the cell of a watch.
     pub(super) fn keep_cell(&mut self, watch: WatchKey, cell: Arc<WatchCell>) {
         let index = watch.index as usize;
         if self.cells.len() <= index {
@@ -303,7 +301,7 @@ impl Wakeups {
         }
     }
 
-    /// Wakes tasks and starts the timer. Never under the store's lock: wakers are the users' code.
+    /// Wakes tasks and starts the timer. Never call it under the store's lock, because wakers are user code.
     pub(super) fn carry_out(self, engine: &Arc<Engine>) {
         for (status, state) in self.ended {
             status.set_state(state);
@@ -324,8 +322,7 @@ impl Wakeups {
     }
 }
 
-/// Ticks at `alarm` and at each alarm after it, until nothing is due, another timer has taken over, or the store is
-/// gone.
+/// Ticks at every alarm until nothing is due, another timer has taken over, or the store is gone.
 async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: BootInstant) {
     loop {
         clock.sleep_until(alarm).await;

@@ -2,16 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The bytes that wait for the clients of a store to read them, of all connections together.
+/// Bytes that wait for the clients of a store to read them, over all connections.
 ///
-/// Beyond the limit the connection is closed that has left its bytes unread for longest, unless it holds little: a
-/// client that reads is never among those, however much it asks for. Age is measured by a count of all bytes that
-/// have come, so that no clock is needed.
+/// Beyond the limit, the connection with the oldest unread bytes is closed, unless it holds few. A client that reads is
+/// never closed, however much it asks for. A count of all bytes that arrive measures age, so no clock is needed.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
     bytes: AtomicUsize,
-    /// Count of all bytes that ever arrived.
+    /// Bytes that ever arrived.
     came: AtomicU64,
 }
 
@@ -19,7 +18,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Number of the bytes that waited at the moment `since` and still do.
+    /// Bytes that waited at `since` and still do.
     left: usize,
     since: u64,
 }
@@ -34,7 +33,7 @@ impl Default for Unread {
     }
 }
 
-// `Relaxed` throughout: each figure stands for itself, and one that is read a moment late closes a slow reader by one
+// `Relaxed` throughout, because the figures are independent. Reading one a moment late only closes a slow reader one
 // message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
@@ -61,14 +60,13 @@ impl Unread {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }
 
-    /// Sets the bytes that wait for one client.
     pub(super) fn set(&self, account: &mut Account, bytes: usize) {
         let before = account.bytes;
         account.bytes = bytes;
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
-            // Bytes that join others do not make these younger: age is that of the oldest.
+            // The oldest byte decides, so bytes that join others do not make them younger.
             if before == 0 {
                 account.mark(came);
             }
@@ -78,7 +76,7 @@ impl Unread {
         self.bytes.fetch_sub(gone, Ordering::Relaxed);
         account.left = account.left.saturating_sub(gone);
         if account.left == 0 {
-            // All that waited then has been read: those that wait now came later.
+            // Everything that waited then has been read, so the rest arrived later.
             account.mark(self.came.load(Ordering::Relaxed));
         }
     }
@@ -89,7 +87,7 @@ impl Account {
         (self.left, self.since) = (self.bytes, came);
     }
 
-    /// Returns the age of what waits: the less, the older.
+    /// Returns the age of the waiting bytes. A smaller number is older.
     pub(super) fn since(&self) -> u64 {
         self.since
     }
