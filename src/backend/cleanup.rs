@@ -1,4 +1,4 @@
-//! [`Cleanup`]: pacing and accounting of background work that must be completed after its caller is gone.
+//! [`Cleanup`]: pacing and counting of background work that must be completed after its caller is gone.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,18 +14,18 @@ use crate::model::error::{Error, Result};
 use crate::model::path::ZnodePath;
 use crate::model::types::HumanDuration;
 
-/// First pause before a refused step is repeated; each later one is twice as long.
+/// First pause before a refused step is repeated. Each later pause is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A clean-up under way: the delete of a znode that must not stay behind, or the search for one. Counted by
-/// [`SessionStatus::pending_cleanups`] until it is dropped.
+/// A clean-up in progress: the delete of a znode that must not stay behind, or the search for one.
+/// [`SessionStatus::pending_cleanups`] counts it until it is dropped.
 ///
-/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing: any other
-/// refusal (a limit, a full disk, a server under load) may pass, and a znode that stays in a living session blocks
-/// its lock. The first refusal is logged as a warning, further ones at level debug.
+/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing. Any other
+/// refusal (a limit, a full disk, a server under load) may pass, and a znode that stays in a living session blocks its
+/// lock. The first refusal is logged as a warning, further ones at level debug.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -54,9 +54,9 @@ pub struct Cleanup {
 }
 
 impl Cleanup {
-    /// Begins a clean-up, and counts it as pending in this status.
+    /// Starts a clean-up, and counts it as pending in this status.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
-        // Counted from the start, not from the first refusal: the drop of the last client waits for this count.
+        // Counted from the start, because the drop of the last client waits for this count.
         status.begin_cleanup();
         Self {
             status: status.clone(),
@@ -67,24 +67,23 @@ impl Cleanup {
         }
     }
 
-    /// Returns the session's status.
     pub(crate) fn status(&self) -> &SessionStatus {
         &self.status
     }
 
-    /// Returns true if the next request itself will wait for the reconnection, so that no pause is needed: the last
-    /// reply was lost with its connection, for the first time on this one. A connection that loses one reply after the
-    /// other, without breaking, would be asked in a busy loop otherwise.
+    /// Returns true if the next request itself will wait for the reconnection, because the last reply was lost with its
+    /// connection. A second loss on the same connection needs a pause, or a connection that loses replies without
+    /// breaking would be asked in a busy loop.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss
             && std::mem::replace(&mut self.lost_on, connection) != connection
     }
 
-    /// Pauses after a refusal; each pause is twice as long as the last.
+    /// Pauses after a refusal. Each pause is twice as long as the last.
     ///
     /// # Errors
-    /// `error`, if no repetition can help.
+    /// `error`, if repeating cannot help.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let (session, path, pause) = (self.status.id(), &self.path, self.pause);
         if !is_passing(&error) || self.status.state().is_final() {
@@ -101,8 +100,8 @@ impl Cleanup {
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         let mut states = self.status.states();
         let mut sleep = self.status.clock().sleep(pause);
-        // A change of state ends the pause early: after a reconnection another server may accept the step, and after the
-        // session's end there is nothing left to do.
+        // A change of state ends the pause early. After a reconnection another server may accept the step, and after
+        // the session's end there is nothing to do.
         poll_fn(|context| {
             let changed = Pin::new(&mut states).poll_next(context).is_ready();
             match changed || Pin::new(&mut sleep).poll(context).is_ready() {
@@ -115,9 +114,9 @@ impl Cleanup {
     }
 }
 
-/// Returns true for an error after which the same step may succeed. A missing znode is the aim of a clean-up, and a
-/// missing permission does not come back by waiting; the session's end removes the znode. A user that is refused may be
-/// added again while the session lives.
+/// Returns true if the same step may succeed later. The clean-up has reached its aim if the znode is missing or the
+/// session has ended, and waiting does not restore a permission. A refused user may be added again while the session
+/// lives.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::AuthFailed => true,

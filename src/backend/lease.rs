@@ -1,7 +1,7 @@
 //! A session's lease: the time for which its holder may believe that it lives (invariant 6).
 //!
-//! [`LeaseState`] computes it from the answers of the store, and reads no clock. [`Lease`] is the handle that a lock
-//! keeps: once its lease has ended it stays invalid, although a later proof may give the session another.
+//! [`LeaseState`] computes it from the store's answers and reads no clock. [`Lease`] is the handle that a lock keeps.
+//! Once it has ended, it stays invalid even if a later proof gives the session another lease.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,32 +12,32 @@ use super::status::SessionStatus;
 use crate::model::protocol::Sent;
 use crate::runtime::clock::BootInstant;
 
-/// Part of the timeout by which a lease ends before the server may expire the session: 1/10. A server may postpone
-/// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first in any case.
+/// Part of the timeout (1/10) by which a lease ends before the server may expire the session. A server may postpone the
+/// expiry after a stall (rule 14) but never advances it, so the lease always ends first.
 const MARGIN: u32 = 10;
 
-/// Part of the timeout that must be left of the lease for a grant: 1/5. So a lock is not lost as soon as it is granted.
+/// Part of the timeout (1/5) that a grant needs to have left, so that a lock is not lost as soon as it is granted.
 const GRANT: u32 = 5;
 
-/// Heartbeats in a timeout. One may be lost: after two thirds of the timeout 9/10 − 2/3 of it is left, more than the
-/// fifth that a grant needs.
+/// Heartbeats per timeout. One may be lost, because 9/10 − 2/3 of the timeout is still more than the fifth that a grant
+/// needs.
 const BEATS: u32 = 3;
 
 /// Number of timeouts for which a session keeps its lease fresh after its last use. A program that locks now and then
-/// does not wait for a proof each time; one that no longer locks stops writing to its ensemble.
+/// does not wait for proofs, and one that no longer locks stops writing to its ensemble.
 const IDLE: u32 = 10;
 
-/// Touches closer together than this part of the witness delay are merged.
+/// Touches closer together than this fraction of the witness delay are merged.
 const GRAIN: u32 = 8;
 
-/// Limit of the touches that are kept: those of two witness delays.
+/// Maximum number of touches kept, enough for two witness delays.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
-/// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has
-/// been too old once.
+/// A session's lease at the time when a lock was taken. It ends with the session, or when the session's proof of life
+/// has been too old once.
 ///
-/// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but a lock held before the gap
-/// may have passed to another session in it: so a lease that has ended stays ended, and the session gives out another.
+/// A lock remembers the lease of its grant. During a gap in the session's proofs another session may have held the
+/// lock, so a lease that has ended stays ended even if the session survives. The session then gives out a new lease.
 #[derive(Clone)]
 pub struct Lease {
     status: Arc<SessionStatus>,
@@ -47,21 +47,20 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(status: Arc<SessionStatus>) -> Self {
-        // A count, not a deadline: proofs move the end of a lease while it lives, and only a lapse ends it for good.
+        // A count, not a deadline, because proofs move the end while the lease lives. Only a lapse ends it for good.
         let lapses = status.lapses();
         Self { status, lapses }
     }
 
-    /// Returns true while a lock granted under this lease is still held, except after a forced removal: the session is
-    /// alive, and [`held_until`](SessionStatus::held_until) has never passed since.
+    /// Returns true while a lock granted under this lease is still held, except after a forced removal. The session is
+    /// alive, and [`held_until`](SessionStatus::held_until) has not passed since.
     #[inline]
     pub fn is_valid(&self) -> bool {
         self.status.is_valid_since(self.lapses)
     }
 
-    /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the
-    /// session's timeout is left until [`held_until`](SessionStatus::held_until). So the lock is not lost as soon as it is
-    /// granted.
+    /// Returns true if a lock can be granted under this lease. It must be [valid](Self::is_valid), with a fifth of the
+    /// session's timeout left until [`held_until`](SessionStatus::held_until).
     #[inline]
     pub fn may_grant(&self) -> bool {
         self.status.may_grant_since(self.lapses)
@@ -82,31 +81,30 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The lease of one session with a timeout, as its proofs of life extend it.
+/// The lease of one session with a timeout.
 #[derive(Debug)]
 pub(super) struct LeaseState {
-    /// The negotiated timeout.
     timeout: Duration,
     /// Time at which the newest request was sent that is known to have kept the session alive.
     proved: BootInstant,
-    /// The newest proof since the connection was lost, while the timeout negotiated by the new one is unknown. Until
-    /// it is known the lease is not extended: the client's timeout could be longer than the server's.
+    /// The newest proof since the connection was lost, while the newly negotiated timeout is unknown. Until then the
+    /// lease is not extended, because the new timeout may be shorter.
     unsettled: Option<BootInstant>,
-    /// Number of lapses: times that the lease had ended before it was renewed.
+    /// Number of times that the lease had ended before it was renewed.
     lapses: u64,
-    /// Number of the connection on which requests are sent from now on.
+    /// Number of the current connection.
     connection: u64,
     ensemble: Option<Ensemble>,
 }
 
 /// Writes to a member of an ensemble, on the current connection, that may prove each other.
 ///
-/// A follower answers reads and pings by itself. It records that a session was heard from (a *touch*), and passes
-/// that on to the leader, which alone expires sessions, with its next answer to the leader's pings, which come every
-/// half tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). A write that it forwards
-/// does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`). So a committed write
-/// shows that its follower was in contact with the leader, and, if the follower had an earlier request for a tick
-/// already, that the leader knows of that one.
+/// A follower answers reads and pings on its own. It records that it heard from a session (a *touch*), and reports this
+/// to the leader with its next answer to the leader's pings, which arrive every half tick (ZooKeeper 3.9:
+/// `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). Only the leader expires sessions. A write that the
+/// follower forwards does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`). So a
+/// committed write shows that its follower was in contact with the leader. If the follower has had an earlier request
+/// for a tick, the leader knows of that request.
 #[derive(Debug)]
 struct Ensemble {
     tick: Duration,
@@ -114,8 +112,8 @@ struct Ensemble {
     touches: VecDeque<Touch>,
 }
 
-/// A write that the follower received between `sent` and `answered`; the last of those that were answered from
-/// `since` on.
+/// A write that the follower received between `sent` and `answered`. It is the last of the writes answered since
+/// `since`.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     since: BootInstant,
@@ -132,11 +130,11 @@ pub(crate) struct Beat {
 }
 
 impl LeaseState {
-    /// Returns the lease of a session that was opened by a request sent at `sent`. That is its first proof, in an
-    /// ensemble as well: the creation of a session is a transaction, and the leader times the session from then on
-    /// (`PrepRequestProcessor` at `createSession`).
+    /// Returns the lease of a session that was opened by a request sent at `sent`. This is its first proof, also in an
+    /// ensemble, because creating a session is a transaction from which on the leader times it (`PrepRequestProcessor`
+    /// at `createSession`).
     ///
-    /// `tick` is that of an ensemble; `None` for a single server.
+    /// `tick` is the ensemble's tick. `None` for a single server.
     pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: BootInstant) -> Self {
         Self {
             timeout,
@@ -151,14 +149,13 @@ impl LeaseState {
         }
     }
 
-    /// Sets an ensemble's tick.
     pub(super) fn set_tick(&mut self, tick: Duration) {
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.tick = tick;
         }
     }
 
-    /// Returns an ensemble's tick.
+    /// `None` at a single server.
     pub(super) fn tick(&self) -> Option<Duration> {
         self.ensemble.as_ref().map(|ensemble| ensemble.tick)
     }
@@ -181,7 +178,7 @@ impl LeaseState {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
 
-    /// Returns true from the end on: at that very moment another session may hold.
+    /// Returns true from the end on, because another session may hold at that very moment.
     pub(super) fn has_ended(&self, now: BootInstant) -> bool {
         self.end() <= now
     }
@@ -203,10 +200,10 @@ impl LeaseState {
         let delay = self.witness_delay();
         let proof = match &mut self.ensemble {
             None => Some(request.at),
-            // Another member's connection to the leader says nothing about this one's, and the other way round.
+            // Another member's connection to the leader says nothing about this member's.
             Some(_) if !is_commit || request.connection != self.connection => None,
             Some(ensemble) => {
-                // Judged before it is kept: a write must not prove itself, since a forwarded write does not touch the
+                // Judged before it is kept, because a write must not prove itself. A forwarded write does not touch the
                 // session at the leader (see [`Ensemble`]).
                 let proof = ensemble.proved_by(request.at, delay);
                 ensemble.touch(request.at, now, delay / GRAIN);
@@ -222,7 +219,7 @@ impl LeaseState {
             *unsettled = sent.max(*unsettled);
             return false;
         }
-        // Replies are processed by the threads of their callers, in any order: an older proof shortens nothing.
+        // The callers' threads process replies in any order, so an older proof must not shorten the lease.
         if sent <= self.proved {
             return false;
         }
@@ -230,24 +227,23 @@ impl LeaseState {
         true
     }
 
-    /// Records the loss of the connection: requests are sent on the next one.
+    /// Records the loss of the connection.
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
-        // The next connection may lead to another follower, whose contact with the leader proves nothing about writes
-        // that this one received.
+        // The next connection may lead to another follower, which proves nothing about writes that this one received.
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.touches.clear();
         }
     }
 
-    /// Records that the timeout may be renegotiated: until it is [known](Self::settle), the lease is not extended.
+    /// Records that the timeout may be renegotiated. The lease is not extended until it is [known](Self::settle).
     #[cfg(feature = "client")]
     pub(super) fn unsettle(&mut self) {
-        // A second loss, before the timeout of the first reconnection was known, keeps the newest proof of either.
+        // A second loss before the first reconnection's timeout is known keeps the newest proof of both.
         self.unsettled.get_or_insert(self.proved);
     }
 
-    /// Sets the negotiated timeout. A shorter one holds for earlier proofs as well.
+    /// Sets the negotiated timeout. A shorter one also applies to earlier proofs.
     #[cfg(feature = "client")]
     pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
@@ -257,29 +253,29 @@ impl LeaseState {
         });
     }
 
-    /// Changes the lease. If it had ended before, and has not after, that is a lapse: locks granted before are lost,
-    /// although the session lives, since others may have held them in between.
+    /// Changes the lease. If this revives an ended lease, that is a lapse: locks granted before are lost, because
+    /// others may have held them in between.
     fn changing(&mut self, now: BootInstant, change: impl FnOnce(&mut Self)) {
         let had_ended = self.has_ended(now);
         change(self);
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Returns the shortest time between the answer to a write and the sending of one that proves it.
+    /// Returns the shortest time between the answer to a write and the sending of a write that proves it.
     fn witness_delay(&self) -> Duration {
-        // The leader pings every half tick, and a server's shortest timeout is two ticks by default: so a quarter of the
-        // timeout has a ping in it, too, and the follower's answer to that precedes the write on the same connection.
+        // The leader pings every half tick, and a server's shortest timeout is two ticks by default. So a quarter of
+        // the timeout contains a ping, too, and the follower's answer to it precedes the write on the same connection.
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
-    /// Returns the time at which the next heartbeat is due: every third of the timeout, so that a proof is at most
-    /// two thirds old when the next one comes, and a grant finds a fifth of the lease left. After an older proof, at
-    /// once, as soon as a heartbeat can prove anything.
+    /// Returns the time at which the next heartbeat is due. It is every third of the timeout, so that a proof is at
+    /// most two thirds old at the next one, and a grant finds a fifth of the lease left. After an older proof it is due
+    /// as soon as a heartbeat can prove anything.
     pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // A heartbeat whose answer is missing neither delays the next one, nor makes it come sooner.
+        // A heartbeat without an answer neither delays nor advances the next one.
         if !last.is_proof {
             return regular;
         }
@@ -289,13 +285,12 @@ impl LeaseState {
             None => wanted,
             Some(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
-                // No write is waiting for a proof: an earlier heartbeat could prove none.
+                // No write waits for a proof, so an earlier heartbeat could not prove any.
                 None => regular,
             },
         }
     }
 
-    /// Returns the time for which a session keeps its lease fresh after its last use.
     pub(super) fn idle_after(&self) -> Duration {
         IDLE * self.timeout
     }
@@ -312,12 +307,12 @@ impl Ensemble {
             .map(|touch| touch.sent)
     }
 
-    /// Keeps a committed write. Of those within one grain the last stands for all; without room, older ones are
-    /// closer to being proved.
+    /// Keeps a committed write. The last write within a grain stands for all. If there is no room, older ones are kept,
+    /// because they are closer to being proved.
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // Its reply was processed after that of a later write, which stands for it.
+            // A later write, whose reply was processed earlier, stands for this one.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -9,12 +9,12 @@ use crate::model::error::{Error, Result};
 use crate::model::types::{HumanDuration, MAX_SESSION_TIMEOUT};
 use crate::tls::ClientTls;
 
-/// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
+/// Options of a [client](crate::Client). They apply to its first session, and to each one that replaces a lost session.
 ///
-/// A [`Connector`](crate::Connector) reads them by the methods that start with `get_`.
+/// A [`Connector`](crate::Connector) reads them with the methods that start with `get_`.
 ///
-/// The methods check nothing: connecting fails with [`Error::BadArguments`] if an option is out of bounds. Secrets are
-/// options, never part of a URL, and are left out of the `Debug` output.
+/// The methods check nothing. Connecting fails with [`Error::BadArguments`] if an option is out of bounds. Secrets are
+/// options, never part of a URL, and the `Debug` output leaves them out.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,68 +59,65 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns the defaults: no session timeout in a store of this process and 15 s elsewhere, 10 s to connect, no
+    /// Returns the defaults: a session timeout of 15 s (none in a store of this process), 10 s to connect, no
     /// credentials, open access control lists, no TLS, and no creation of a missing chroot.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time for which the store waits for a sign of life before it ends the session, and with it the session's
-    /// locks and other ephemeral znodes. A short one frees the locks of a dead client soon; a long one survives longer
-    /// pauses of the process and outages of the network.
+    /// Sets how long the store waits for a sign of life before it ends the session, which deletes the session's locks
+    /// and other ephemeral znodes. A short timeout frees a dead client's locks soon. A long one survives longer pauses
+    /// of the process and outages of the network.
     ///
-    /// The default is 15 s. In a store of this process (`memory:`, `file:`) the default is no timeout: such a session
-    /// ends with its client alone.
+    /// The default is 15 s. In a store of this process (`memory:`, `file:`) it is no timeout, so the session ends only
+    /// with its client.
     ///
-    /// The store replaces a timeout outside its own bounds by the nearest one allowed: by default 4 s to 40 s, of a
-    /// ZooKeeper 2 to 20 ticks. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the result. It counts
-    /// in whole milliseconds; connecting fails with [`Error::BadArguments`] below 1 ms, so at zero, and above
-    /// 2,147,483,647 ms (24.8 days).
+    /// The store replaces a timeout outside its bounds (by default 4 s to 40 s, for a ZooKeeper 2 to 20 ticks) by the
+    /// nearest one allowed. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the result, in whole
+    /// milliseconds. Connecting fails with [`Error::BadArguments`] below 1 ms and above 2,147,483,647 ms (24.8 days).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// Sets the time after which connecting gives up with [`Error::ConnectFailed`], 10 s by default; for the first
-    /// session, and again for each that replaces a lost one. Until then, servers that refuse or do not answer are tried
-    /// again every 100 ms. A server that has accepted the connection and is silent is then asked, for 4 s at most,
-    /// which other protocol it speaks. Closing a session waits for the answer
-    /// for as long as the timeout.
+    /// Sets the time after which connecting gives up with [`Error::ConnectFailed`] (10 s by default). It applies to the
+    /// first session, and to each one that replaces a lost session. Until then, servers that refuse or do not answer
+    /// are tried again every 100 ms. If a server has accepted the connection and is silent, the client then probes for
+    /// at most 4 s which other protocol it speaks. Closing a session waits for the answer up to the same timeout.
     ///
-    /// It has the bounds of [`session_timeout`](Self::session_timeout), and so cannot be zero. A store of this process
-    /// opens sessions without it.
+    /// The bounds are those of [`session_timeout`](Self::session_timeout). A store of this process does not use this
+    /// timeout.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Adds an identity that each session proves, as the scheme `digest` with the secret `user:password`. Access control
-    /// lists can name it, and a server may require one.
+    /// Adds an identity that each session proves, as the scheme `digest` with the secret `user:password`. Access
+    /// control lists can name it, and a server may require one.
     ///
-    /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof, or does not know the scheme; a store
-    /// of this process knows `digest` alone, and accepts any password, since it has no list of users.
+    /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof or does not know the scheme. A store
+    /// of this process knows only `digest`, and accepts any password because it has no list of users.
     #[must_use]
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), secret.into()));
         self
     }
 
-    /// Sets the access control list of the znodes that recipes and typed methods create: by default the open one,
-    /// which allows everything to every client. Existing znodes keep their lists.
+    /// Sets the access control list of the znodes that recipes and typed methods create. By default everything is
+    /// allowed to every client. Existing znodes keep their lists.
     ///
     /// All clients of a lock need the permissions to read, create and delete below its path. A list with the scheme
-    /// `auth` needs [`auth`](Self::auth): without an identity the store refuses each create with
-    /// [`Error::InvalidAcl`].
+    /// `auth` needs [`auth`](Self::auth). Without an identity the store refuses each create with [`Error::InvalidAcl`].
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Creates the chroot, the path that a `lockkeeper://` or `zookeeper://` URL ends with, and its parents, where they
-    /// are missing: as persistent znodes with the list of [`acl`](Self::acl). Without this option connecting fails with
+    /// Creates missing znodes of the chroot (the path at the end of a `lockkeeper://` or `zookeeper://` URL), as
+    /// persistent znodes with the list of [`acl`](Self::acl). Without this option connecting fails with
     /// [`Error::NoChroot`].
     #[must_use]
     pub fn create_chroot(mut self) -> Self {
@@ -128,12 +125,12 @@ impl ConnectOptions {
         self
     }
 
-    /// Connects to servers with TLS, and never without, whether or not the URL asks for it (`lockkeeper+tls://`,
-    /// `zookeeper+tls://`). A URL that does needs this option, because it has the authority by which to verify the
-    /// server. Has no effect on a store of this process.
+    /// Connects to servers only with TLS, even if the URL does not ask for it (`lockkeeper+tls://`,
+    /// `zookeeper+tls://`). A URL that does needs this option, because it has the authority that verifies the server.
+    /// Has no effect on a store of this process.
     ///
     /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used, or if the only server of the URL
-    /// does not speak TLS, refuses the certificate, or shows one that is not trusted; and with [`Error::Target`] in a
+    /// does not speak TLS, refuses the certificate, or presents an untrusted one. It fails with [`Error::Target`] in a
     /// build without the feature `tls`.
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
@@ -141,29 +138,29 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets whether a session over a Unix socket (`lockkeeper+unix://`) ends at once when the process that has opened it
-    /// exits, however that happens; by default it does, and a killed process's locks are free within a millisecond.
-    /// Set to false, they are free when the session's timeout has passed, as elsewhere: for a process that hands its
-    /// session to another one. The URL can say the same with `?end_with_process=false`.
+    /// Sets whether a session over a Unix socket (`lockkeeper+unix://`) ends immediately when the process that opened
+    /// it exits, for whatever reason. The default is true, and a killed process's locks are free within a millisecond.
+    /// If false, they are free when the session's timeout has passed. Use this for a process that hands its session to
+    /// another one. The URL parameter `?end_with_process=false` has the same effect.
     ///
-    /// The exit of children changes nothing, and neither does a closed connection, a stopped process (`SIGSTOP`), or an
-    /// exec, which keeps the process. The server watches a process that it can identify: on Linux, in the same pid
-    /// namespace, connected directly, and shown to it in /proc. In any other case the timeout counts.
+    /// The exit of children, a closed connection, a stopped process (`SIGSTOP`) and an exec do not end the session. The
+    /// server watches only a process that it can identify: on Linux, in the same pid namespace, connected directly, and
+    /// visible to it in /proc. In any other case the timeout counts.
     #[must_use]
     pub fn end_with_process(mut self, end: bool) -> Self {
         self.end_with_process = end;
         self
     }
 
-    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble, 2 s by default, as ZooKeeper's. It has no effect on a single
+    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble, 2 s by default like ZooKeeper's. Has no effect on a single
     /// server.
     ///
-    /// Twice in a tick, a follower tells the leader which sessions are alive. So only a write that was answered a tick
-    /// ago, or a quarter of the session's timeout if that is less, is known to have reached the leader
+    /// A follower reports to the leader twice per tick which sessions are alive. So a write is known to have reached
+    /// the leader only a tick after its answer, or a quarter of the session's timeout if that is less
     /// ([`SessionStatus::held_until`]).
     ///
-    /// Set it to the servers' value. With a shorter one a session may believe in locks that it has lost; with a longer
-    /// one the first lock of a session that was idle is granted later. It has the bounds of
+    /// Set it to the servers' value. With a shorter tick a session may believe in locks that it has lost. With a longer
+    /// one, the first lock after idling is granted later. The bounds are those of
     /// [`session_timeout`](Self::session_timeout).
     ///
     /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
@@ -173,22 +170,22 @@ impl ConnectOptions {
         self
     }
 
-    /// Adds a form of contenders' names, for queues that are shared with a library whose names the recipes do not know:
-    /// an ephemeral child is a contender if its name ends in `before_number` and a sequence number. The empty pattern
-    /// matches every numbered name. Can be called several times.
+    /// Adds a pattern of contenders' names, for queues that are shared with a library whose names the recipes do not
+    /// know. An ephemeral child is a contender if its name ends in `before_number` and a sequence number. The empty
+    /// pattern matches every numbered name. Can be called several times.
     ///
-    /// The names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock are known without this. Every
-    /// client of a queue needs the same patterns: one that does not recognize a contender acquires the lock beside it.
+    /// The names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock are built in. Every client of a
+    /// queue needs the same patterns, because a client that does not recognize a contender acquires the lock at the
+    /// same time.
     ///
-    /// Connecting fails with [`Error::BadArguments`] if a pattern contains a `/` or ends in a digit, which no part of a
-    /// name before its number does.
+    /// Connecting fails with [`Error::BadArguments`] if a pattern contains a `/` or ends in a digit.
     #[must_use]
     pub fn entry_pattern(mut self, before_number: impl Into<String>) -> Self {
         self.entry_patterns.push(before_number.into());
         self
     }
 
-    /// Returns the [`session_timeout`](Self::session_timeout); `None` for the store's default.
+    /// Returns the [`session_timeout`](Self::session_timeout), or `None` for the store's default.
     pub fn get_session_timeout(&self) -> Option<Duration> {
         self.session_timeout
     }
@@ -198,7 +195,7 @@ impl ConnectOptions {
         self.connect_timeout
     }
 
-    /// Returns the schemes and secrets of [`auth`](Self::auth), in the order in which they were added.
+    /// Returns the schemes and secrets of [`auth`](Self::auth), in the order of their addition.
     pub fn get_auth(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let auth = self.auth.iter();
         auth.map(|(scheme, secret)| (scheme.as_str(), secret.as_slice()))
@@ -209,7 +206,7 @@ impl ConnectOptions {
         &self.acl
     }
 
-    /// Returns true with [`create_chroot`](Self::create_chroot).
+    /// Returns true if [`create_chroot`](Self::create_chroot) was called.
     pub fn get_create_chroot(&self) -> bool {
         self.create_chroot
     }
@@ -246,7 +243,7 @@ impl ConnectOptions {
                 )));
             }
         }
-        // Digits before the number would be read as its first: the pattern could match no name.
+        // A digit before the number would be read as part of it, so the pattern could match no name.
         let is_unfit = |pattern: &&String| {
             pattern.contains('/') || pattern.ends_with(|last: char| last.is_ascii_digit())
         };
@@ -261,8 +258,8 @@ impl ConnectOptions {
     }
 }
 
-/// Shortest duration: ZooKeeper's protocol has timeouts in whole milliseconds, and a shorter one would be sent as 0, which a
-/// server reads as its own minimum.
+/// ZooKeeper's protocol has timeouts in whole milliseconds. A shorter one would be sent as 0, which a server reads as
+/// its own minimum.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for ConnectOptions {

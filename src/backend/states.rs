@@ -1,4 +1,4 @@
-//! [`StateStream`]: the changes of a session's state; readers are woken in the order in which they subscribed.
+//! [`StateStream`]: the changes of a session's state. Readers are woken in the order in which they subscribed.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ struct Latest {
     state: SessionState,
     /// Number of changes of the state.
     changes: u64,
-    /// Number of connections, the first included.
+    /// Number of connections, including the first.
     connections: u64,
 }
 
@@ -38,8 +38,8 @@ impl States {
 
     /// Writes a new state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        // `publish` runs under the channel's lock, before any reader is woken: two writers publish in one order, and a
-        // woken reader finds what was published.
+        // `publish` runs under the channel's lock, before any reader is woken. So two writers publish in one order, and
+        // a woken reader finds what was published.
         self.0.modify_if(|latest| {
             if latest.state.is_final() || latest.state == state {
                 return None;
@@ -65,16 +65,16 @@ impl States {
 
 /// Stream of the changes of a session's state, from [`Session::states`](crate::Session::states).
 ///
-/// A slow reader misses states that were overwritten, never the latest. The stream ends after a final state.
+/// A slow reader misses states that were overwritten, but never the latest. The stream ends after a final state.
 pub struct StateStream {
     receiver: WatchReceiver<Latest>,
-    /// Number of changes that it has returned or skipped.
+    /// Number of changes returned or skipped.
     seen: u64,
     done: bool,
 }
 
 impl StateStream {
-    /// Waits for the next change; `None` after a final state.
+    /// Waits for the next change. Returns `None` after a final state.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<SessionState> {

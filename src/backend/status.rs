@@ -1,5 +1,5 @@
-//! [`SessionStatus`]: a session's state and lease, written by its backend and by the replies to its requests, read by
-//! locks and waiters.
+//! [`SessionStatus`]: a session's state and lease. Its backend and the replies to its requests write it, locks and
+//! waiters read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -19,29 +19,29 @@ use crate::runtime::fork;
 
 static PENDING_CLEANUPS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of clean-ups under way in all sessions of this process ([`Cleanup`](crate::Cleanup)).
+/// Returns the number of clean-ups in progress in all sessions of this process ([`Cleanup`](crate::Cleanup)).
 pub fn pending_cleanups() -> usize {
     PENDING_CLEANUPS.load(Ordering::Relaxed)
 }
 
-/// State and lease of a session. Its backend writes it; sessions, locks and waiters read it.
+/// State and lease of a session.
 #[derive(Debug)]
 pub struct SessionStatus {
     id: SessionId,
     clock: Clock,
-    /// `None` where the store never expires the session.
+    /// `None` if the store never expires the session.
     lease: Option<Mutex<LeaseState>>,
     /// Wakes waiters for a fresh lease.
     renewed: Notify,
-    /// Wakes waiters for the end of the lease, when a shorter timeout brings it forward.
+    /// Wakes waiters for the end of the lease when a shorter timeout brings it forward.
     shortened: Notify,
-    /// Wakes the session's heartbeat, when its next time may have changed.
+    /// Wakes the session's heartbeat when its next time may have changed.
     pulse: Arc<Notify>,
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
     cleanups: Mutex<usize>,
-    /// Notified when no clean-up is pending any more.
+    /// Notified when the last clean-up has ended.
     cleaned_up: Condvar,
 }
 
@@ -49,10 +49,10 @@ pub struct SessionStatus {
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl SessionStatus {
-    /// Returns the status of a session that has just been opened, by a request sent at `sent`.
+    /// Returns the status of a session that was just opened by a request sent at `sent`.
     ///
-    /// `timeout` is `None` if the store never expires the session. `quorum_only`: the store is an ensemble, whose
-    /// followers answer reads by themselves; its tick is taken to be ZooKeeper's usual 2 s (see
+    /// `timeout` is `None` if the store never expires the session. `quorum_only` is true for an ensemble, whose
+    /// followers answer reads on their own. Its tick is assumed to be ZooKeeper's usual 2 s (see
     /// [`with_tick`](Self::with_tick)).
     pub fn new(
         id: SessionId,
@@ -61,7 +61,7 @@ impl SessionStatus {
         quorum_only: bool,
         sent: BootInstant,
     ) -> Self {
-        // A tick exactly where proofs need it: `quorum_only` is the presence of one.
+        // Only proofs in an ensemble need a tick, so its presence represents `quorum_only`.
         let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
             id,
@@ -100,7 +100,7 @@ impl SessionStatus {
         &self.clock
     }
 
-    /// Returns the negotiated timeout, as far as it is known; `None` if the store never expires the session.
+    /// Returns the negotiated timeout, as known so far. `None` if the store never expires the session.
     #[inline]
     pub fn timeout(&self) -> Option<Duration> {
         self.lease.as_ref().map(|lease| lease.lock().timeout())
@@ -112,13 +112,13 @@ impl SessionStatus {
         self.lease.is_some()
     }
 
-    /// Returns true if only a committed write proves that the session is alive (in an ensemble). A session that never
-    /// expires needs no proof.
+    /// Returns true if only a committed write proves that the session is alive (in an ensemble). Returns false for a
+    /// session that never expires.
     pub fn quorum_only(&self) -> bool {
         self.tick().is_some()
     }
 
-    /// Records that the store is a single server, whose every answer proves that the session is alive.
+    /// Records that the store is a single server, so that every answer proves that the session is alive.
     #[cfg(feature = "client")]
     pub(crate) fn set_single_server(&self) {
         if let Some(lease) = &self.lease {
@@ -126,12 +126,12 @@ impl SessionStatus {
         }
     }
 
-    /// Returns the ensemble's tick; `None` at a single server.
+    /// Returns the ensemble's tick. `None` at a single server.
     pub fn tick(&self) -> Option<Duration> {
         self.lease.as_ref()?.lock().tick()
     }
 
-    /// Returns the present state.
+    /// Returns the current state.
     #[inline]
     pub fn state(&self) -> SessionState {
         const STATES: [SessionState; 5] = [
@@ -149,7 +149,7 @@ impl SessionStatus {
         self.states.connections()
     }
 
-    /// Returns the stream of changes of state from now on. A newer state replaces one that has not been read.
+    /// Returns the stream of state changes from now on. A newer state replaces an unread one.
     pub fn states(&self) -> StateStream {
         self.states.stream()
     }
@@ -159,8 +159,8 @@ impl SessionStatus {
         let mut is_new = false;
         self.states.set(state, || {
             is_new = true;
-            // Before the state becomes visible: a request that is sent by a caller that has seen `Suspended` belongs to
-            // the next connection, and must not prove writes of this one.
+            // Before the state becomes visible: a request whose sender has seen `Suspended` belongs to the next
+            // connection, and must not prove writes of this one.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -171,7 +171,7 @@ impl SessionStatus {
         if is_new {
             self.log(state);
         }
-        // A new connection has proved nothing yet: its first heartbeat is due at once.
+        // A new connection has proved nothing yet, so its first heartbeat is due immediately.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
         }
@@ -193,20 +193,20 @@ impl SessionStatus {
         }
     }
 
-    /// Marks the session as being closed from this side. From now on it holds nothing, before the store has carried out
-    /// the close: the next holder's grant may arrive first.
+    /// Marks the session as being closed from this side. It holds nothing from now on, even before the store has
+    /// carried out the close, because the next holder's grant may arrive first.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Returns true while the session can hold anything, timeouts apart. Always false in the child of a fork: the
-    /// session is the parent's.
+    /// Returns true while the session can hold anything, regardless of timeouts. Always false in the child of a fork,
+    /// because the session belongs to the parent.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
-    /// Returns the error of a session that is over; `None` while it is alive.
+    /// Returns the error of a session that is over. `None` while it is alive.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
@@ -217,23 +217,22 @@ impl SessionStatus {
         }
     }
 
-    /// Records that a request is about to be sent.
     pub(crate) fn sending(&self) -> Option<Sent> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().sending(self.clock.now()))
     }
 
-    /// Records that the store has answered a request. `is_commit`: the answer shows a committed write.
+    /// Records an answer of the store. `is_commit` is true if it shows a committed write.
     pub(crate) fn answered(&self, request: Sent, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
-        // Outside of the lease's lock: a waker is the user's code.
+        // Outside of the lease's lock, because a waker is user code.
         if renewed {
             self.renewed.notify_waiters();
         }
     }
 
-    /// Records that the session was alive when the store handled a request that was sent at `sent` or later.
+    /// Records that the session was alive when the store handled a request sent at `sent` or later.
     #[cfg(feature = "client")]
     pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
@@ -242,8 +241,8 @@ impl SessionStatus {
         }
     }
 
-    /// Records that the timeout may be renegotiated by the next connection: until it is [known](Self::set_timeout),
-    /// the lease is not extended.
+    /// Records that the next connection may renegotiate the timeout. The lease is not extended until it is
+    /// [known](Self::set_timeout).
     #[cfg(feature = "client")]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
@@ -251,19 +250,18 @@ impl SessionStatus {
         }
     }
 
-    /// Sets the negotiated timeout.
     #[cfg(feature = "client")]
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());
-        // Whether the timeout became shorter or longer: guards compute their end anew, waiters for a grant check again,
-        // and the next heartbeat is due at another time.
+        // For a shorter as well as a longer timeout, guards recompute their end, waiters for a grant check again, and
+        // the next heartbeat has a new time.
         self.renewed.notify_waiters();
         self.shortened.notify_waiters();
         self.pulse.notify_one();
     }
 
-    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) returned before this call: when a
+    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) returned before this call, because a
     /// reconnection has brought a shorter timeout.
     ///
     /// Cancel safe.
@@ -276,12 +274,12 @@ impl SessionStatus {
     /// Cancel safe.
     ///
     /// # Errors
-    /// The error of the session's end, if it comes first.
+    /// The error with which the session ended, if that is first.
     pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
-            // Before the checks: `notify_waiters` wakes only futures that exist, so a proof that comes between a check
-            // and a later registration would be missed.
+            // Must precede the checks. `notify_waiters` wakes only futures that exist, so we would miss a proof between
+            // a check and a later registration.
             let renewed = self.renewed.notified();
             if !self.is_alive() {
                 let session = self.id;
@@ -301,33 +299,32 @@ impl SessionStatus {
         lease.is_none_or(|lease| lease.lock().is_fresh(self.clock.now()))
     }
 
-    /// Returns the wake-up of the session's heartbeat.
     pub(crate) fn pulse(&self) -> &Arc<Notify> {
         &self.pulse
     }
 
-    /// Returns the time at which the next heartbeat is due; `None` for a session that needs none.
+    /// Returns the time at which the next heartbeat is due. `None` if the session needs none.
     pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
     }
 
-    /// Returns the time for which a session keeps its lease fresh after its last use.
+    /// Returns how long a session keeps its lease fresh after its last use.
     pub(crate) fn idle_after(&self) -> Duration {
         let lease = self.lease.as_ref();
         lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())
     }
 
-    /// Returns the end of the session's lease, until which no other session can hold what this one holds; `None` for
-    /// as long as it is alive.
+    /// Returns the end of the session's lease. Until then no other session can hold what this one holds. `None` if that
+    /// is as long as the session is alive.
     ///
-    /// It is the moment at which the last request was sent whose answer proves the session alive, plus nine tenths of
-    /// the timeout. Any answer of a single server is a proof. In an ensemble a committed write is, of an earlier one
-    /// that was answered on the same connection at least a [tick](Self::tick), or a quarter of the timeout, before it
-    /// was sent.
+    /// The end is the time at which the last proving request was sent, plus nine tenths of the timeout. At a single
+    /// server any answer proves that the session is alive. In an ensemble only a committed write does. It proves an
+    /// earlier write that was answered on the same connection at least a [tick](Self::tick), or a quarter of the
+    /// timeout, before it was sent.
     ///
-    /// While the timeout negotiated by a new connection is unknown, it is not extended; a shorter timeout brings it
-    /// back.
+    /// The lease is not extended while the timeout negotiated by a new connection is unknown. A shorter timeout
+    /// shortens it.
     #[inline]
     pub fn held_until(&self) -> Option<Deadline> {
         let lease = self.lease.as_ref()?;
@@ -335,32 +332,32 @@ impl SessionStatus {
         Some(Deadline::new(self.clock.clone(), end))
     }
 
-    /// Returns the lease that the session has now, for a lock to remember: valid until the session ends, or
+    /// Returns the session's current lease, for a lock to remember. It is valid until the session ends or
     /// [`held_until`](Self::held_until) passes.
     #[inline]
     pub fn lease(self: &Arc<Self>) -> Lease {
         Lease::new(self.clone())
     }
 
-    /// Returns how often [`held_until`](Self::held_until) had passed when a new proof of life came.
+    /// Returns how often [`held_until`](Self::held_until) had passed before a new proof of life.
     #[inline]
     pub(super) fn lapses(&self) -> u64 {
         let lease = self.lease.as_ref();
         lease.map_or(0, |lease| lease.lock().lapses())
     }
 
-    /// Returns true if the session is alive, and its lease has not ended since its lapses numbered `lapses`.
+    /// Returns true if the session is alive, and its lease has not ended since it had `lapses` lapses.
     #[inline]
     pub(super) fn is_valid_since(&self, lapses: u64) -> bool {
         self.is_alive()
             && self.lease.as_ref().is_none_or(|lease| {
-                // Both under one lock: a renewal between the two would hide the lapse that it ends.
+                // Both under one lock, or a renewal in between would hide the lapse.
                 let lease = lease.lock();
                 !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
             })
     }
 
-    /// Returns true if it [is valid](Self::is_valid_since), and a fifth of the timeout is left until the lease ends.
+    /// Returns true if it [is valid](Self::is_valid_since) and fresh enough for a grant.
     #[inline]
     pub(super) fn may_grant_since(&self, lapses: u64) -> bool {
         self.is_alive()
@@ -371,7 +368,7 @@ impl SessionStatus {
             })
     }
 
-    /// Returns the number of the session's clean-ups under way ([`Cleanup`](super::Cleanup)).
+    /// Returns the number of the session's clean-ups in progress ([`Cleanup`](super::Cleanup)).
     pub fn pending_cleanups(&self) -> usize {
         *self.cleanups.lock()
     }

@@ -1,7 +1,7 @@
-//! The id of a store at a server: a persistent znode under the chroot, which the first client creates.
+//! The id of a store at a server. The first client creates a persistent znode for it under the chroot.
 //!
-//! The id is the znode's data and its czxid together, since a tool that copies the data to another store cannot copy
-//! the czxid.
+//! The id combines the znode's data and czxid, because a tool that copies the data to another store cannot copy the
+//! czxid.
 
 use bytes::Bytes;
 
@@ -13,20 +13,19 @@ use crate::model::protocol::{Create, Reply, Request, unexpected};
 use crate::model::types::{AclEntry, CreateMode, Zxid};
 use crate::runtime::random::{hex, random};
 
-/// Path of the znode.
 pub(crate) const PATH: &str = "/lockkeeper.id";
 
-/// Returns the id of the store at a ZooKeeper server that `backend` has a session at, and creates it if it is missing:
-/// the persistent znode `/lockkeeper.id`, with `acl` and the permission to read for every client.
+/// Returns the id of the store at the ZooKeeper server of `backend`'s session. If it is missing, creates it as the
+/// persistent znode `/lockkeeper.id`, with `acl` and the permission to read for every client.
 ///
-/// For a [`Connector`](crate::Connector) of its own, so that all clients of a store find the same id. A request that loses its
-/// reply is sent again.
+/// Use it in your own [`Connector`](crate::Connector), so that all clients of a store find the same id. A request that
+/// loses its reply is sent again.
 ///
-/// Cancel safe: an id that was created stays, and the next call finds it.
+/// Cancel safe. An id that was created stays, and the next call finds it.
 ///
 /// # Errors
-/// Those of the requests: [`Error::NoAuth`] for a session that may not read or create the znode, [`Error::NoNode`] for a
-/// chroot that does not exist.
+/// Those of the requests: [`Error::NoAuth`] if the session may not read or create the znode, and [`Error::NoNode`] if
+/// the chroot does not exist.
 pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result<String> {
     let path = ZnodePath::new(PATH)?;
     let create = Request::Create(Create {
@@ -45,7 +44,7 @@ pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
-        // Another client may create it at the same time: both read it then.
+        // Another client may create it at the same time. Then both read it.
         match backend.submit(create.clone()).await {
             Ok(_) | Err(Error::NodeExists { .. } | Error::ConnectionLoss) => {}
             Err(error) => return Err(error),
@@ -53,18 +52,15 @@ pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result
     }
 }
 
-/// Returns data for a new one: 128 random bits in hexadecimal digits.
 fn new_data() -> String {
     hex(random())
 }
 
-/// Returns the id.
 fn text(data: &[u8], czxid: Zxid) -> String {
     format!("{}-{:x}", String::from_utf8_lossy(data), czxid.0)
 }
 
-/// Returns the list, with the permission to read for everybody: the id is no secret, and all clients must find the
-/// same.
+/// Lets everyone read, because the id is no secret and all clients must find the same one.
 fn readable(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,4 +1,4 @@
-//! The arithmetic of a lease, at each of its edges: the tests of the store and of the recipes see it from outside.
+//! The arithmetic of a lease at each of its edges.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Beat, LeaseState, MAX_TOUCHES};
 use crate::model::protocol::Sent;
 use crate::runtime::clock::BootInstant;
 
-/// Nine tenths are 18 s, a fifth 4 s, a quarter 5 s, and a grain of the tick a quarter of a second.
+/// Nine tenths are 18 s, a fifth 4 s, a quarter 5 s, and a grain of the tick 0.25 s.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_secs(2);
 const INSTANT: Duration = Duration::from_nanos(1);
@@ -15,7 +15,6 @@ fn at(ms: u64) -> BootInstant {
     BootInstant::default().after(Duration::from_millis(ms))
 }
 
-/// The moment just before.
 fn before(ms: u64) -> BootInstant {
     BootInstant::from_nanos(at(ms).as_nanos() - 1)
 }
@@ -241,7 +240,7 @@ fn writes_of_different_connections_do_not_prove_each_other() {
     assert_eq!(lease.sending(at(8_000)).connection, 1);
 }
 
-/// Otherwise a client with thousands of writes a second would keep them all for a tick.
+/// Otherwise a client with thousands of writes a second would keep all of them for a tick.
 #[test]
 fn writes_answered_within_a_grain_are_kept_as_their_last() {
     let mut lease = ensemble();
@@ -284,7 +283,7 @@ fn an_answer_that_is_processed_after_that_of_a_later_write_is_not_kept() {
 fn no_more_writes_are_kept_than_fit() {
     let mut lease = ensemble();
     let count = MAX_TOUCHES as u64;
-    // All sent at the beginning, so that none proves another.
+    // All are sent at the start, so that none proves another.
     for number in 0..=count {
         let answered = at(2_000 + number * 1_000);
         assert!(!write(&mut lease, at(1_001 + number), answered));
@@ -345,15 +344,15 @@ fn a_session_is_kept_fresh_for_ten_timeouts() {
     assert_eq!(server().idle_after(), Duration::from_secs(200));
 }
 
-/// The rule of proof without any of the shortcuts: all writes of the connection are kept.
+/// The rule of proof without shortcuts, which keeps all writes of the connection.
 #[derive(Default)]
 struct Naive {
     writes: Vec<(BootInstant, BootInstant)>,
 }
 
 impl Naive {
-    /// Returns true if the leader certainly heard from the session at `proof` or later, given that a write sent at
-    /// `sent` was committed.
+    /// Returns true if the leader certainly heard from the session at `proof` or later, given a committed write sent at
+    /// `sent`.
     fn may_prove(&self, proof: BootInstant, sent: BootInstant) -> bool {
         let known = |answered: BootInstant| answered.after(TICK) <= sent;
         self.writes

@@ -1,4 +1,4 @@
-//! A session's status: its answers, and the tasks that it wakes.
+//! A session's status, and the tasks that it wakes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,6 @@ fn status(clock: &Clock, timeout: Option<Duration>, is_ensemble: bool) -> Arc<Se
     Arc::new(SessionStatus::new(ID, clock, timeout, is_ensemble, now))
 }
 
-/// Has a request answered at once.
 fn prove(status: &SessionStatus) {
     if let Some(sent) = status.sending() {
         status.answered(sent, true);
@@ -315,7 +314,7 @@ fn clean_ups_are_counted_and_waited_for() {
     status.end_cleanup();
 }
 
-/// So often that some of the waits begin before the clean-up ends.
+/// Often enough that some waits start before the clean-up ends.
 #[test]
 fn the_last_clean_up_wakes_those_that_wait() {
     for _ in 0..500 {
