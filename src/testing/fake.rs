@@ -1,4 +1,4 @@
-//! [`Fake`]: a minimal store, to test the fault wrapper's effects on its sessions.
+//! [`Fake`]: a minimal store for testing the fault wrapper.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,14 +51,12 @@ impl Fake {
         self.tree.lock()
     }
 
-    /// Releases all replies that were held.
     pub(super) fn release(&self) {
         let held = std::mem::take(&mut self.tree.lock().held);
         held.into_iter()
             .for_each(|reply| reply.send(()).unwrap_or_default());
     }
 
-    /// Returns the number of watches.
     pub(super) fn watches(&self) -> usize {
         let tree = self.tree.lock();
         let once = tree
@@ -166,7 +164,7 @@ fn finish(tree: &Mutex<Tree>, status: &SessionStatus, state: SessionState) {
     fired.send();
 }
 
-/// Fired watches, to be sent once the tree is unlocked.
+/// Fired watches, sent once the tree is unlocked.
 #[derive(Default)]
 struct Fired {
     once: Vec<(oneshot::Sender<Result<WatchedEvent>>, WatchedEvent)>,

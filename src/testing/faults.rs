@@ -20,35 +20,31 @@ use crate::runtime::future::BoxFuture;
 
 /// A [`Connector`] that wraps any store and injects faults into its sessions, by a [`Plan`] and by command.
 ///
-/// The faults stand between the client and the store, where a network would. A connection that
-/// breaks fails every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss);
-/// the state is [`Suspended`](crate::SessionState::Suspended) until it is back; requests wait
-/// until then; one-shot watches stay armed and fire then; lasting ones yield `ConnectionLoss` and
-/// miss what happened meanwhile. Replies and watch events of a session keep their order, however
-/// they are delayed.
+/// The faults are injected between the client and the store, like those of a network. A connection that breaks fails
+/// every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss). The state is
+/// [`Suspended`](crate::SessionState::Suspended) until it is back, and requests wait until then. One-shot watches stay
+/// armed and fire then. Lasting ones yield `ConnectionLoss` and miss the events in between. Replies and watch events of
+/// a session keep their order, however they are delayed.
 ///
-/// Commands name a session by the session itself, its id, or the client (its current one). They
-/// take effect before they return.
+/// Commands take a session, its id, or a client (for its current session). They take effect before they return. Clones
+/// share one wrapper.
 ///
 /// # Panics
-/// A command for a session that was not opened here, or is gone.
-///
-/// A clone is the same wrapper.
+/// A command panics if the session was not opened here, or is gone.
 #[derive(Clone)]
 pub struct Faults(Arc<Shared>);
 
-/// State that all sessions share.
 pub(super) struct Shared {
     pub(super) connector: Arc<dyn Connector>,
     pub(super) plan: Mutex<Plan>,
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
-    /// In the order of opening: ids are random, and a seed must replay.
+    /// In the order of opening, because ids are random and a seed must replay.
     links: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
-/// A value that names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
+/// A value that names a session: a [`Client`] (its current session), a [`Session`] or a [`SessionId`].
 pub trait SessionSelector {
     /// Returns the session's id.
     fn session_id(&self) -> SessionId;
@@ -85,7 +81,7 @@ impl Faults {
         }))
     }
 
-    /// Opens a client; the faults are injected into its sessions. `target` names the store in errors.
+    /// Opens a client, and injects faults into its sessions. `target` names the store in errors.
     ///
     /// # Errors
     /// Those of [`Client::open`].
@@ -98,49 +94,47 @@ impl Faults {
         self.0.plan.lock().clone()
     }
 
-    /// Replaces the plan for requests from now on. Open sessions keep their random generators.
+    /// Replaces the plan for future requests. Open sessions keep their random generators.
     pub fn set_plan(&self, plan: Plan) {
         *self.0.plan.lock() = plan;
     }
 
-    /// Makes sessions that are opened from now on follow the rules of an ensemble: only committed writes prove that
-    /// they are alive ([`SessionStatus::quorum_only`]).
+    /// Makes future sessions follow the rules of an ensemble, where only committed writes prove that they are alive
+    /// ([`SessionStatus::quorum_only`]).
     ///
     /// [`SessionStatus::quorum_only`]: crate::SessionStatus::quorum_only
     pub fn prove_by_quorum(&self) {
         self.0.quorum_only.store(true, Ordering::Relaxed);
     }
 
-    /// Loses the next request of this kind before the store sees it; the connection breaks.
+    /// Loses the next request of this kind before the store sees it, and breaks the connection.
     pub fn lose_request(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Request));
     }
 
-    /// Loses the reply to the next request of this kind, which the store carries out; the
-    /// connection breaks.
+    /// Loses the reply to the next request of this kind after the store has carried it out, and breaks the connection.
     pub fn lose_reply(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Reply));
     }
 
-    /// Garbles the reply to the next request of this kind, which the store carries out: the client
-    /// gets [`Error::Protocol`], and the connection goes on.
+    /// Garbles the reply to the next request of this kind, which the store carries out. The client gets
+    /// [`Error::Protocol`], and the connection stays up.
     pub fn garble_reply(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Garbled));
     }
 
-    /// Refuses the next request of this kind with `error` before the store sees it; the connection
-    /// goes on.
+    /// Refuses the next request of this kind with `error` before the store sees it. The connection stays up.
     pub fn refuse(&self, selector: &impl SessionSelector, on: RequestKind, error: Error) {
         self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 
-    /// Delays every reply and event by `delay`, from now on; zero ends that. Messages already on their way keep their
-    /// time of delivery.
+    /// Delays every future reply and event by `delay`. Zero ends the delay. Messages already on their way are not
+    /// affected.
     pub fn delay_replies(&self, selector: &impl SessionSelector, delay: Duration) {
         self.command(selector, Command::Delay(delay));
     }
 
-    /// Breaks the connection, until [`reconnect`](Self::reconnect).
+    /// Breaks the connection until [`reconnect`](Self::reconnect).
     pub fn disconnect(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Disconnect(None));
     }
@@ -155,8 +149,8 @@ impl Faults {
         self.command(selector, Command::Reconnect);
     }
 
-    /// Stops the client, as SIGSTOP or a pause of its machine would: no request goes out, not even a heartbeat, and
-    /// nothing comes in, until [`resume`](Self::resume). The tasks that use the client continue until they wait for the
+    /// Stops the client like a SIGSTOP or a pause of its machine, until [`resume`](Self::resume). No request is sent,
+    /// not even a heartbeat, and nothing is received. The tasks that use the client continue until they wait for the
     /// store.
     pub fn pause(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Pause);
@@ -167,11 +161,10 @@ impl Faults {
         self.command(selector, Command::Resume);
     }
 
-    /// Makes the store end the session before its time. The client learns of it as soon as it is
-    /// connected and not stopped, so for a moment it may believe that it holds what another holds:
-    /// the token is the guarantee. (To see [`held_until`](Session::held_until) at work, give the
-    /// session a timeout, and pause or disconnect it for longer.) A session without a timeout stops
-    /// believing before the store acts.
+    /// Makes the store end the session early. The client learns of it once it is connected and not stopped, so for a
+    /// moment it may believe that it holds what another holds. Only the token guarantees safety then. A session without
+    /// a timeout stops believing before the store acts. To see [`held_until`](Session::held_until) at work, give the
+    /// session a timeout, and pause or disconnect it for longer.
     ///
     /// # Errors
     /// Those of [`Connector::expire`].
@@ -179,8 +172,8 @@ impl Faults {
         self.link(selector.session_id()).expire().await
     }
 
-    /// Ends all faults: the plan, pending commands and delays end, all clients are resumed and connected, and delayed
-    /// messages are delivered.
+    /// Ends all faults. The plan is emptied, pending commands and delays end, all clients are resumed and connected,
+    /// and delayed messages are delivered.
     pub fn heal(&self) {
         let seed = self.plan().seed();
         self.set_plan(Plan::new(seed));
@@ -224,7 +217,7 @@ impl Faults {
         let session = inner.status().id();
         let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut links = self.0.links.lock();
-        // Sessions that are gone leave the list here, so that it does not grow with the number ever opened.
+        // Remove sessions that are gone, so that the list does not grow with every session ever opened.
         links.retain(|(_, link)| link.strong_count() > 0);
         links.push((session, Arc::downgrade(&link)));
         backend
@@ -233,8 +226,8 @@ impl Faults {
 
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        // Read before the request is sent, as a real backend does: the lease counts from here (invariant 6). The number
-        // is drawn here, too, not when the session is open: a seed replays the order of the calls.
+        // Read before the request is sent, as a real backend does, because the lease counts from here (invariant 6).
+        // The number is drawn here as well, because a seed replays the order of the calls.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
         let (faults, opening) = (self.clone(), self.0.connector.open(options));

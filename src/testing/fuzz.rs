@@ -1,7 +1,7 @@
 //! Entry points for fuzzers: any bytes are read as a file of the store, or as its URL. Nothing may panic, and accepted
 //! input must survive being written and read again.
 //!
-//! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
+//! The repository's folder `fuzz/` has the fuzzers and their corpus.
 
 use crate::client::target::Target;
 use crate::log::fuzz;
@@ -14,12 +14,12 @@ pub fn frame(bytes: &[u8]) -> bool {
     fuzz::frame(bytes)
 }
 
-/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if they are a log. The first
-/// byte says if checksums are corrected before (1); then each segment is a u16 length, little-endian, and as many
+/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if they are a log. If the lowest
+/// bit of the first byte is set, checksums are corrected first. Then each segment is a little-endian u16 length and its
 /// bytes.
 ///
 /// # Panics
-/// If a second recovery gives another store than the first, or the log cannot be continued after it.
+/// If a second recovery gives a different store, or the log cannot be continued after it.
 pub fn recovery(bytes: &[u8]) -> bool {
     fuzz::recovery(bytes)
 }
@@ -40,12 +40,12 @@ pub fn backup(bytes: &[u8]) -> bool {
     fuzz::backup(bytes)
 }
 
-/// Inspects bytes as a data directory, opens it, writes, ends in order or not, and opens it again. The first byte says
-/// which, whether a salvaged copy is opened in its place, and the classes of durability; then comes a backup or a log, as [`backup`] and [`recovery`] have them. Returns true if the
-/// store opens.
+/// Inspects bytes as a data directory, opens it, writes, ends with or without a close, and opens it again. The first
+/// byte selects the kind of end, whether a salvaged copy is opened instead, and the durability classes. A backup or a
+/// log follows, in the formats of [`backup`] and [`recovery`]. Returns true if the store opens.
 ///
 /// # Panics
-/// If the inspection tells other than the opening, or it does not open again, or lacks what it has acknowledged.
+/// If the inspection disagrees with the opening, or the store does not open again, or lacks acknowledged data.
 pub fn opening(bytes: &[u8]) -> bool {
     crate::engine::fuzz::opening(bytes)
 }
@@ -53,7 +53,7 @@ pub fn opening(bytes: &[u8]) -> bool {
 /// Parses bytes as the URL of a store. Returns true if they are one.
 ///
 /// # Panics
-/// If the URL that is shown of it is another store's.
+/// If the URL is displayed as that of another store.
 pub fn url(bytes: &[u8]) -> bool {
     let target = std::str::from_utf8(bytes).ok().map(str::parse::<Target>);
     let Some(Ok(target)) = target else {
@@ -80,7 +80,7 @@ fn urls() -> Vec<(&'static str, Vec<u8>)> {
     urls.map(|(name, url)| (name, url.into())).into()
 }
 
-/// Returns the seed corpus of a target, by name; empty for an unknown target.
+/// Returns the seed corpus of a target by name. Empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "frame" => fuzz::frames(),

@@ -1,13 +1,13 @@
-//! Entry points for fuzzers: any bytes are read as a client's, or as a server's. Nothing may panic, and accepted input
+//! Entry points for fuzzers: any bytes are read as those of a client or a server. Nothing may panic, and accepted input
 //! must survive being written and read again.
 //!
-//! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
+//! The repository's folder `fuzz/` has the fuzzers and their corpus.
 
 use crate::client::served::fuzz as served;
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 
-/// Reads bytes as the frame of a request, without its length. Returns true if they are one.
+/// Reads bytes as the frame of a request without its length. Returns true if they are one.
 ///
 /// # Panics
 /// If the value differs after being written and read again.
@@ -23,8 +23,8 @@ pub fn handshake(bytes: &[u8]) -> bool {
     fuzz::connect(bytes)
 }
 
-/// Reads bytes as the stream of a connection. Returns true if all of it is frames. The first byte sets the size of
-/// the pieces.
+/// Reads bytes as the stream of a connection. Returns true if all of it is frames. The first byte sets the size of the
+/// pieces.
 ///
 /// # Panics
 /// If the frames depend on the pieces.
@@ -32,32 +32,32 @@ pub fn stream(bytes: &[u8]) -> bool {
     fuzz::stream(bytes)
 }
 
-/// Plays bytes over a whole connection, from its handshake on, to a server with a new store. Returns true if they are
-/// a session's, all of which is answered. The first byte sets the size of the pieces.
+/// Plays bytes over a whole connection, including its handshake, to a server with a new store. Returns true if they
+/// form a session with every request answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
-/// If the output does not answer the input in its order, or the connection hangs.
+/// If the output does not answer the input in order, or the connection hangs.
 pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
 
-/// Plays a conversation of several clients with one server, in virtual time: sessions that are opened, taken up and
-/// expire, all requests of ZooKeeper and of the extension, connections that are cut. The first byte chooses limits, and
-/// each six bytes are a step. Returns true if any request is answered.
+/// Plays a conversation of several clients with one server in virtual time. It opens, reattaches and expires sessions,
+/// sends all requests of ZooKeeper and of the extension, and cuts connections. The first byte selects limits, and every
+/// six bytes are a step. Returns true if any request is answered.
 ///
 /// # Panics
-/// If a reply is missing or out of turn, an event comes late, a count is wrong, or a replay of the transactions gives
+/// If a reply is missing or out of order, an event is late, a count is wrong, or a replay of the transactions gives
 /// another store.
 pub fn conversation(bytes: &[u8]) -> bool {
     server::conversation(bytes)
 }
 
-/// Plays a session of `lockkeeper://` against a server that sends anything: each six bytes are a step of the caller, of
-/// the network, of the time or of the server. Returns true if any request is answered by the server.
+/// Plays a session of `lockkeeper://` against a server that sends anything. Every six bytes are a step of the caller,
+/// the network, the time or the server. Returns true if the server answers any request.
 ///
 /// # Panics
-/// If a request is answered twice or never, the session sends bytes that are not of the protocol, or an event belongs
-/// to no watch.
+/// If a request is answered twice or never, the session sends bytes outside the protocol, or an event belongs to no
+/// watch.
 pub fn client(bytes: &[u8]) -> bool {
     served::client(bytes)
 }
@@ -65,7 +65,7 @@ pub fn client(bytes: &[u8]) -> bool {
 /// A function that a fuzzer calls.
 pub type Target = fn(&[u8]) -> bool;
 
-/// Declares a target for each record of a request.
+/// Declares a target for the record of each request.
 macro_rules! targets {
     ($($name:ident $op:ident $called:literal,)*) => {
         $(
@@ -78,7 +78,7 @@ macro_rules! targets {
             }
         )*
 
-        /// A target for each record of a request, by the name of its operation.
+        /// The targets for records of requests, by the name of the operation.
         pub const RECORDS: &[(&str, Target)] = &[$(($called, $name),)*];
     };
 }
@@ -111,7 +111,7 @@ targets! {
     multi_read MultiRead "multiRead",
 }
 
-/// Returns the seed corpus of a target, by name; empty for an unknown target.
+/// Returns the seed corpus of a target by name. Empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "request" => fuzz::requests(),
@@ -124,7 +124,7 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// Returns the record in the frame of a request.
+/// Returns the record in the request's frame.
 fn record_of(target: &str) -> Option<(&'static str, Vec<u8>)> {
     const HEADER_BYTES: usize = 8;
     let mut requests = fuzz::requests().into_iter();

@@ -8,14 +8,14 @@ use crate::model::error::Error;
 use crate::model::protocol::Request;
 use crate::runtime::splitmix::{GOLDEN, Random};
 
-/// Faults that a [`Faults`](super::Faults) wrapper injects by itself: kinds, probabilities and seed.
+/// Faults that a [`Faults`](super::Faults) wrapper injects automatically: kinds, probabilities and seed.
 ///
-/// Each probability is for one request. They are drawn when the request goes out, in that order,
-/// from one generator for each session, which is seeded with the plan's seed and the number of sessions opened
-/// before. So the same seed causes the same faults, independently of the other sessions.
+/// Each probability applies to one request. The faults are drawn when requests are sent, in their order, from one
+/// generator per session. Its seed is the plan's seed combined with the number of sessions opened before, so the same
+/// seed causes the same faults independently of other sessions.
 ///
 /// # Panics
-/// The methods that take a probability want one from 0 to 1.
+/// The methods that take a probability panic if it is not between 0 and 1.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns a plan without faults, to which faults are added. A connection that breaks is restored at once.
+    /// Returns a plan without faults, to which faults are added. A connection that breaks is restored immediately.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -65,8 +65,9 @@ impl Plan {
         Self::new(0)
     }
 
-    /// Returns a plan with all faults but expiry and pauses, which cost a client its locks: of 100 requests 2 are lost, 3 lose their reply and 1 meets a broken connection,
-    /// which is back within 200 ms; 30 replies are up to 20 ms late.
+    /// Returns a plan with all faults except expiry and pauses, which cost a client its locks. Of 100 requests, 2 are
+    /// lost, 3 lose their reply, 1 meets a broken connection that is back within 200 ms, and 30 get their reply up to
+    /// 20 ms late.
     pub fn lossy(seed: u64) -> Self {
         let ms = Duration::from_millis;
         Self::new(seed)
@@ -77,7 +78,7 @@ impl Plan {
             .delays(0.3, ms(0)..ms(20))
     }
 
-    /// Returns a plan with every kind of fault: [`lossy`](Self::lossy), and of 1,000 requests 5 meet the end
+    /// Returns a plan with every kind of fault. It adds to [`lossy`](Self::lossy) that of 1,000 requests 5 meet the end
     /// of their session and 5 a pause of up to 30 s.
     pub fn rough(seed: u64) -> Self {
         let ms = Duration::from_millis;
@@ -107,16 +108,16 @@ impl Plan {
         self
     }
 
-    /// Sets the probability that the session ends just before a request: the connection breaks for twice its timeout,
-    /// or, of a session without one, the store ends it at once.
+    /// Sets the probability that the session ends just before a request. The connection breaks for twice the session's
+    /// timeout. Without a timeout, the store ends the session immediately.
     #[must_use]
     pub fn expiries(mut self, probability: f64) -> Self {
         self.expire = checked(probability);
         self
     }
 
-    /// Sets the share of deletes at any version that are refused with
-    /// [`LimitReached`](crate::Error::LimitReached), and changes nothing.
+    /// Sets the share of deletes at any version that are refused with [`LimitReached`](crate::Error::LimitReached) and
+    /// change nothing.
     #[must_use]
     pub fn refusals(mut self, probability: f64) -> Self {
         self.refuse = checked(probability);
@@ -131,7 +132,7 @@ impl Plan {
         self
     }
 
-    /// Sets the probability that a reply is delayed, and for how long. Replies and events behind it wait as well.
+    /// Sets the probability that a reply is delayed, and for how long. Later replies and events wait as well.
     #[must_use]
     pub fn delays(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.delay = checked(probability);
@@ -139,7 +140,7 @@ impl Plan {
         self
     }
 
-    /// Sets the time until a broken connection is restored. A range without width is its start.
+    /// Sets the time until a broken connection is restored. An empty range means its start.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;
@@ -151,7 +152,7 @@ impl Plan {
         self.seed
     }
 
-    /// Returns the random generator of the session that was opened as the `number`th.
+    /// Returns the random generator of the `number`th session.
     pub(super) fn random(&self, number: u64) -> Random {
         let mut random = Random(self.seed);
         Random(random.next() ^ number.wrapping_mul(GOLDEN))
@@ -161,8 +162,8 @@ impl Plan {
         random.time_within(&self.outages)
     }
 
-    /// Draws the faults of the next request. It always draws the same number of random numbers, so that a change of one
-    /// probability leaves the other faults of a seed as they were.
+    /// Draws the faults of the next request. It always draws equally many random numbers, so that changing one
+    /// probability leaves the other faults of a seed unchanged.
     pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);
         let lose_reply = random.chance(self.lose_reply);
@@ -194,20 +195,17 @@ fn checked(probability: f64) -> f64 {
     probability
 }
 
-/// Faults of one request.
 #[derive(Debug, Default)]
 pub(super) struct RequestFaults {
-    /// Before it goes out: the connection breaks.
+    /// The connection breaks before it is sent.
     pub(super) disconnect: bool,
-    /// Before it goes out: the store ends the session.
+    /// The store ends the session before it is sent.
     pub(super) expire: bool,
-    /// If it is a delete at any version: it is refused.
+    /// It is refused if it is a delete at any version.
     pub(super) refuse: bool,
-    /// Before it goes out: the client stops.
+    /// The client stops before it is sent.
     pub(super) pause: Option<Duration>,
-    /// Loss of the request or its reply.
     pub(super) loss: Option<Loss>,
-    /// Delay of its reply.
     pub(super) delay: Duration,
 }
 
@@ -215,13 +213,13 @@ pub(super) struct RequestFaults {
 pub(super) enum Loss {
     Request,
     Reply,
-    /// The store carries the request out, and the reply cannot be decoded. The connection stays up.
+    /// The store carries the request out, but the reply cannot be decoded. The connection stays up.
     Garbled,
-    /// The request is refused with this error, and changes nothing. The connection stays up.
+    /// The request is refused and changes nothing. The connection stays up.
     Refused(Error),
 }
 
-/// A loss injected by command, which waits for the next request of its kind.
+/// A loss by command, for the next request of its kind.
 #[derive(Clone, Debug)]
 pub(super) struct InjectedLoss {
     pub(super) on: RequestKind,
@@ -229,7 +227,7 @@ pub(super) struct InjectedLoss {
 }
 
 impl InjectedLoss {
-    /// Removes and returns the first loss that was injected for this kind of request.
+    /// Removes and returns the first loss for this kind of request.
     pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
         let found = orders.iter().position(|order| order.on.matches(request))?;
         Some(orders.remove(found).loss)

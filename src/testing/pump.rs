@@ -1,5 +1,5 @@
-//! [`Pump`]: the messages in flight of a wrapped session. Requests pass through it in order, and replies and watch events
-//! return through one ordered queue, each at its time.
+//! [`Pump`]: the messages in flight of a wrapped session. Requests pass through it in order. Replies and watch events
+//! return through one ordered queue, each when it is due.
 
 mod connection;
 mod inward;
@@ -22,11 +22,10 @@ use crate::runtime::clock::{BootInstant, Sleep};
 use crate::runtime::future::BoxFuture;
 use crate::runtime::splitmix::Random;
 
-/// The simulated connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
-    /// Until that moment; `None`: until a command.
+    /// Until that time, or until a command if `None`.
     Down(Option<BootInstant>),
 }
 
@@ -36,23 +35,23 @@ pub(super) struct Pump {
     /// The states of the wrapped session, until it is over.
     states: Option<StateStream>,
     link: Link,
-    /// Set while the client is paused, with the end of the pause (`None`: until a command).
+    /// Set while the client is paused, with the end of the pause (`None` until a command).
     paused: Option<Option<BootInstant>>,
-    /// Commands about the connection that came while the client was paused: it notices them when it resumes.
+    /// Commands for the connection during a pause. The client notices them when it resumes.
     unnoticed: Vec<Command>,
     /// Time since which the store has heard nothing.
     silent_since: Option<BootInstant>,
-    /// The end of the session that is under way at the store.
+    /// The end of the session, while the store carries it out.
     expiring: Option<BoxFuture<Result<()>>>,
     orders: Vec<InjectedLoss>,
-    /// Delay of everything, by command.
+    /// Delay of all messages, by command.
     delay: Duration,
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
-    /// Time of the last delivery: no later message is due before it.
+    /// Time of the last delivery. No later message is due before it.
     last_due: BootInstant,
     watches: Vec<Watch>,
-    /// Receivers of watches that have ended with the wrapped session.
+    /// Receivers of watches that ended with the wrapped session.
     orphans: Vec<EventSender>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,
@@ -84,10 +83,10 @@ impl Pump {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.session.waker.get_or_init(|| context.waker().clone());
         loop {
-            // Commands first: they apply to every request that is submitted after them.
+            // Commands first, because they apply to every request submitted after them.
             self.obey();
             self.pass_time();
-            // Before delivery and before further requests, so that events keep their place among the replies.
+            // Before delivery and further requests, so that events keep their place among the replies.
             self.collect(context);
             let delivered = self.deliver();
             let forwarded = self.forward();
@@ -116,7 +115,7 @@ impl Pump {
         }
     }
 
-    /// Closes the wrapped session once the client has let go of it and all its requests are out.
+    /// Closes the wrapped session once the client has dropped it and all its requests are sent.
     fn close_if_dropped(&mut self) {
         let (dropped, idle) = {
             let link_state = self.session.link_state.lock();
@@ -128,8 +127,8 @@ impl Pump {
         if let Some(state) = self.inner_end() {
             return self.end(state);
         }
-        // While the connection is down the session cannot be closed: the store ends it when its timeout has passed, as
-        // after a crash of the client.
+        // While the connection is down we cannot close the session. The store ends it after its timeout, as after a
+        // crash of the client.
         if idle && self.is_open() {
             self.states = None;
             let inner = self.session.link_state.lock().inner.take();
@@ -154,7 +153,7 @@ impl Pump {
     /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
-        // Before any request fails: the reader of that error must find the state that explains it.
+        // Before any request fails, because the reader of that error must find the state that explains it.
         self.session.status.set_state(state);
         let error = self.session.lost();
         let (inner, waiting) = {
@@ -175,11 +174,11 @@ impl Pump {
             let _ = events.send(Err(error.clone()));
         }
         self.sleep = None;
-        // Outside of the link's lock: dropping the wrapped session may wake tasks that submit requests here.
+        // Outside of the link's lock, because dropping the wrapped session may wake tasks that submit requests here.
         drop(inner);
     }
 
-    /// Sets the timer. Ready when there is something to do at once.
+    /// Sets the timer. Ready if there is something to do now.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(next) = self.next_moment() else {
             self.sleep = None;

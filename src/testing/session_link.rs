@@ -1,9 +1,9 @@
-//! [`SessionLink`]: shared state of one wrapped session, between the backend that the client has, the commands of the
-//! test, and the [`Pump`].
+//! [`SessionLink`]: state of one wrapped session, shared by the client's backend, the commands of the test, and the
+//! [`Pump`].
 //!
-//! Client and test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which does the work
-//! in the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply without a delay has arrived
-//! when `submit` returns, as in the embedded store without the wrapper.
+//! Client and test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which works in the
+//! thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply without a delay has arrived when
+//! `submit` returns, as in the embedded store.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,7 +25,6 @@ use crate::model::protocol::{Reply, Request, Response};
 use crate::runtime::clock::BootInstant;
 use crate::runtime::future::BoxFuture;
 
-/// Shared state of a wrapped session.
 pub(super) struct SessionLink {
     pub(super) status: Arc<SessionStatus>,
     pub(super) link_state: Mutex<LinkState>,
@@ -35,43 +34,40 @@ pub(super) struct SessionLink {
 
 #[derive(Default)]
 pub(super) struct LinkState {
-    /// The wrapped session; `None` once it is over.
+    /// The wrapped session. `None` once it is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
     pub(super) requests: VecDeque<QueuedRequest>,
     pub(super) commands: VecDeque<Command>,
     pub(super) traffic: Traffic,
     /// True once the client has dropped its backend.
     pub(super) dropped: bool,
-    /// Set once no request will be carried out any more.
+    /// Set once no more requests will be carried out.
     pub(super) over: Option<Error>,
 }
 
-/// A request that has not been sent yet.
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) answer: ReplySender,
-    /// True if its faults have been drawn already, and it had to wait.
+    /// True if its faults were drawn before it had to wait.
     pub(super) drawn: bool,
 }
 
 pub(super) type ReplySender = oneshot::Sender<Result<Reply>>;
 
-/// Command of a test to a session.
 #[derive(Debug)]
 pub(super) enum Command {
     Pause,
     Resume,
-    /// Breaks the connection, for a time or until [`Reconnect`](Self::Reconnect).
+    /// Breaks the connection for a time, or until [`Reconnect`](Self::Reconnect).
     Disconnect(Option<Duration>),
     Reconnect,
-    /// Delays every reply and event by this time, from now on.
     Delay(Duration),
     Lose(RequestKind, Loss),
     Heal,
 }
 
 impl SessionLink {
-    /// Wraps the session that was opened as the `number`th, by a request sent at `sent`.
+    /// Wraps the `number`th session, which was opened by a request sent at `sent`.
     pub(super) fn open(
         inner: Arc<dyn Backend>,
         shared: Arc<Shared>,
@@ -121,15 +117,13 @@ impl SessionLink {
         self.link_state.lock().traffic
     }
 
-    /// The wrapped session, while it is not over.
     pub(super) fn inner(&self) -> Option<Arc<dyn Backend>> {
         self.link_state.lock().inner.clone()
     }
 
-    /// Makes the store end the session.
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // A session without a timeout holds until it ends: so it has to stop before the store acts.
+            // A session without a timeout holds until it ends, so it must stop before the store acts.
             self.status.set_closing();
         }
         match self.inner() {

@@ -16,7 +16,7 @@ use crate::engine::{Store, StoreOptions};
 use crate::model::error::{Error, Result, TargetError};
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// A store for one test, with faults on command (it derefs to [`Faults`]).
+/// A store for one test, with faults on command (it dereferences to [`Faults`]).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -37,7 +37,7 @@ pub struct TestStore {
 }
 
 impl TestStore {
-    /// Returns a fresh store in memory, on a virtual clock, with faults by command alone.
+    /// Returns a fresh store in memory, on a virtual clock, with faults only by command.
     #[expect(
         clippy::new_without_default,
         reason = "it opens a store, which no caller expects of a default"
@@ -61,11 +61,10 @@ impl TestStore {
         Self::wrapping(store.connector(), "memory:test", plan)
     }
 
-    /// Returns the store at a URL, for instance a real ZooKeeper, with the same faults on the client's side of the
-    /// wire.
+    /// Returns the store at a URL, for example a real ZooKeeper, with the same faults on the client's side.
     ///
     /// # Errors
-    /// [`Error::Target`] for a bad URL.
+    /// [`Error::Target`] for an invalid URL.
     pub fn over<T>(target: T, plan: Plan) -> Result<Self>
     where
         T: TryInto<Target>,
@@ -81,7 +80,7 @@ impl TestStore {
         ))
     }
 
-    /// Wraps any store, with the same faults. `target` names it in errors.
+    /// Wraps any store with the same faults. `target` names it in errors.
     pub fn wrapping(connector: Arc<dyn Connector>, target: &str, plan: Plan) -> Self {
         Self {
             faults: Faults::over(connector, plan),
@@ -89,7 +88,7 @@ impl TestStore {
         }
     }
 
-    /// Opens a client, with a new session.
+    /// Opens a client with a new session.
     ///
     /// # Errors
     /// Those of [`connect`](crate::connect()).
@@ -97,7 +96,7 @@ impl TestStore {
         self.client_with(ConnectOptions::new()).await
     }
 
-    /// Opens a client with these options, with a new session.
+    /// Opens a client with these options and a new session.
     ///
     /// # Errors
     /// Those of [`connect_with`](crate::connect_with).
@@ -105,7 +104,7 @@ impl TestStore {
         self.faults.connect(&self.target, options).await
     }
 
-    /// Returns the wrapper.
+    /// Returns the fault wrapper.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -115,8 +114,8 @@ impl TestStore {
         Connector::clock(&self.faults)
     }
 
-    /// Lets time pass. A virtual clock moves from timer to timer, and at each the tasks that it wakes get their turn
-    /// (see [`settle`](Self::settle)); on the system's clock this waits.
+    /// Lets time pass. A virtual clock moves from timer to timer, and the tasks that each one wakes get their turn (see
+    /// [`settle`](Self::settle)). On the system's clock this waits.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -132,9 +131,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Gives other tasks their turn until nothing moves at the store any more: no request, reply,
-    /// event or timer. It knows only of the store, so a task that is busy otherwise may not have
-    /// come to its end; and only on a single-threaded executor has everything that is ready run.
+    /// Yields to other tasks until nothing moves at the store: no request, reply, event or timer. A task that is busy
+    /// otherwise may not have finished, and only a single-threaded executor has run everything that is ready.
     pub async fn settle(&self) {
         let mut quiet = Quiet::new(self);
         while !quiet.turn(self) {
@@ -142,11 +140,11 @@ impl TestStore {
         }
     }
 
-    /// Runs `work`, and lets virtual time pass whenever nothing else moves, as
-    /// [`advance`](Self::advance) does. `work` may spawn tasks, on a single-threaded executor.
+    /// Runs `work`, and lets virtual time pass whenever nothing else moves, like [`advance`](Self::advance). `work` may
+    /// spawn tasks on a single-threaded executor.
     ///
     /// # Panics
-    /// If `work` has not ended after a day of virtual time: it waits for an event that never comes.
+    /// If `work` has not ended after a day of virtual time, because it waits for an event that never arrives.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let clock = self.clock().clone();
         if !clock.is_virtual() {
@@ -173,7 +171,7 @@ impl TestStore {
                     );
                     clock.advance(next.since(clock.now()));
                 }
-                // Nothing in this store can wake it: some other event will.
+                // Nothing in this store can wake it, so we wait for another event.
                 None => wait_for_wake().await,
             }
         }
@@ -203,10 +201,10 @@ impl Drop for TestStore {
     }
 }
 
-/// Returns the seeds to test with: 1 to `count`, or only that of the environment variable `LOCKKEEPER_SEED`.
+/// Returns the seeds to test with: 1 to `count`, or only the one in the environment variable `LOCKKEEPER_SEED`.
 ///
 /// # Panics
-/// If `LOCKKEEPER_SEED` is no number.
+/// If `LOCKKEEPER_SEED` is not a number.
 pub fn seeds(count: u64) -> impl Iterator<Item = u64> {
     match std::env::var(SEED_VARIABLE) {
         Err(_) => 1..=count,
@@ -229,8 +227,8 @@ struct Quiet {
     seen: (Traffic, Option<BootInstant>),
 }
 
-/// Number of quiet turns in a row after which nothing is expected to move without the clock. More than one, since a task
-/// may wake another one without any traffic, and an executor may poll this task again before all others.
+/// Quiet turns in a row after which nothing is expected to move without the clock. We need several, because a task may
+/// wake another without traffic, and an executor may poll this task again before others.
 const QUIET_TURNS: u32 = 32;
 
 impl Quiet {
@@ -245,7 +243,7 @@ impl Quiet {
         (store.traffic(), store.clock().next_timer())
     }
 
-    /// Counts one turn. Returns true if it has been quiet for long enough.
+    /// Counts one turn. Returns true if it has been quiet long enough.
     fn turn(&mut self, store: &TestStore) -> bool {
         let seen = Self::look(store);
         self.turns = if seen == self.seen { self.turns + 1 } else { 0 };
@@ -254,7 +252,7 @@ impl Quiet {
     }
 }
 
-/// Gives the executor's other tasks a turn. Independent of the executor: it wakes its own task and is polled again.
+/// Yields to the executor's other tasks. Works on any executor, by waking its own task.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
@@ -267,7 +265,6 @@ async fn yield_now() {
     .await;
 }
 
-/// Returns control until something wakes this task.
 async fn wait_for_wake() {
     let mut waited = false;
     std::future::poll_fn(|_| {

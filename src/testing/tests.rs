@@ -1,4 +1,4 @@
-//! The wrapper over a store that is as simple as can be ([`Fake`]).
+//! The wrapper over a minimal store ([`Fake`]).
 
 mod answers;
 mod outages;
@@ -36,7 +36,7 @@ impl World {
         Self::with(Plan::calm())
     }
 
-    /// A connection that breaks is back after 10 ms.
+    /// A broken connection is back after 10 ms.
     fn lossy() -> Self {
         Self::with(Plan::calm().outages(10 * MS..10 * MS))
     }
@@ -66,7 +66,6 @@ impl World {
     }
 }
 
-/// Returns a future's output if its first poll is ready.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     look(pin!(future))
 }

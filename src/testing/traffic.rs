@@ -1,4 +1,4 @@
-//! [`Traffic`]: counts of the messages and bytes that have passed.
+//! [`Traffic`]: counts of messages and bytes.
 
 use std::ops::{AddAssign, Sub};
 
@@ -72,10 +72,10 @@ impl RequestKind {
     }
 }
 
-/// Traffic of a [`Faults`](super::Faults) wrapper, or of one session of it.
+/// Traffic of a [`Faults`](super::Faults) wrapper, or of one of its sessions.
 ///
-/// Take it before and after, and subtract. Bytes are estimates that do not depend on the backend:
-/// names and data, and 64 for each message.
+/// Take it before and after, and subtract. Bytes are estimates that do not depend on the backend: names and data, plus
+/// 64 for each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     requests: [u64; KINDS],
@@ -88,7 +88,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Returns the number of requests of a kind that were sent, including those that were lost on the way.
+    /// Returns the number of requests of this kind that were sent, including lost ones.
     pub fn requests(&self, on: RequestKind) -> u64 {
         match on {
             RequestKind::Any => self.requests.iter().sum(),
@@ -124,7 +124,7 @@ impl Traffic {
     }
 }
 
-/// Estimate of the rest of a message, in bytes: headers, lengths, versions, a `Stat`.
+/// Estimated bytes of the rest of a message: headers, lengths, versions, a `Stat`.
 const FRAMING: usize = 64;
 
 impl AddAssign for Traffic {
@@ -238,7 +238,7 @@ fn reply_bytes(reply: &Reply) -> usize {
     }
 }
 
-/// Size of the length before a name in a list, in bytes.
+/// Bytes of the length before a name in a list.
 const NAME: usize = 4;
 
 fn names_bytes(names: &[String]) -> usize {

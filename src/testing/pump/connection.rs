@@ -1,4 +1,4 @@
-//! The wrapper's commands, and the states of its connection: outages, pauses, silence.
+//! The wrapper's commands and its connection: outages, pauses, silence.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::testing::session_link::{Command, ReplySender};
 impl Pump {
     pub(super) fn carry_out(&mut self, command: Command) {
         match command {
-            // A stopped client does not see its connection break: the state changes when it resumes.
+            // A stopped client does not see its connection break. The state changes when it resumes.
             Command::Disconnect(_) | Command::Reconnect if self.paused.is_some() => {
                 self.unnoticed.push(command);
             }
@@ -81,8 +81,8 @@ impl Pump {
         self.tell_of_gaps();
     }
 
-    /// Notes that the store hears nothing from now on. A client library below the wrapper may send heartbeats of its own
-    /// and so keep the session alive; therefore the wrapper ends it itself (see [`silence_ends`](Self::silence_ends)).
+    /// Notes that the store hears nothing from now on. A client library below the wrapper may send heartbeats that keep
+    /// the session alive, so the wrapper ends it (see [`silence_ends`](Self::silence_ends)).
     fn fall_silent(&mut self) {
         let now = self.now();
         self.silent_since.get_or_insert(now);
@@ -94,7 +94,7 @@ impl Pump {
         }
     }
 
-    /// Returns the time by which the store must have ended the session: servers are up to half a timeout late.
+    /// Returns the time by which the store must have ended the session. Servers are up to half a timeout late.
     pub(super) fn silence_ends(&self) -> Option<BootInstant> {
         let timeout = self.session.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
@@ -104,11 +104,11 @@ impl Pump {
         self.expiring = Some(self.session.expire());
     }
 
-    /// Breaks the connection, and fails all unanswered requests, `last` after the others.
+    /// Breaks the connection and fails all unanswered requests, `last` after the others.
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
-        // Before the requests fail: a caller that sees the error must see the broken connection as well.
+        // Before the requests fail, because a caller that sees the error must see the broken connection as well.
         self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));
@@ -118,7 +118,7 @@ impl Pump {
 
     pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
-        // In the order of submission: requests whose replies have come are older than those still in flight.
+        // In the order of submission. Requests whose replies have arrived are older than those in flight.
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {
                 Delivery::Reply { answer, .. } => answers.push(answer),
@@ -129,8 +129,8 @@ impl Pump {
         answers
     }
 
-    /// Applies a broken connection to the events under way: one-shot watches are re-registered on the next connection
-    /// and fire there, persistent ones miss the events of the meantime.
+    /// Applies a broken connection to the events in flight. One-shot watches are registered again on the next
+    /// connection and fire there. Persistent ones miss these events.
     fn keep_events(&mut self) {
         let is_lasting = |delivery: &Delivery| matches!(delivery, Delivery::Event { persistent, .. } if *persistent);
         self.incoming
@@ -141,7 +141,6 @@ impl Pump {
         }
     }
 
-    /// Makes everything under way due now.
     fn make_all_due(&mut self) {
         let now = self.now();
         for incoming in &mut self.incoming {

@@ -1,5 +1,4 @@
-//! The direction to the client: replies, events and states are taken from the wrapped session, delayed, and
-//! delivered.
+//! The direction to the client: takes replies, events and states from the wrapped session, delays and delivers them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +18,6 @@ use crate::runtime::clock::BootInstant;
 use crate::testing::Traffic;
 use crate::testing::session_link::{ReplySender, SessionLink};
 
-/// A message to the client, and the time of its delivery.
 pub(super) struct Incoming {
     pub(super) due: BootInstant,
     pub(super) delivery: Delivery,
@@ -42,7 +40,6 @@ pub(super) enum Delivery {
 
 pub(super) type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 
-/// A watch of the wrapped session, and the receiver of its events.
 pub(super) struct Watch {
     pub(super) source: WatchSource,
     pub(super) to: EventSender,
@@ -89,7 +86,7 @@ impl Pump {
     }
 
     fn push(&mut self, delay: Duration, delivery: Delivery) {
-        // Never before the last message: a session's replies and events are FIFO under every delay.
+        // Never before the last message, because a session's replies and events stay in order under every delay.
         let due = self.now().after(delay + self.delay).max(self.last_due);
         self.last_due = due;
         self.incoming.push_back(Incoming { due, delivery });
@@ -101,7 +98,7 @@ impl Pump {
         self.watches = watches;
     }
 
-    /// Returns true if more events may come from this watch.
+    /// Returns true if more events may arrive from this watch.
     fn collect_from(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> bool {
         loop {
             let (event, persistent) = match &mut watch.source {

@@ -1,4 +1,4 @@
-//! The direction to the store: requests one after the other, each with its faults.
+//! The direction to the store: sends requests one after the other, each with its faults.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use crate::testing::Traffic;
 use crate::testing::plan::{InjectedLoss, Loss, RequestFaults};
 use crate::testing::session_link::{QueuedRequest, ReplySender};
 
-/// A request that has been sent.
 pub(super) struct InFlight {
     pub(super) response: Response,
     pub(super) answer: ReplySender,
@@ -18,7 +17,7 @@ pub(super) struct InFlight {
 }
 
 impl Pump {
-    /// Returns the next request, unless a command came before it, which another thread may have given just now.
+    /// Returns the next request, unless another thread has just given a command, which precedes it.
     fn next_request(&mut self) -> Option<QueuedRequest> {
         let mut link_state = self.session.link_state.lock();
         match link_state.commands.is_empty() {
@@ -37,7 +36,7 @@ impl Pump {
         };
         let fate = self.fate_of(&mut waiting);
         match self.session.status.timeout() {
-            // Twice the timeout: the session has ended by then, even at a server that expires it late.
+            // By twice the timeout the session has ended, even at a server that expires it late.
             Some(timeout) if fate.expire => self.disconnect(Some(2 * timeout), None),
             None if fate.expire => self.expire(),
             _ if fate.disconnect => {
@@ -52,7 +51,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
-            // To the front: it is sent first after the reconnection, since requests keep their order.
+            // Requests keep their order, so it is sent first after the reconnection.
             self.session.link_state.lock().requests.push_front(waiting);
         }
         true
@@ -65,7 +64,7 @@ impl Pump {
                 ..RequestFaults::default()
             };
         }
-        // Drawn once for each request: one that waits for a reconnection must not draw a second outage.
+        // Drawn once per request, so that a request that waits for a reconnection meets no second outage.
         if std::mem::replace(&mut waiting.drawn, true) {
             return RequestFaults::default();
         }
@@ -81,7 +80,7 @@ impl Pump {
             let outage = self.outage();
             return self.disconnect(Some(outage), Some(answer));
         }
-        // Submitted without the link's lock: the request may fire watches of this session, which take it.
+        // Submitted without the link's lock, which watches of this session take when the request fires them.
         let Some(inner) = self.session.inner() else {
             return;
         };
@@ -109,7 +108,7 @@ impl Pump {
     }
 }
 
-/// Returns a reply that arrives when the store's does, and cannot be read.
+/// Returns a reply that arrives with the store's and cannot be read.
 fn garbled(reply: Response) -> Response {
     Response::eager(async move {
         match reply.await {

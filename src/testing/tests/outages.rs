@@ -1,4 +1,4 @@
-//! Broken connections, stopped clients, and sessions that end of them.
+//! Broken connections, stopped clients, and sessions that end as a result.
 
 use super::*;
 

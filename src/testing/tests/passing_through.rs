@@ -1,4 +1,4 @@
-//! Tests of the wrapper without faults: events, withdrawals, closing, counts.
+//! The wrapper without faults: events, withdrawals, closing, counts.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Three sessions that toggle nodes and watch each other, under a plan: everything that was seen.
+/// Returns everything seen by three sessions that toggle nodes and watch each other under a plan.
 fn story(seed: u64) -> Vec<String> {
     let world = World::with(
         Plan::rough(seed)
@@ -51,7 +51,7 @@ fn a_seed_replays() {
     assert_ne!(story(1), story(2));
 }
 
-/// Each request is answered exactly once under every fault; a request answered with success was carried out.
+/// A request answered with success was also carried out.
 #[test]
 fn after_all_faults_every_request_is_answered() {
     for seed in crate::testing::seeds(300) {

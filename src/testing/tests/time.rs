@@ -1,4 +1,4 @@
-//! Tests of virtual time.
+//! Virtual time.
 
 use super::*;
 
