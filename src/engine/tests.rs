@@ -1,4 +1,4 @@
-//! The shell around the core: time, watchers, ends of sessions and stores.
+//! The shell around the core: time, watchers, and ends of sessions and stores.
 
 mod bench;
 mod buffers;
@@ -39,7 +39,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Returns the result of a future that is ready at once, as all but waits for time are in this process.
+/// Returns the result of a future that is ready immediately, as everything but waiting for time is in this process.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -1,4 +1,4 @@
-//! A disk on which stores are opened one after the other, and sessions of other processes over their connections.
+//! A disk on which stores are opened in turn, and sessions of other processes over their connections.
 
 use super::world::*;
 use super::*;
@@ -16,7 +16,7 @@ pub(super) fn ask(connection: &Connection, request: Request) {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
 }
 
-/// Takes out all that the client may be told now.
+/// Takes out everything that may be sent to the client now.
 pub(super) fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     let mut said = std::collections::VecDeque::new();
     let may_leave = |bound| connection.may_leave(bound);
@@ -62,7 +62,7 @@ impl Bench {
         World::open(Boot::new(&self.disk), &self.options).unwrap()
     }
 
-    /// The power fails; nothing that was not synced is left.
+    /// The power fails. Only synced data is left.
     pub(super) fn crash(&self) {
         self.disk.crash_keeping(|| false);
     }

@@ -23,13 +23,13 @@ fn connected(remote: &Remote) -> Connection {
     now(remote.open(TIMEOUT, LIMIT)).unwrap()
 }
 
-/// So many of a thousand such requests are carried out before the client has read anything.
+/// Returns how many of a thousand such requests are carried out before the client has read anything.
 fn carried_out(connection: &Connection, request: &Request) -> usize {
     let asks = (0..1_000).map(|_| Ask::Request(request.clone()));
     connection.submit(&mut asks.collect())
 }
 
-/// A list that lets every client read, and gives so many users all rights.
+/// A list that lets every client read, and gives all rights to `users` users.
 fn long_list(users: usize) -> Acl {
     let user = |number| AclEntry {
         permissions: AclEntry::ALL,
@@ -71,7 +71,7 @@ fn the_texts_of_errors_count_in_answers() {
     assert!(count < 6, "{count} errors of 100 KB wait");
 }
 
-/// Asks and takes the answer, as a client does that reads its answers.
+/// Asks and takes the answer, like a client that reads its answers.
 fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
     let mut said = VecDeque::new();
@@ -167,7 +167,7 @@ fn the_slowest_reader_goes_first() {
         .map(|_| {
             let silent = connected(&remote);
             assert_eq!(carried_out(&silent, &get()), 1);
-            // It is written down, which makes no difference.
+            // It is encoded, which makes no difference.
             let mut said = VecDeque::new();
             silent.outbox().take(usize::MAX, |_| true, &mut said);
             silent.outbox().set_beside(300_000);

@@ -1,4 +1,4 @@
-//! Entries by reference: the same znodes, turns and departures as by requests.
+//! Entries by reference have the same znodes, turns and departures as entries by request.
 
 use bytes::Bytes;
 
@@ -7,7 +7,6 @@ use crate::model::entry::{Entered, EntryKey, NewEntry, Place, Turn, ZnodeHandle}
 use crate::model::protocol::{Condition, EntryName, EntryRole, GetPredecessor, Op};
 use crate::model::watch::Watcher;
 
-/// Returns the name of the entry with this number among those of a test.
 fn name(id: u128, role: EntryRole) -> EntryName {
     EntryName::new(id, role)
 }
@@ -54,7 +53,6 @@ fn enqueue(session: &Session, name: EntryName) -> (ZnodePath, Zxid, Predecessor)
     now(entered).unwrap()
 }
 
-/// Returns a store with a queue, and its handle.
 fn queue() -> (Store, ZnodeHandle) {
     let store = Store::memory();
     let (_client, session) = session_of(&store, None);
@@ -62,7 +60,6 @@ fn queue() -> (Store, ZnodeHandle) {
     (store, ZnodeHandle::new(path("/q")))
 }
 
-/// Returns a generator of numbers below a bound.
 fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut random = seed;
     move |below| {
@@ -111,7 +108,7 @@ fn an_entry_by_reference_is_the_znode_that_a_request_creates() {
     let (_, stat) = now(session.get_data(&first_path)).unwrap();
     assert_eq!((stat.czxid, stat.ctime), (first.entry.czxid(), 1_234));
 
-    // Either can be deleted by the other's way: by its path, and one that has a path by none but that.
+    // An entry by reference can also be deleted by its path.
     now(session.delete(&first_path, None)).unwrap();
     assert!(!session.has_entry(first.entry));
     assert!(!session.leave(first.entry, DeleteReason::Released));
@@ -148,7 +145,7 @@ fn nothing_is_done_where_a_request_is_needed() {
     assert!(!other.leave(entered.entry, DeleteReason::Released));
     assert!(session.has_entry(entered.entry));
 
-    // A list that has to be read: the children of a semaphore.
+    // A semaphore's children would have to be listed.
     now(session.create(&path("/q/leases"), "", CreateMode::Persistent)).unwrap();
     assert!(enter(&session, &queue, name(2, EntryRole::Lock)).is_none());
     now(session.delete(&path("/q/leases"), None)).unwrap();
@@ -182,7 +179,7 @@ fn a_number_leads_to_no_other_name() {
         now(session.delete(&stranger, None)),
         Err(Error::NoNode { .. })
     ));
-    // One that brings the number stands beside it.
+    // A znode with the same number can exist next to it.
     now(session.create(&stranger, "", CreateMode::Ephemeral)).unwrap();
     now(session.delete(&stranger, None)).unwrap();
     assert!(session.has_entry(entered.entry));
@@ -198,7 +195,7 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
     let entered = enter(&session, &queue, name(1, EntryRole::Lock)).unwrap();
     assert!(session.leave(entered.entry, DeleteReason::Released));
     now(session.delete(queue.path(), None)).unwrap();
-    // Another znode is where the queue was.
+    // Another znode takes the queue's slot.
     now(session.create(&path("/other"), "", CreateMode::Persistent)).unwrap();
     let again = enter(&session, &queue, name(3, EntryRole::Lock)).unwrap();
     assert!(!session.has_entry(entered.entry), "its znode is gone");
@@ -209,7 +206,7 @@ fn a_queue_that_was_deleted_and_created_anew_is_found_again() {
         Some(path("/q"))
     );
 
-    // A handle serves sessions of another store, where the queue is in another place.
+    // A handle also works for sessions of another store, where the queue has another slot.
     let elsewhere = Store::memory();
     let (_client, session) = session_of(&elsewhere, None);
     let there = enter(&session, &queue, name(4, EntryRole::Lock)).unwrap();
@@ -270,7 +267,6 @@ fn the_end_of_the_session_ends_its_turns() {
     assert!(session.leave(held.entry, DeleteReason::Released));
 }
 
-/// An entry of the random program, and its wait.
 struct Contender {
     number: i64,
     name: EntryName,
@@ -299,8 +295,8 @@ impl Contender {
     }
 }
 
-/// Entries join and leave at random, by reference and by request. Each is told of its turn exactly when the nearest entry
-/// that blocks it leaves, and told the truth.
+/// Entries join and leave at random, by reference and by request. Each is notified of its turn exactly when the nearest
+/// entry that blocks it leaves, and with the true reason.
 #[test]
 fn entries_by_reference_and_by_request_queue_as_one() {
     for seed in 0..60u64 {
@@ -446,7 +442,6 @@ fn an_entry_that_waits_for_nobody_is_created_where_none_blocks_it() {
     }
 }
 
-/// The znodes of a semaphore, by reference.
 struct Parts {
     queue: ZnodeHandle,
     number: ZnodeHandle,
@@ -463,7 +458,7 @@ impl Parts {
         }
     }
 
-    /// Takes one of `limit` places and one more, without waiters, by reference.
+    /// Takes one of `limit` + 1 places by reference if there are no waiters.
     fn enter(&self, session: &Session, id: u128, data: &[u8], limit: u32) -> Option<Entered> {
         let conditions = [
             Condition::Data {
@@ -490,7 +485,7 @@ impl Parts {
         })
     }
 
-    /// Asks for the same conditions by a request.
+    /// Sends a request with the same conditions.
     fn hold(&self, session: &Session, data: &[u8], limit: u32) -> bool {
         let children = |znode: &ZnodeHandle, limit| Condition::Children {
             znode: znode.path().clone(),
@@ -529,7 +524,7 @@ fn conditions_by_reference_are_those_of_a_multi() {
             let znode = [&parts.queue, &parts.number, &parts.waiters][draw(3) as usize].path();
             let child = znode.join(&format!("child-{}", draw(2))).unwrap();
             let data = numbers[draw(2) as usize];
-            // Most znodes are there, and readable; whether a change was possible is of no interest.
+            // Most znodes exist and are readable. Whether a change succeeded does not matter.
             let _ = match draw(24) {
                 0..5 => now(other.create(znode, data, CreateMode::Persistent)).err(),
                 5 => now(other.delete(znode, None)).err(),
@@ -566,7 +561,7 @@ fn conditions_by_reference_are_those_of_a_multi() {
     assert!(outcomes.iter().all(|count| *count > 500), "{outcomes:?}");
 }
 
-/// In a folder, a condition that shows another session's write waits for the log, which only a request can.
+/// In a folder, a condition that shows another session's write waits for the log, which only a request can do.
 #[test]
 fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not() {
     use super::bench::{Bench, close, write_all};
@@ -592,7 +587,7 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     now(number).unwrap();
     assert!(parts.enter(&session, 4, b"2", 9).is_some());
 
-    // A waiter that stays, and so does its trace in the log.
+    // A waiter that stays, as does its trace in the log.
     let waiter = path("/q/other");
     let mut waiter = writer.create(&waiter, "", CreateMode::Persistent);
     assert!(poll(&mut waiter).is_pending());
@@ -603,7 +598,7 @@ fn in_a_folder_a_request_is_needed_where_a_condition_shows_what_the_log_has_not(
     close(world);
 }
 
-/// In a folder, an answer may not run ahead of the log: then only a request can wait for it (invariant 2).
+/// In a folder, an answer must not run ahead of the log, so only a request can wait for it (invariant 2).
 #[test]
 fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     use super::bench::{Bench, close, write_all};
@@ -614,7 +609,7 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
     let queue = ZnodeHandle::new(path("/q"));
     let mut created = session.create(queue.path(), "", CreateMode::Persistent);
     assert!(poll(&mut created).is_pending(), "it is not synced yet");
-    // The answer to the create has not left, and none may overtake it.
+    // The answer to the create has not left, and no answer may overtake it.
     let lock = |id| name(id, EntryRole::Lock);
     assert!(enter(&session, &queue, lock(1)).is_none());
     write_all(&mut world);
@@ -625,7 +620,7 @@ fn in_a_folder_a_request_is_needed_where_an_answer_waits_for_the_log() {
         "the log has nothing to keep"
     );
 
-    // Once the store is served, the log keeps the entries of this process, too.
+    // Once the store is served, the log also keeps the entries of this process.
     let remote = world.store.attach().unwrap();
     write_all(&mut world);
     assert!(enter(&session, &queue, lock(3)).is_none());

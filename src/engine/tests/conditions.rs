@@ -1,4 +1,4 @@
-//! Entries that wait for conditions, too: of a semaphore, for the permits that are held.
+//! Entries that also wait for conditions, like those of a semaphore for permits.
 
 use bytes::Bytes;
 
@@ -10,7 +10,6 @@ const LOCKS: &str = "/s/locks";
 const LEASES: &str = "/s/leases";
 const PERMITS: &str = "/s/permits";
 
-/// Returns a store with the znodes of a semaphore.
 fn semaphore() -> (Store, (Client, Session)) {
     let store = Store::memory();
     let session = session_of(&store, None);
@@ -20,14 +19,13 @@ fn semaphore() -> (Store, (Client, Session)) {
     (store, session)
 }
 
-/// Returns the number of permits, if there is one.
 fn number(session: &Session) -> Option<Bytes> {
     now(session.get_data(&path(PERMITS)))
         .ok()
         .map(|(data, _)| data)
 }
 
-/// Returns the conditions of a number of permits, and of so many leases at most.
+/// Returns the conditions that the number of permits is `number`, and that at most `limit` leases exist.
 fn conditions(number: &Bytes, limit: u32) -> Vec<Condition> {
     vec![
         Condition::Data {
@@ -52,7 +50,6 @@ fn lease(session: &Session, number: u64) -> ZnodePath {
     lease
 }
 
-/// Joins the queue. Returns the entry, and the watcher if it is blocked.
 fn join(
     session: &Session,
     limit: u32,
@@ -98,7 +95,7 @@ fn the_head_is_told_as_enough_leases_have_gone_and_not_before() {
     now(session.delete(&leases[0], None)).unwrap();
     assert_eq!(clear(&mut turn), Some(true));
     assert_eq!(clear(&mut behind), None);
-    // It takes a permit as it leaves: nothing is free for the one behind, which is told nothing.
+    // It takes a permit as it leaves, so nothing is free for the next one, which gets no event.
     let third = path(&format!("{LEASES}/lease-2"));
     let create = Op::Create(crate::model::protocol::Create {
         path: third.clone(),
@@ -129,7 +126,7 @@ fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     now(session.set_data(&path(PERMITS), "2", None)).unwrap();
     assert_eq!(clear(&mut turn), Some(true), "its limit counts no more");
     assert_eq!(clear(&mut behind), None);
-    // The one behind has the limit of a number that is out of date: it is told as it becomes the head.
+    // The next one has the limit of an outdated number, so it is notified when it becomes the head.
     now(session.delete(&first, None)).unwrap();
     assert_eq!(clear(&mut behind), Some(true));
 
@@ -144,7 +141,6 @@ fn another_number_of_permits_ends_the_wait_of_the_head_alone() {
     now(session.delete(&held, None)).unwrap();
 }
 
-/// A waiter of the random program.
 struct Waiting {
     session: usize,
     entry: ZnodePath,
@@ -154,7 +150,7 @@ struct Waiting {
     watcher: Option<Watcher>,
 }
 
-/// Whatever joins and leaves, each waiter is told exactly when nothing blocks it any more.
+/// Whatever joins and leaves, each waiter is notified exactly when nothing blocks it any more.
 #[test]
 fn each_is_told_when_nothing_blocks_it_and_never_before() {
     let mut told = 0;
@@ -190,7 +186,7 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 }
                 4..7 if !waiting.is_empty() => {
                     let gone = waiting.swap_remove(draw(waiting.len() as u64) as usize);
-                    // By its own session, or by another one.
+                    // By its own session or another one.
                     now(sessions[at].1.delete(&gone.entry, None)).unwrap();
                 }
                 7..10 if now(observer.exists(&path(LEASES))).unwrap().is_some() => {
@@ -202,7 +198,6 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                 }
                 13 => match draw(3) {
                     0 => drop(now(observer.delete(&path(PERMITS), None))),
-                    // The same number may be stored again.
                     _ => {
                         let number = draw(3).to_string();
                         let set = now(observer.set_data(&path(PERMITS), number.clone(), None));
@@ -213,12 +208,12 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                     }
                 },
                 14 => {
-                    // Empty, or it stays.
+                    // Deleted only if empty.
                     let _ = now(observer.delete(&path(LEASES), None));
                     let _ = now(observer.create(&path(LEASES), "", CreateMode::Persistent));
                 }
                 15 if draw(3) == 0 => {
-                    // All of its entries and leases go in one transaction.
+                    // All its entries and leases disappear in one transaction.
                     sessions[at] = session_of(&store, None);
                     waiting.retain(|waiter| waiter.session != at);
                     leases.retain(|(session, _)| *session != at);
@@ -245,7 +240,6 @@ fn each_is_told_when_nothing_blocks_it_and_never_before() {
                         told += 1;
                     }
                 }
-                // It may look again at any time.
                 if draw(10) == 0 {
                     let look = GetPredecessor {
                         entry: waiter.entry.clone(),

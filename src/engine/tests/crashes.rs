@@ -1,4 +1,4 @@
-//! Runs of a store that end with the power's failure, in the midst of things, and its recoveries.
+//! Runs of a store that end with a power failure at any point, and its recoveries.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::log::{Boot, Faults, SimDisk, StepWriter};
 use crate::model::protocol::{Create, Op, Request};
 use crate::testing::seeds;
 
-/// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.
+/// A failing run prints its seed, and `LOCKKEEPER_SEED=n` replays it exactly.
 #[test]
 fn told_writes_survive_every_crash() {
     for seed in seeds(scaled(60)) {
@@ -45,12 +45,10 @@ fn some_faults(random: &mut Random) -> Faults {
     faults
 }
 
-/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// In order.
     Close,
-    /// The process is killed: the system keeps all writes.
+    /// The process is killed, and the system keeps all writes.
     Kill,
     Crash,
 }
@@ -74,7 +72,7 @@ fn run(
     drop(told);
 }
 
-/// Prints the seed of a run that fails.
+/// Prints the seed of a failing run.
 struct Told(u64);
 
 impl Drop for Told {
@@ -133,7 +131,6 @@ fn end(mut world: World, past: &mut Past, ending: Ending) {
     }
 }
 
-/// Takes one step of a run.
 fn act(world: &mut World, past: &mut Past, random: &mut Random) {
     let sessions = world.sessions.len() as u64;
     match random.below(20) {
@@ -156,7 +153,7 @@ fn act(world: &mut World, past: &mut Past, random: &mut Random) {
     }
 }
 
-/// Something to ask for, and which znodes the answer may show.
+/// Returns a request, and the znodes that its answer may show.
 fn request(random: &mut Random, past: &Past) -> (Request, Vec<String>) {
     let parent = ["/a", "/b", "/a", "/b", "/c"][random.below(5) as usize];
     let plain = format!("{parent}/k{}", random.below(4));
@@ -257,7 +254,7 @@ fn enqueue(parent: &str) -> Request {
     })
 }
 
-/// One that touches what lasts and what does not.
+/// A multi that touches persistent and ephemeral znodes.
 fn multi(parent: &str, random: &mut Random) -> Request {
     let child = |name: String| format!("{parent}/{name}");
     let ops = (0..1 + random.below(4)).map(|_| {

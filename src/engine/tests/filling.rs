@@ -1,4 +1,4 @@
-//! A log that is filled many times over: on a healthy disk it refuses no write.
+//! A log that is filled many times. On a healthy disk it refuses no write.
 
 use std::collections::VecDeque;
 
@@ -18,19 +18,18 @@ const DURABILITIES: [Durability; 3] = [
     Durability::None,
 ];
 
-/// The bytes of the first segment and of the largest.
+/// The bytes of the first and the largest segment.
 const SEGMENTS: [(u64, u64); 3] = [
     (64 << 10, 64 << 10),
     (64 << 10, 256 << 10),
     (128 << 10, 512 << 10),
 ];
 
-/// One way to fill a log.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     durability: Durability,
     segments: (u64, u64),
-    /// Number of writers, each of which writes one value after the other.
+    /// Number of writers. Each writes one value after the other.
     writers: u64,
 }
 
@@ -45,13 +44,13 @@ impl Load {
             .store
     }
 
-    /// The largest value: a request takes at most a quarter of a segment, with 128 bytes beside it. The
-    /// writers share it: so much may wait for the disk while a segment is being made.
+    /// The largest value. A request takes at most a quarter of a segment, including 128 bytes of overhead. The writers
+    /// share it, because that much may wait for the disk while a segment is being made.
     fn largest_value(self) -> u64 {
         self.segments.0 / 4 / self.writers - 256
     }
 
-    /// Writes so many bytes, and expects every write to be accepted.
+    /// Writes `bytes` bytes, and expects every write to be accepted.
     fn fill(self, store: &Store, seed: u64, bytes: u64) {
         let writers = (0..self.writers).map(|writer| {
             let backend = now(store.connector().open(&ConnectOptions::new())).unwrap();
@@ -85,7 +84,7 @@ impl Load {
         assert_eq!(data.len() as u64, last);
     }
 
-    /// The size of the next value, often at one of the ends.
+    /// Returns the size of the next value, often near one of the extremes.
     fn value(self, random: &mut Random) -> u64 {
         let largest = self.largest_value();
         match random.below(4) {
@@ -114,7 +113,7 @@ fn set(at: &ZnodePath, size: u64) -> Request {
     }
 }
 
-/// Fills the log a hundred times with each durability, for these segments.
+/// Fills the log a hundred times with each durability.
 fn fill_with(segments: (u64, u64), writers: u64) {
     for durability in DURABILITIES {
         let load = Load {
@@ -124,7 +123,7 @@ fn fill_with(segments: (u64, u64), writers: u64) {
         };
         let disk = SimDisk::new();
         load.fill(&load.open(&disk), 1, 100 * segments.1);
-        // What stands there can be read.
+        // Its content can be read.
         drop(load.open(&disk));
     }
 }
@@ -151,7 +150,7 @@ fn several_writers_fill_segments_that_grow() {
     fill_with(SEGMENTS[2], 4);
 }
 
-/// The segments of an earlier life have other sizes: the current, the prepared and the spare ones.
+/// The segments of an earlier run (current, prepared and spare ones) have other sizes.
 #[test]
 fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     for seed in seeds(scaled(4)) {
@@ -169,8 +168,8 @@ fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     }
 }
 
-/// A store with a log that is written by hand, and a session that has a timeout and gives no sign of life,
-/// and one without.
+/// A store with a log that is written step by step, a session with a timeout that gives no sign of life, and one
+/// without a timeout.
 struct Silence {
     disk: SimDisk,
     world: World,
@@ -194,7 +193,7 @@ impl Silence {
         }
     }
 
-    /// Writes the queue of the log, and returns the answer to the request.
+    /// Writes the log's queue, and returns the answer to the request.
     fn ask(&mut self, request: Request) -> Result<()> {
         let response = self.writer.submit(request);
         self.write_all();
@@ -213,7 +212,7 @@ impl Silence {
             .collect()
     }
 
-    /// Answers how many deletes were accepted.
+    /// Returns how many deletes were accepted.
     fn delete_while_accepted(&mut self, nodes: &[ZnodePath]) -> usize {
         let delete = |path: &ZnodePath| Request::Delete {
             path: path.clone(),
@@ -230,7 +229,7 @@ impl Silence {
         self.silent.status().state() == SessionState::Expired
     }
 
-    /// No segment can be made any more.
+    /// Forbids making more segments.
     fn forbid_growth(&self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -239,7 +238,7 @@ impl Silence {
         self.disk.fail(0, full);
     }
 
-    /// Writes until a full disk accepts no write.
+    /// Writes until the full disk refuses writes.
     fn fill_disk(&mut self) {
         self.forbid_growth();
         while self.ask(set(&path("/n0"), 9_000)).is_ok() {}
@@ -251,7 +250,7 @@ impl Silence {
     }
 }
 
-/// Refused writes must not keep dead sessions alive; deletes may have taken the rest of the room.
+/// Refused writes must not keep dead sessions alive, even if deletes have taken the rest of the room.
 #[test]
 fn sessions_expire_however_often_the_log_was_filled() {
     let mut store = Silence::new();
@@ -271,7 +270,7 @@ fn sessions_expire_while_the_disk_is_full() {
     assert!(store.is_expired());
 }
 
-/// It is how a server says that it is not ready.
+/// A server reports by this that it is not ready.
 #[test]
 fn a_full_disk_admits_no_session_until_it_has_room_again() {
     let mut store = Silence::new();
@@ -306,7 +305,7 @@ fn a_failed_log_admits_no_session() {
     assert!(failed, "{refused:?}");
 }
 
-/// Deletes have a reserve, and leave a part of it to the end of dead sessions.
+/// Deletes have a reserve, and leave part of it for ending dead sessions.
 #[test]
 fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     let mut store = Silence::new();
@@ -317,7 +316,7 @@ fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
     assert!(store.is_expired());
 }
 
-/// Several wait at once, and leave as much as they can unused at the ends of segments.
+/// Several wait together, and leave as much as possible unused at the ends of segments.
 #[test]
 fn accepted_writes_fit_on_a_full_disk() {
     for seed in seeds(scaled(40)) {
@@ -345,7 +344,7 @@ fn accepted_writes_fit_on_a_full_disk() {
     }
 }
 
-/// Its answers do not wait for the disk; it waits for each of them, and is refused none.
+/// Its answers do not wait for the disk, but the client waits for each of them, and none is a refusal.
 #[test]
 fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
     let load = Load {
@@ -375,7 +374,7 @@ fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
     });
 }
 
-/// Asks for something, and waits for the answer as a connection does.
+/// Asks, and waits for the answer as a connection does.
 async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     let submitted = client.submit(&mut [Ask::Request(request)].into());
     assert_eq!(submitted, 1, "it has outrun the disk");
@@ -391,8 +390,8 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     }
 }
 
-/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: the unused rest is not
-/// known yet.
+/// Batches of the largest size leave the most unused at the end of a segment. All wait together, when the unused rest
+/// is not known yet.
 #[test]
 fn accepted_writes_fit_behind_the_largest_batches() {
     let (almax_full, largest) = (7_900, 15_900);
@@ -410,7 +409,7 @@ fn accepted_writes_fit_behind_the_largest_batches() {
         let asked = sizes.map(|size| store.writer.submit(set(&at, size)));
         let asked: Vec<_> = asked.collect();
         store.write_all();
-        // Panics at one without an answer: it was accepted, and does not fit.
+        // Panics if an accepted write has no answer because it does not fit.
         let accepted = asked.into_iter().map(|response| now(response).is_ok());
         assert!(accepted.filter(|accepted| *accepted).count() > 1);
     }
@@ -441,7 +440,7 @@ fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     }
 }
 
-/// A client of another process that sends a burst of large writes, to a log that is written by hand.
+/// A client of another process that sends a burst of large writes, to a log that is written step by step.
 struct Burst {
     disk: SimDisk,
     world: World,
@@ -474,7 +473,6 @@ impl Burst {
         }
     }
 
-    /// Opens a session of another process.
     fn open(world: &mut World) -> Connection {
         let remote = world.store.attach().unwrap();
         let mut opening = Box::pin(remote.open(Self::TIMEOUT, 1 << 20));
@@ -488,7 +486,7 @@ impl Burst {
         client.unwrap()
     }
 
-    /// No segment can be made any more. Writes until the smallest write is refused.
+    /// Forbids more segments, and writes until the smallest write is refused.
     fn fill_disk(&mut self) {
         let full = Faults {
             room_bytes: Some(0),
@@ -521,7 +519,7 @@ impl Burst {
         sent > 0 || self.answers.len() > before
     }
 
-    /// Goes on until all is answered, and has the log write whenever it has to wait.
+    /// Continues until everything is answered. The log writes whenever the client has to wait.
     fn finish(&mut self) {
         while self.answers.len() <= Self::WRITES {
             while self.go_on() {}
@@ -582,7 +580,7 @@ fn a_burst_is_refused_by_a_disk_that_is_full() {
     }
 }
 
-/// The disk need not be full for that: as long as there is room for deletes, sessions go on.
+/// Sessions continue on a full disk as long as there is room for deletes.
 #[test]
 fn a_session_is_taken_up_again_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -597,7 +595,7 @@ fn has_ended(client: &Connection) -> bool {
     client.outbox().is_cut().is_some()
 }
 
-/// The end of a session is a transaction, for which a part of the room is kept.
+/// The end of a session is a transaction, for which part of the room is reserved.
 #[test]
 fn a_session_ends_with_its_process_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -606,7 +604,7 @@ fn a_session_ends_with_its_process_on_a_full_disk() {
     assert!(has_ended(&burst.client));
 }
 
-/// The ends of many use that part up.
+/// The ends of many sessions use up that reserve.
 #[test]
 fn a_session_whose_process_has_exited_waits_for_room_and_not_for_its_timeout() {
     let mut burst = Burst::new(Durability::Fsync);
@@ -656,7 +654,7 @@ fn a_server_answers_a_burst_of_large_writes() {
                     let length = from.read_u32().await.unwrap();
                     let mut frame = vec![0; length as usize];
                     from.read_exact(&mut frame).await.unwrap();
-                    // The first is the handshake's.
+                    // The first frame is the handshake.
                     let code = if number == 0 { &[0; 4] } else { &frame[12..16] };
                     assert_eq!(code, [0; 4], "client {client}, write {number}");
                 }
@@ -672,7 +670,7 @@ fn a_server_answers_a_burst_of_large_writes() {
 #[cfg(feature = "server")]
 const BURST_WRITES: i32 = 100;
 
-/// A handshake, and creates of large znodes.
+/// Returns a handshake, and creates of large znodes.
 #[cfg(feature = "server")]
 fn burst_of_frames(client: u8) -> Vec<u8> {
     use crate::wire::put_frame;

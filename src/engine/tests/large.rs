@@ -1,5 +1,5 @@
-//! Requests at and around every limit: acknowledged writes come back from the log, from a snapshot and from a backup;
-//! refused ones leave nothing behind, and stop nothing.
+//! Requests at and around every limit. Acknowledged writes are recovered from the log, a snapshot and a backup. Refused
+//! ones leave nothing behind.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -28,7 +28,7 @@ fn content(core: &Core) -> Content {
         .collect()
 }
 
-/// A store on a simulated disk that is written by hand.
+/// A store on a simulated disk, written step by step.
 struct Run {
     disk: SimDisk,
     options: StoreOptions,
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// The same disk under a store with segments of another size.
+    /// The same disk under a store with other segment sizes.
     fn reopened(self, first: u64, largest: u64) -> Self {
         let Self { disk, options, .. } = self;
         let options = options.segment_bytes(first, largest);
@@ -73,7 +73,7 @@ impl Run {
         Self::new(StoreOptions::new().clock(Clock::new_virtual()))
     }
 
-    /// The largest transaction that the log of this store is made for.
+    /// The largest transaction that this store's log takes.
     fn limit(&self) -> usize {
         self.options.log().sizes.largest_txn
     }
@@ -91,7 +91,7 @@ impl Run {
         while hand.write() || hand.make_room() {}
     }
 
-    /// The answer to a request, with all of the log written. A refusal changes nothing.
+    /// Returns the answer to a request, with the whole log written. A refusal must change nothing.
     fn ask(&mut self, session: &Embedded, request: Request) -> Result<Reply> {
         self.write();
         let before = self.content();
@@ -118,7 +118,7 @@ impl Run {
         content(&state.core)
     }
 
-    /// Checks that the content comes back in every way.
+    /// Checks that the content is recovered in every way.
     fn check(mut self, ending: Ending) {
         self.write();
         let expected = self.content();
@@ -149,7 +149,6 @@ fn is_snapshot_there(disk: &SimDisk) -> bool {
 
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// In order.
     Close,
     /// The power fails.
     Crash(u64),
@@ -171,7 +170,7 @@ fn create(at: String, data: usize, acl: Acl) -> Create {
     }
 }
 
-/// Creates with lists that stand for all identities of the session.
+/// Creates with lists that refer to all identities of the session.
 fn creates(prefix: char, count: usize) -> Request {
     let ops =
         (0..count).map(|at| Op::Create(create(format!("/{prefix}{at}"), 0, Acl::creator_all())));
@@ -218,7 +217,7 @@ fn an_ordinary_certificate_and_a_full_multi() {
     run.check(Ending::Close);
 }
 
-/// As a server passes on what a larger frame has brought.
+/// A server may pass this on from a larger frame.
 #[test]
 fn a_znode_larger_than_any_request_of_zookeepers() {
     let mut run = Run::with_default_segments();
@@ -287,7 +286,7 @@ fn larger_frames_of_an_earlier_version_are_read() {
     run.check(Ending::Close);
 }
 
-/// A znode may have a path that was no longer than a quarter of a segment in its time.
+/// A znode may have a path that was not too long for earlier, larger segments.
 #[test]
 fn the_reaper_breaks_no_log_of_smaller_segments() {
     let mut run = Run::of_segments(1 << 20, 1 << 20);
@@ -311,7 +310,7 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     let mut run = run.reopened(1, 1);
     let hand = run.world.hand.as_mut().expect("it is not closed");
     for _ in 0..2 {
-        // Beyond the segment that was prepared before.
+        // Beyond the segment that was already prepared.
         hand.snapshot(&run.disk).expect("a snapshot can be made");
     }
     let session = run.session(Vec::new()).unwrap();
@@ -325,7 +324,7 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     run.check(Ending::Close);
 }
 
-/// A reserve of room is left for deletes and for the store's own transactions.
+/// Part of the room is reserved for deletes and for the store's own transactions.
 #[test]
 fn room_is_asked_for_what_comes_of_a_request() {
     let mut run = Run::of_segments(1, 1);
@@ -345,7 +344,7 @@ fn room_is_asked_for_what_comes_of_a_request() {
             Poll::Pending => panic!("it is written"),
         }
     };
-    // Until there is room for some thousand bytes above the reserve, and not for twelve.
+    // Until a few thousand bytes fit above the reserve, but not twelve thousand.
     let small = (0..).take_while(|_| queue.check_room(4_000, false).is_ok());
     for number in small {
         ask(format!("/{number}"), Acl::open()).unwrap();
@@ -356,7 +355,7 @@ fn room_is_asked_for_what_comes_of_a_request() {
     ask("/small".into(), Acl::open()).unwrap();
 }
 
-/// Over a wire, where any bytes may come.
+/// Over the wire, any bytes may arrive.
 #[test]
 fn text_that_is_no_utf_8_stops_no_snapshot() {
     let mut run = Run::with_default_segments();
@@ -385,7 +384,7 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
     }
     let request = Request::Create(create("/c".into(), 0, Acl::open()));
     let _ = run.ask(&session, request);
-    // For the super user this would be no matter of rights.
+    // For the superuser, rights do not matter.
     let all = Identity::superuser();
     let allowed = run.session(vec![all]).unwrap();
     let request = Request::SetData {
@@ -397,7 +396,7 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
     run.check(Ending::Close);
 }
 
-/// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.
+/// A failing run prints its seed, and `LOCKKEEPER_SEED=n` replays it exactly.
 #[test]
 fn acknowledged_writes_of_any_size_come_back() {
     let (mut acknowledged, mut refused) = (0, 0);
@@ -433,7 +432,7 @@ fn acknowledged_writes_of_any_size_come_back() {
     );
 }
 
-/// Prints the seed of a run that fails.
+/// Prints the seed of a failing run.
 struct Told(u64);
 
 impl Drop for Told {
@@ -444,7 +443,7 @@ impl Drop for Told {
     }
 }
 
-/// A few more or less than `at`, or a part or some times of it.
+/// Returns `at` plus or minus a little, or a fraction or multiple of it.
 fn near(random: &mut Random, at: usize) -> usize {
     let few = random.below(64) as usize;
     match random.below(8) {
@@ -457,7 +456,7 @@ fn near(random: &mut Random, at: usize) -> usize {
     }
 }
 
-/// Gives the session some identities: few or many, with short names or long ones.
+/// Gives the session few or many identities with short or long names.
 fn prove(run: &mut Run, session: &Embedded, random: &mut Random) {
     let count = [0, 1, 3, 20, 70][random.below(5) as usize];
     let name = match random.below(4) {

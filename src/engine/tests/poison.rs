@@ -1,4 +1,4 @@
-//! A disk that fails under a store with its threads, and one that is full.
+//! A failing disk under a store with its threads, and a full disk.
 
 use std::sync::mpsc;
 
@@ -128,7 +128,7 @@ fn a_disk_that_is_full_from_the_start_is_said_to_be() {
     assert!(World::open_with_threads(Boot::new(&disk), &options(&clock)).is_ok());
 }
 
-/// Tasks that wait for the log are woken in its thread, and may have the last handle to the store.
+/// The log's thread wakes tasks that wait for the log. They may have the last handle to the store.
 #[test]
 fn the_last_handle_may_go_in_the_thread_of_the_log() {
     let disk = SimDisk::new();
@@ -164,8 +164,7 @@ impl Drop for Ends {
     }
 }
 
-/// Of a store that was closed in order, everything counts: a change of any bit is noticed, or
-/// changes nothing.
+/// In a store that was closed in order, everything counts, so a change of any bit is noticed or changes nothing.
 #[test]
 fn a_changed_bit_is_noticed_or_harmless() {
     let disk = SimDisk::new();
@@ -179,7 +178,7 @@ fn a_changed_bit_is_noticed_or_harmless() {
         let size = disk.content(&name).unwrap().len() as u64;
         for _ in 0..scaled(60) {
             let copy = disk.copy();
-            // Where something is written, rather than in the emptiness behind it.
+            // Where something is written, not in the empty space behind it.
             copy.flip(&name, random.below(size.min(5_000)), 1 << random.below(8));
             let clock = Clock::new_virtual();
             match World::open(Boot::new(&copy), &options(&clock)) {
@@ -194,7 +193,7 @@ fn a_changed_bit_is_noticed_or_harmless() {
     }
 }
 
-/// A client that gets an error tries again. Were it believed then, its process would be another one after a restart.
+/// A client that gets an error tries again. If it were accepted then, its process would be wrong after a restart.
 #[test]
 fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
     let disk = SimDisk::new();
@@ -208,7 +207,7 @@ fn a_process_that_cannot_be_recorded_is_refused_at_the_next_try_as_well() {
         runtime.block_on(connection.end_with(Some(process)))
     };
     end_with(1).unwrap();
-    // Neither a write nor a removal succeeds any more.
+    // Neither writes nor removals succeed any more.
     disk.crash_keeping(|| false);
     for _ in 0..2 {
         assert!(matches!(end_with(2), Err(Error::StoreFailed { .. })));

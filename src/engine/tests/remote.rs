@@ -1,4 +1,4 @@
-//! Sessions of other processes, over the ends of the store's.
+//! Sessions of other processes, across the ends of the store's process.
 
 use super::bench::*;
 use super::*;
@@ -209,7 +209,6 @@ fn a_client_that_does_not_read_is_cut_off_at_the_limit() {
     );
 }
 
-/// Says whether it was woken.
 #[derive(Default)]
 struct Woken(std::sync::atomic::AtomicBool);
 
@@ -219,8 +218,8 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// The connection of a client that does not read takes nothing out; so it has been told of events, and is
-/// told of its end all the same.
+/// The connection of a client that does not read takes nothing out. It was woken for events, and must still be woken
+/// for its end.
 #[test]
 fn a_connection_that_takes_nothing_out_hears_of_its_end() {
     let store = Store::memory();
@@ -392,7 +391,7 @@ fn missed_changes_are_told_when_they_are_on_the_disk() {
     assert_eq!(told(&me).0.len(), 2, "the event, and the answer");
 }
 
-/// Znodes and sessions older than the server are logged late, as if created once more, and die with their process.
+/// Znodes and sessions older than the server are logged late, as if created again, and die with their process.
 #[test]
 fn with_a_server_the_sessions_of_before_enter_the_log() {
     let bench = Bench::new(Durability::Fsync);
@@ -445,7 +444,7 @@ fn with_a_server_the_sessions_of_before_enter_the_log() {
     assert!(path.name()[2..] > late.name()[2..], "{path} after {late}");
 }
 
-/// It belongs to no session, and others may see it; so its creator must find it again.
+/// It belongs to no session and others may see it, so its creator must find it again.
 #[test]
 fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
     let bench = Bench::new(Durability::Fsync);
@@ -506,7 +505,7 @@ fn a_session_is_logged_when_it_is_proved_and_not_before() {
     assert!(exists(&mut world, "/e"), "a session was proved once");
 }
 
-/// As for any session: a restart after a crash waits for the longest timeout that was told.
+/// As for any session, a restart after a crash waits for the longest timeout that was granted.
 #[test]
 fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
     for durability in [Durability::DelayedRestart, Durability::None] {

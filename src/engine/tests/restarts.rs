@@ -1,5 +1,5 @@
-//! Sessions of other processes over restarts, copies and changes of durability: no acknowledged release is
-//! undone in a session that lives on, and no session is admitted while an ended one may be believed.
+//! Sessions of other processes across restarts, copies and changes of durability. No acknowledged release is undone in
+//! a session that continues, and no session is admitted while a client may believe in an ended one.
 
 use super::bench::*;
 use super::world::*;
@@ -16,13 +16,13 @@ const ALL: [Durability; 3] = [
     Durability::None,
 ];
 
-/// The classes under which a kill may undo acknowledged writes of sessions.
+/// The classes in which a kill may undo acknowledged writes of sessions.
 const LAX: [Durability; 2] = [Durability::DelayedRestart, Durability::None];
 
-/// Above the longest timeout that the store of a [`Bench`] grants, and its margin.
+/// Exceeds the longest timeout that the store of a [`Bench`] grants, plus its margin.
 const LONGEST_PAUSE: Duration = Duration::from_millis(40_400);
 
-/// The pause after sessions of [`TIMEOUT`].
+/// The pause after sessions with [`TIMEOUT`].
 const PAUSE: Duration = Duration::from_millis(10_100);
 
 impl Bench {
@@ -32,7 +32,7 @@ impl Bench {
     }
 }
 
-/// Opens a session, and writes until its client is told.
+/// Opens a session, and writes until its client knows of it.
 fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let mut opening = Box::pin(remote.open(timeout, LIMIT));
     if let Poll::Ready(opened) = poll(&mut opening) {
@@ -42,7 +42,7 @@ fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection 
     now(opening).unwrap()
 }
 
-/// A session with the ephemeral znode `/held`, of which the log has both.
+/// A session with the ephemeral znode `/held`, both in the log.
 fn holder(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     let connection = entered(world, remote, timeout);
     ask(&connection, create("/held", CreateMode::Ephemeral));
@@ -51,7 +51,6 @@ fn holder(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
     connection
 }
 
-/// Returns true if a session can be opened now.
 fn admits(world: &mut World, remote: &Remote) -> bool {
     let mut opening = Box::pin(remote.open(TIMEOUT, LIMIT));
     if poll(&mut opening).is_pending() {
@@ -65,7 +64,7 @@ fn lives(world: &World, id: SessionId) -> bool {
     world.store.0.state.lock().core.slot_of(id).is_some()
 }
 
-/// Leaves a session behind in the log of a run that is killed.
+/// Leaves a session in the log of a run that is killed.
 fn killed_run(bench: &Bench, durability: Durability) -> (SessionId, [u8; 16]) {
     let mut world = bench.open_as(durability);
     let remote = world.store.attach().unwrap();
@@ -84,7 +83,7 @@ fn an_acknowledged_release_is_not_undone_in_a_session_that_lives_on() {
         let (path, version) = (path("/held"), None);
         ask(&connection, Request::Delete { path, version });
         answer(&connection).unwrap().unwrap();
-        // The process is killed before its log has the delete.
+        // The process is killed before the log has the delete.
         drop((world, remote, connection));
 
         let mut world = bench.open();
@@ -151,7 +150,7 @@ fn a_pause_that_is_over_is_not_made_again() {
         let remote = world.store.attach().unwrap();
         bench.clock.advance(PAUSE);
         if enters {
-            // Killed: this run has kept all that it acknowledged.
+            // Killed, but this run has kept everything that it acknowledged.
             assert!(admits(&mut world, &remote));
             drop((world, remote));
         } else {
@@ -195,7 +194,7 @@ fn a_crash_after_a_change_of_durability_waits_for_the_sessions_of_before() {
     }
 }
 
-/// A client believes in its session for as long as it was told; over a kill of the server, too.
+/// A client believes in its session for its timeout, even if the server is killed.
 #[test]
 fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     for durability in ALL {
@@ -211,7 +210,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
         drop((world, remote, short));
 
         let world = bench.open();
-        // Its timer runs from here on.
+        // Its timer starts here.
         drop(poll(
             &mut world.store.connector().open(&ConnectOptions::new()),
         ));
@@ -221,7 +220,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `None` no answer waits for the log, but for the one thing that a restart must know.
+/// With `None` no answer waits for the log, except for the timeout that a restart must know.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {
@@ -266,7 +265,7 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     assert!(admits(&mut world, &remote));
 }
 
-/// Its original may have gone on: have released locks that the copy has, and have granted longer timeouts.
+/// The original may have continued. It may have released locks that the copy has, and granted longer timeouts.
 #[test]
 fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believed() {
     for durability in ALL {
@@ -284,7 +283,7 @@ fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believ
                 disk: original.disk.copy(),
                 ..original
             };
-            // The first opening turns the copy into a separate store, and is killed.
+            // The first opening makes the copy a separate store, and is killed.
             for _ in 0..2 {
                 let mut world = copy.open();
                 let remote = world.store.attach().unwrap();
@@ -301,7 +300,7 @@ fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believ
     }
 }
 
-/// After the backup longer timeouts may have been granted than before.
+/// Longer timeouts may have been granted after the backup.
 #[test]
 fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     let folder = TempFolder::new();
@@ -320,7 +319,7 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     drop((store, remote, connection));
     log::backup::restore(&backup, &restored).unwrap();
 
-    // The first start is stopped in the pause, in order.
+    // The first start is closed in order during the pause.
     for longest in [TIMEOUT, TIMEOUT / 2] {
         let store = opened(&restored, longest);
         clock.advance(LONGEST_PAUSE - TIMEOUT / 100);
@@ -333,7 +332,7 @@ fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
     assert!(taken_up(&remote, id, password).is_none());
 }
 
-/// The longest timeout that the protocol can state, and its margin.
+/// The longest timeout that the protocol can state, plus its margin.
 const ALL_TIMEOUTS: Duration = Duration::from_millis(i32::MAX as u64 / 100 * 102);
 
 #[test]
@@ -422,7 +421,7 @@ fn a_crash_while_sessions_are_ended_is_as_good_as_the_one_before() {
 
 const HALF_AN_EPOCH: i64 = 1 << 31;
 
-/// Uses up zxids, as if so many locks had been taken in this process.
+/// Uses up zxids, as if `count` locks had been taken in this process.
 fn use_up(world: &World, count: i64) -> Zxid {
     let mut state = world.store.0.state.lock();
     let last = Zxid(state.core.last_zxid().0 + count);
@@ -430,7 +429,7 @@ fn use_up(world: &World, count: i64) -> Zxid {
     last
 }
 
-/// Of the zxids of sessions of this process the log knows nothing but the epochs that it has reserved.
+/// Of the zxids of sessions of this process, the log knows only the reserved epochs.
 #[test]
 fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     let bench = Bench::new(Durability::Fsync);
@@ -451,7 +450,7 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     assert!(next > last, "{next} after {last}");
 }
 
-/// A restored store may begin late in an epoch.
+/// A restored store may start late in an epoch.
 #[test]
 fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch() {
     const EPOCH_MS: i64 = 4096;
@@ -472,8 +471,8 @@ fn zxids_do_not_go_back_after_a_restored_store_has_used_up_the_rest_of_an_epoch(
     assert!(next > last, "{next} after {last}");
 }
 
-/// Zxids end in the year 2109, and in a backup whose header was made up: what is restored can be opened, and what it then
-/// writes can be read.
+/// Zxids are exhausted in the year 2109, or by a backup with a forged header. If a restored store can be opened,
+/// everything that it then writes can be read.
 #[test]
 fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     const END_MS: i64 = 1 << 42;
@@ -482,7 +481,7 @@ fn a_store_at_the_end_of_all_zxids_is_refused_before_it_is_written() {
     let backup = SimDisk::new();
     backup::backup_on(&bench.disk, &backup, bench.clock.unix_ms()).unwrap();
     let (mut opened, mut refused) = (0, 0);
-    // Within the five days before it.
+    // Within the last five days.
     for epochs in [100_000, 4_100, 4_098, 4_097, 4_096, 4_095, 4_094, 1] {
         let restored = SimDisk::new();
         let now_ms = END_MS - (epochs << 12);
@@ -530,7 +529,7 @@ fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let _first = opened(&mut world, &remote);
-    // The longest timeout is on the disk: another of that length waits for nothing.
+    // The longest timeout is on the disk, so another of that length does not wait.
     let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
     ask(&second, create("/e", CreateMode::Ephemeral));
     answer(&second).unwrap().unwrap();
@@ -570,7 +569,7 @@ fn with_delayed_restart_no_session_enters_after_a_crash_until_the_longest_timeou
             write_all(&mut world);
             drop(now(remotes).unwrap());
         }
-        // Killed once more.
+        // Killed again.
     }
 }
 
@@ -589,8 +588,8 @@ fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
     assert!(taken_up(&remote, id, password).is_some());
 }
 
-/// All that a store admits may be sessions from before, whose clients are gone: then no session is opened, and no request
-/// comes, that would set the alarm.
+/// The store may be full of sessions from before the restart whose clients are gone. Then no new session or request
+/// sets the alarm.
 #[test]
 fn sessions_that_nobody_takes_up_after_a_restart_end_without_a_request() {
     let bench = Bench::new(Durability::Fsync);

@@ -1,4 +1,4 @@
-//! Replies and events that leave a store while its disk is in the midst of a sync, and those that do not.
+//! Replies and events that leave a store while its disk syncs, and those that do not.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
 use crate::model::protocol::{Condition, Create, Op, Request};
 
-/// A disk whose syncs of files wait while they are held back.
+/// A disk whose file syncs wait while they are held back.
 #[derive(Clone, Default)]
 struct SlowDisk {
     disk: SimDisk,
@@ -21,7 +21,7 @@ struct SlowDisk {
 
 #[derive(Default)]
 struct Syncs {
-    /// True while they are held back, and the number that wait.
+    /// True while syncs are held back, and the number of waiting ones.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
@@ -137,7 +137,7 @@ fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 
 fn store_on(slow: &SlowDisk) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(slow.clone());
-    // One segment is enough: none is prepared, and synced, meanwhile.
+    // One segment is enough, so that no other is prepared and synced.
     let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
     let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(()));
     Store(engine.unwrap())
@@ -163,7 +163,6 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
         is_pending(&mut made),
         is_pending(&mut watcher),
         is_pending(&mut seen),
-        // Answers keep their order.
         is_pending(&mut after_it),
         // It shows that the znode exists.
         is_pending(&mut refused),
@@ -171,7 +170,7 @@ fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
     let third = connect();
     let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
         .map(|request| third.submit(request).now_or_never().is_ok());
-    // Before anything can fail: dropping the store waits for the disk.
+    // Before anything can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
 
     assert_eq!(waits, [true; 5]);
@@ -224,7 +223,7 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
         mode: CreateMode::Ephemeral,
         acl: Acl::open(),
     });
-    // Each on a session of its own: answers of one keep their order.
+    // Each on a separate session, because the answers of one session keep their order.
     let waits = [
         vec![is("/number", "5")],
         vec![version("/number", 1)],
@@ -243,7 +242,7 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     ];
     let leaves = connect().multi(unrelated).now_or_never().is_ok();
     let pending = [is_pending(&mut written), is_pending(&mut made)];
-    // Before anything can fail: dropping the store waits for the disk.
+    // Before anything can fail, because dropping the store waits for the disk.
     slow.syncs.let_go();
     assert_eq!(pending, [true; 2]);
     assert_eq!(
@@ -258,11 +257,10 @@ fn a_condition_that_holds_waits_for_the_write_that_it_shows() {
     wait(made).unwrap();
 }
 
-/// Far longer than any write has to wait, on a busy machine, too.
+/// Much longer than any write has to wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// No answer waits for a container of this process; the disk has it all the same, though nothing else is
-/// written.
+/// No answer waits for a container of this process. It must still reach the disk if nothing else is written.
 #[test]
 fn a_write_that_no_answer_waits_for_is_durable_on_an_idle_store() {
     for durability in [Durability::Fsync, Durability::DelayedRestart] {

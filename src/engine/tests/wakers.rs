@@ -1,4 +1,4 @@
-//! Wakers are the users' code: they may panic, and everything that they own is dropped with them.
+//! Wakers are user code. They may panic, and everything that they own is dropped with them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,6 @@ use std::task::Wake;
 use super::*;
 use crate::runtime::clock::Sleep;
 
-/// A waker that panics.
 struct Panics;
 
 impl Wake for Panics {
@@ -17,7 +16,6 @@ impl Wake for Panics {
     }
 }
 
-/// A waker that notes that it was called.
 #[derive(Default)]
 struct Noted(AtomicBool);
 
@@ -27,7 +25,7 @@ impl Wake for Noted {
     }
 }
 
-/// A waker that runs something when it is dropped, as the waker of a task does that owns other futures.
+/// A waker that runs something when it is dropped, like a task's waker that owns other futures.
 struct OnDrop<F: FnMut() + Send>(parking_lot::Mutex<F>);
 
 impl<F: FnMut() + Send + 'static> OnDrop<F> {
@@ -50,7 +48,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     std::pin::Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Runs `work` on another thread, and fails if it never returns: a deadlock.
+/// Runs `work` on another thread, and fails if it deadlocks.
 fn returns(work: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || {
@@ -86,7 +84,7 @@ fn a_panicking_waker_does_not_stop_expiry() {
     now(short.create(&held, "", CreateMode::Ephemeral)).unwrap();
     let (_, mut watcher) = now(watching.watch_exists(&held)).unwrap();
     assert!(poll_with(&mut watcher, &Waker::from(Arc::new(Panics))).is_pending());
-    // Silence: sessions with unanswered requests get no new proof of life.
+    // Sessions with unanswered requests get no new proof of life.
     short.status().set_closing();
     long.status().set_closing();
     for _ in 0..20 {
@@ -107,7 +105,7 @@ fn a_waker_dropped_by_a_state_stream_may_drop_another() {
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         assert!(poll_with(&mut Box::pin(stream.next()), &waker).is_pending());
         drop(waker);
-        // Takes the waker's place.
+        // Replaces the waker.
         assert!(poll(&mut Box::pin(stream.next())).is_pending());
         let mut other = Some(session.states());
         let waker = OnDrop::waker(move || drop(other.take()));
@@ -166,7 +164,7 @@ mod logged {
             let session = client.session().await.unwrap();
             let mut panics = session.create(&path("/one"), "", CreateMode::Persistent);
             let _ = poll_with(&mut panics, &Waker::from(Arc::new(Panics)));
-            // Its answer comes when the first one's waker has been called, or after that.
+            // Its answer arrives when the first one's waker is called, or later.
             for name in ["/two", "/three"] {
                 let created = session.create(&path(name), "", CreateMode::Persistent);
                 created.await.unwrap();

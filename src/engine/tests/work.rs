@@ -1,4 +1,4 @@
-//! Turns of served sessions end by the work that they were, not by the number of requests.
+//! Turns of served sessions end by the amount of work, not by the number of requests.
 
 use std::collections::VecDeque;
 
@@ -14,14 +14,13 @@ fn served(store: &Store) -> Connection {
     now(remote.open(Duration::from_secs(10), 64 << 20)).unwrap()
 }
 
-/// Everything that the client is told now.
 fn told(connection: &Connection) -> VecDeque<Message> {
     let mut told = VecDeque::new();
     connection.outbox().take(usize::MAX, |_| true, &mut told);
     told
 }
 
-/// A request of many parts with a small answer: watches on so many paths without a znode.
+/// A request of many parts with a small answer: watches on `paths` paths without a znode.
 fn watches(paths: usize) -> Ask {
     let missing = (0..paths).map(|number| path(&format!("/missing/{number}")));
     Ask::SetWatches(SetWatches {
@@ -43,7 +42,7 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
         turns += 1;
         assert!(turns < 10_000, "{} of {ASKS} are left", asks.len());
     }
-    // One of them may be cut, and counts once for each piece.
+    // One may be cut, and counts once per piece.
     assert!(done >= ASKS, "{done} are done");
     assert!(turns > ASKS / 8, "{ASKS} such requests in {turns} turns");
     let answers = told(&connection);
@@ -52,10 +51,10 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
     assert!(answers.iter().all(is_done));
 }
 
-/// The most work of one turn that a single request may still cause, beside what a turn may take.
+/// Most work of a turn, including a last request that exceeds it.
 const TURN: u64 = 2 * 16_384;
 
-/// Carries out requests until all are answered; the most work that one hold of the store's lock took, and the answers.
+/// Carries out requests until all are answered. Returns the most work in one hold of the store's lock, and the answers.
 fn max_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<Message>) {
     let work = || store.0.state.lock().core.work();
     let (count, mut asks) = (asks.len(), VecDeque::from(asks));
@@ -78,7 +77,6 @@ fn create(at: String, mode: CreateMode) -> Ask {
     }))
 }
 
-/// A session with 50,000 ephemeral znodes.
 fn owner(store: &Store) -> Connection {
     let connection = served(store);
     let own = (0..50_000).map(|number| create(format!("/own-{number}"), CreateMode::Ephemeral));
@@ -137,7 +135,7 @@ fn a_session_with_many_watches_is_closed_in_several_turns() {
     assert_eq!((counts.watches, counts.sessions), (0, 0));
 }
 
-/// The session has another connection, with its own watches.
+/// The session has another connection with its own watches.
 #[test]
 fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
     let (store, _clock) = virtual_store();

@@ -1,4 +1,5 @@
-//! A store on a simulated disk, with a log that is written by hand; and the content that it must have after a crash.
+//! A store on a simulated disk with a log that is written step by step, and the content that it must have after a
+//! crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::model::types::Zxid;
 use crate::model::watch::Watcher;
 pub(super) use crate::runtime::splitmix::Random;
 
-/// A persistent znode as the model has it.
+/// A persistent znode in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     data: Bytes,
@@ -29,24 +30,24 @@ struct Kept {
 
 type Image = BTreeMap<String, Kept>;
 
-/// History of the store over all its runs: requests and replies.
+/// History of the store over all its runs.
 #[derive(Default)]
 pub(super) struct Past {
-    /// The persistent znodes after each transaction that changed them, by its zxid.
+    /// The persistent znodes after each transaction that changed them, by zxid.
     images: Vec<(Zxid, Image)>,
-    /// The transactions that nothing that shows them may run ahead of.
+    /// Transactions that nothing showing them may run ahead of.
     surely: BTreeSet<Zxid>,
-    /// The last of them that each path showed; of children under `path/`.
+    /// The last of them that each path showed. Children are at `path/`.
     changed: BTreeMap<String, Zxid>,
-    /// All up to here must be there: it was acknowledged, read or heard of.
+    /// Everything up to here must survive, because it was acknowledged or seen.
     pub(super) must: Zxid,
-    /// The last zxid that was given out.
+    /// The last zxid given out.
     last: Zxid,
     /// The sequential znodes with an acknowledged create.
     pub(super) numbered: BTreeSet<String>,
 }
 
-/// A run of a store from one start of the machine to the next.
+/// A run of a store between two starts of the machine.
 pub(super) struct World {
     pub(super) hand: Option<StepWriter>,
     pub(super) store: Store,
@@ -66,30 +67,27 @@ struct Pending {
     asked: Asked,
 }
 
-/// A request and its outcome, as the model sees it.
 #[derive(Clone, Default)]
 struct Asked {
-    /// Number of transactions before it.
+    /// The last zxid once it was submitted.
     after: Zxid,
-    /// If it succeeds, all up to here must survive; and if it does not.
+    /// Everything up to here must survive once it is answered, whether it succeeds or not.
     floor: Zxid,
-    /// The place of its watch, if it has one.
     watched: Option<Spot>,
-    /// True if it creates a numbered znode that stays.
+    /// True if it creates a persistent sequential znode.
     is_numbered: bool,
 }
 
 struct Watching {
     watcher: Watcher,
     spot: Spot,
-    /// Moment at which it was armed.
+    /// The last zxid when it was armed.
     armed: Zxid,
 }
 
-/// A watched place: a znode, or (with a slash at the end) its children.
+/// A watched place: a znode, or its children if it ends with a slash.
 type Spot = String;
 
-/// Waits in this thread.
 pub(super) fn wait<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(future)
@@ -162,7 +160,7 @@ impl World {
 }
 
 impl Past {
-    /// Compares the recovered content with the expected one, and begins anew with it.
+    /// Compares the recovered content with the expected one, and continues from it.
     pub(super) fn check(&mut self, world: &World) {
         let image = world.image();
         let found = self.images.iter().rposition(|(_, known)| *known == image);
@@ -188,7 +186,7 @@ impl Past {
         self.begin(world);
     }
 
-    /// The store was closed in order.
+    /// Notes that the store was closed in order.
     pub(super) fn closed(&mut self) {
         self.must = self.last;
     }
@@ -201,7 +199,7 @@ impl Past {
         self.changed.clear();
     }
 
-    /// Notes what a call has changed.
+    /// Notes the changes of a call.
     fn note(&mut self, world: &World) {
         let zxid = world.last_zxid();
         assert!(zxid >= self.last);
@@ -237,14 +235,14 @@ impl Past {
     }
 }
 
-/// The spot of the children among which a path is.
+/// Returns the spot of the children that a path belongs to.
 fn children_of(path: &str) -> Spot {
     let (parent, _) = path.rsplit_once('/').expect("no root");
     format!("{}/", if parent.is_empty() { "/" } else { parent })
 }
 
 impl World {
-    /// Has a session ask for something; `touched` are the znodes that the answer may show.
+    /// Submits a request of a session. `touched` are the znodes that the answer may show.
     pub(super) fn ask(
         &self,
         past: &mut Past,
@@ -261,7 +259,7 @@ impl World {
         let is_sync = matches!(request, Request::Sync { .. });
         let watched = watched(&request);
         let is_numbered = matches!(&request, Request::Create(create)
-            // A container that is made again counts from 0.
+            // A container that is created again counts from 0.
             if create.mode == CreateMode::PersistentSequential && !create.path.as_str().starts_with("/c"));
         let surely = past.surely.len();
         let response = self.sessions[of].backend.submit(request);
@@ -283,14 +281,13 @@ impl World {
         })
     }
 
-    /// Does what a timer would.
+    /// Lets time pass, and notes what timers change.
     pub(super) fn pass(&self, past: &mut Past, time: Duration) {
         self.clock.advance(time);
         past.note(self);
     }
 
-    /// Takes replies and events that have arrived; panics where one could not arrive yet, or should have arrived
-    /// before.
+    /// Takes the replies and events that have arrived. Panics if one is too early or too late.
     pub(super) fn listen(&mut self, past: &mut Past) {
         for asker in &mut self.sessions {
             asker.listen(past);
@@ -298,7 +295,6 @@ impl World {
     }
 }
 
-/// A request that was sent, to be handed to its session.
 pub(super) struct Asking(Pending);
 
 impl Asker {
@@ -306,9 +302,9 @@ impl Asker {
         self.pending.push(asking.0);
     }
 
-    /// Replies come in the order of their requests; an event before the replies to later requests.
+    /// Replies keep the order of their requests, and an event precedes the replies to later requests.
     fn listen(&mut self, past: &mut Past) {
-        // Latest first: all before it must be ready, too.
+        // Latest first, because all before it must be ready, too.
         let polled = self.pending.iter_mut().rev();
         let replies: Vec<_> = polled.map(|pending| poll(&mut pending.response)).collect();
         let mut replies: Vec<_> = replies.into_iter().rev().collect();
@@ -380,7 +376,7 @@ impl Asker {
     }
 }
 
-/// Returns true if a request was refused before its znodes were looked at.
+/// Returns true if a request was refused before its znodes were examined.
 fn says_nothing(reply: &Result<Reply>) -> bool {
     matches!(
         reply,
@@ -388,7 +384,7 @@ fn says_nothing(reply: &Result<Reply>) -> bool {
     )
 }
 
-/// Takes the events that have arrived. Those of changes that were seen by now must have.
+/// Takes the events that have arrived. Events of changes seen by now must have.
 fn take_events(watchers: &mut Vec<Watching>, past: &mut Past, seen: Zxid) {
     watchers.retain_mut(|watching| {
         let due = past.changed(&watching.spot);
@@ -424,7 +420,7 @@ fn watched(request: &Request) -> Option<Spot> {
     }
 }
 
-/// `count`, or ten times that with `tests/run --full`.
+/// Returns `count`, or ten times as many with `tests/run --full`.
 pub(super) fn scaled(count: u64) -> u64 {
     let full = std::env::var_os("LOCKKEEPER_FULL").is_some_and(|full| full == "1");
     if full { count * 10 } else { count }
