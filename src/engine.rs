@@ -237,7 +237,7 @@ impl Engine {
         next
     }
 
-    /// Returns the rest of the pause in which no session is accepted, if it is not over. The log may lack transactions
+    /// Returns the rest of the pause that admits no session, if it is not over. The log may lack transactions
     /// acknowledged to sessions of other processes. Those were ended, but their clients may believe in them until their
     /// timeouts have passed (invariant 6).
     fn pause(&self) -> Option<Sleep> {

@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     proved_at: AtomicI64,
     /// Ready when a busy log has room for the next request. `None` while none waits.
     room: Mutex<Option<BoxFuture<()>>>,
-    /// Changes for the audit log since [`take_changes`](Self::take_changes). `None` without an audit log.
+    /// Changes since [`take_changes`](Self::take_changes). `None` without an audit log.
     changes: Option<Box<Mutex<Vec<AuditedChange>>>>,
     /// True if requests have woken connections, possibly this one.
     has_woken: AtomicBool,
@@ -83,16 +83,15 @@ pub(crate) enum Ask {
     ForgetWatch(u64),
 }
 
-/// Bytes of waiting answers beyond which no more requests are carried out. The connection then stops reading, so the
-/// client's own socket fills up.
+/// With more bytes of waiting answers we carry out and read no more requests, so that the client's own socket fills up.
 const MAX_WAITING_BYTES: usize = 256 << 10;
 
-/// Units of work after which a turn ends and other connections get the lock. A unit takes about 10 to 100 ns, so a turn
-/// takes about a millisecond. One request can exceed this, but its work is bounded by the bytes of the request and its
+/// A turn ends after this many units of work, and other connections get the lock. A unit takes about 10 to 100 ns, so a
+/// turn takes about a millisecond. One request can exceed this, but its work is bounded by its bytes and those of its
 /// answer.
 const TURN_WORK: u64 = 16_384;
 
-/// Units of work after which a divisible request is cut.
+/// A divisible request is cut after this many units of work.
 const PIECE: usize = 8_192;
 
 /// Units of work for parsing, answering and sending any request.
@@ -147,7 +146,6 @@ impl Connection {
         self.timeout
     }
 
-    /// Returns the password with which the client can reattach.
     pub(crate) fn password(&self) -> [u8; 16] {
         self.password
     }
@@ -255,7 +253,7 @@ impl Connection {
         self.has_woken.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a future that waits until a busy log has room for this. `None` if it need not wait.
+    /// Returns a future that waits until a busy log has room. `None` if it need not wait.
     fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
         match ask {
             Ask::Request(request) => {
@@ -267,7 +265,6 @@ impl Connection {
         }
     }
 
-    /// Carries out one request, or a piece of it.
     fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
@@ -308,7 +305,6 @@ impl Connection {
         Outcome::Answered(waiting)
     }
 
-    /// Passes one request, or a piece of it, to the core.
     fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let session = self.session;
         let answer = match ask {
@@ -376,7 +372,6 @@ impl Connection {
         Step::Done(answer, shown)
     }
 
-    /// Records changes for [`take_changes`](Self::take_changes) from now on.
     pub(crate) fn audited(mut self) -> Self {
         self.changes = Some(Box::default());
         self
@@ -408,8 +403,8 @@ impl Connection {
         changes.map_or_else(Vec::new, |noted| std::mem::take(&mut *noted.lock()))
     }
 
-    /// Ends the session if the connection was asked for signs of life and none has arrived. Call it when everything
-    /// from the client is read and carried out.
+    /// Ends the session if its client still owes a sign of life. Call it when everything that it has sent is carried
+    /// out.
     pub(crate) fn end_silent(&self) {
         // Signs that arrived after the question have renewed the deadline in the core.
         if !self.outbox.take_question() {
@@ -425,8 +420,8 @@ impl Connection {
         self.engine.settle(state);
     }
 
-    /// Ends the session because its client's process has exited. Call it when everything from the client is read and
-    /// carried out.
+    /// Ends the session because its client's process has exited. Call it when everything that it has sent is carried
+    /// out.
     pub(crate) fn end_exited(&self) {
         end_session(&self.engine, self.session);
     }
@@ -462,7 +457,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // The core refuses this if the session has moved. The session's slot belongs to another connection then.
+        // The core refuses this if the session, and so its slot, belongs to another connection.
         loop {
             if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
@@ -550,7 +545,6 @@ enum Step {
 enum Outcome {
     /// Answered. About this many bytes wait to be sent.
     Answered(usize),
-    /// The rest of a request.
     Cut(Ask),
     /// The session is over, or belongs to another connection.
     Over,

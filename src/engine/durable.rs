@@ -41,8 +41,8 @@ use crate::runtime::future::BoxFuture;
 /// The store's end of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last core call if it is logged synchronously, otherwise 0. The replies and events of
-    /// that call show it.
+    /// The last transaction of the last core call if it is logged synchronously, otherwise 0. That call's replies and
+    /// events show it.
     shown: Zxid,
     /// The last epoch reserved in the log, or about to be.
     reserved: u32,
@@ -68,7 +68,6 @@ pub(super) struct Timeouts {
 const SESSION_BYTES: usize = 128;
 
 impl Durable {
-    /// Creates the store's end of a log that was opened at `last_zxid`.
     pub(super) fn new(queue: Arc<WriteQueue>, last_zxid: Zxid, timeouts: Timeouts) -> Self {
         Self {
             queue,
@@ -91,7 +90,7 @@ impl Durable {
         self.queue.barrier.failure()
     }
 
-    /// Returns true if the log has room for the store's own transactions (ends of sessions, reaped znodes).
+    /// Returns true if the log has room for ends of sessions and reaped znodes.
     pub(super) fn has_reserve(&self) -> bool {
         self.failure().is_none() && self.queue.has_reserve()
     }
@@ -132,13 +131,13 @@ impl Durable {
             let handed = txn.zxid;
             self.queue.append(kept, has_moved);
             if self.queue.is_short() {
-                // Answers now wait for asynchronous transactions, too. Otherwise a client could outrun the log and be
+                // Answers now wait for asynchronous transactions, too, so that no client outruns the log and is
                 // refused.
                 self.shown = handed.max(self.shown);
             }
         }
-        // Zxids within an epoch are counted only in memory, so the log must have the epoch before its first zxid is
-        // used. Otherwise fencing tokens could repeat after a crash.
+        // Zxids within an epoch are counted only in memory, so the log must reserve the epoch first. Otherwise fencing
+        // tokens could repeat after a crash.
         let needed = epoch::to_reserve(core.last_zxid());
         if needed > self.reserved {
             self.reserved = needed;
@@ -146,20 +145,20 @@ impl Durable {
         }
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns it. A bound never falls, so
-    /// no message overtakes an earlier one of the session.
+    /// Raises a session's bound to the transaction that its next message shows. A bound never falls, so no message
+    /// overtakes an earlier one.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
         *bound = shown.max(self.shown).max(*bound);
         *bound
     }
 
-    /// Returns the future that an answer with this bound waits for. `None` if it need not wait.
+    /// Returns the future that an answer with this bound waits for, if it must.
     pub(super) fn passage(&self, bound: Zxid) -> Option<Passage> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
     }
 
-    /// Puts news in their cell, now or when they may be seen. Returns true if they are there now.
+    /// Puts news in their cell when they may be seen. Returns true if that is now.
     pub(super) fn deliver(&self, bound: &mut Zxid, cell: &Arc<WatchCell>, news: News) -> bool {
         let shown = self.shown.max(*bound);
         if self.queue.barrier.is_open_to(shown) {
@@ -171,15 +170,14 @@ impl Durable {
             None => true,
             Some(held_to) => {
                 // Held events have one order across all sessions, so this one may wait for more than it shows. Later
-                // answers to the session must wait as long, or they would overtake it (invariant 9).
+                // answers must wait as long, or they would overtake it (invariant 9).
                 *bound = held_to;
                 false
             }
         }
     }
 
-    /// Returns the end of the pause in which no session may be opened, unless its time has passed. Then it ends the
-    /// pause.
+    /// Returns the end of the pause that admits no session. Ends a pause whose time has passed.
     pub(super) fn pause(&mut self, now: BootInstant) -> Option<BootInstant> {
         let until = self.timeouts.pause_until?;
         if until > now {
@@ -204,20 +202,19 @@ impl Durable {
 
 /// The part for sessions of other processes.
 impl Durable {
-    /// Checks that the log has not failed and has room for another session.
+    /// Checks that the log takes another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.check()?;
         self.queue.check_room(SESSION_BYTES, false)
     }
 
-    /// Returns a future that waits until a busy log has room for another session. `None` if it need not wait.
+    /// Returns a future that waits until a busy log has room for another session.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
         is_busy.then(|| Box::pin(self.queue.clone().until_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Returns a future that waits until a busy log has room. `None` if it has, or if a full disk will refuse the
-    /// request.
+    /// Returns a future that waits until a busy log has room. A full disk refuses the request instead.
     pub(super) fn request_room(
         &self,
         core: &Core,
@@ -235,7 +232,7 @@ impl Durable {
         is_busy.then(|| Box::pin(self.queue.clone().until_room(bytes, frees(request))) as _)
     }
 
-    /// Notes the timeout of a session that transaction `opened` has just opened and that is not logged yet.
+    /// Notes the timeout of a session that transaction `opened` has opened and that is not logged yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
         // A pause lasts for the longest timeout, so most sessions need no record.
         if ms > self.timeouts.longest_ms {
@@ -245,8 +242,8 @@ impl Durable {
         }
     }
 
-    /// Holds back all messages to a session until the log has the last transaction and, in every durability class, the
-    /// longest timeout, which may be this session's. Returns a future that waits for this.
+    /// Holds back all messages to a session until the log has the last transaction and the longest timeout, which may
+    /// be this session's.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> Passage {
         let barrier = &self.queue.barrier;
         *bound = self.shown.max(self.timeouts.recorded_at).max(*bound);
@@ -258,12 +255,11 @@ impl Durable {
         }
     }
 
-    /// Returns the transaction that logs the longest timeout.
     pub(super) fn timeout_recorded_at(&self) -> Zxid {
         self.timeouts.recorded_at
     }
 
-    /// Notes the longest timeout that sessions of other processes may be granted from now on.
+    /// Notes the longest timeout that sessions may be granted from now on.
     pub(super) fn allow(&mut self, ms: u64) {
         if ms > self.timeouts.allowed_ms {
             self.timeouts.allowed_ms = ms;

@@ -68,14 +68,12 @@ impl Engine {
     ) -> Result<Embedded> {
         // Checked before the session exists, so that a refusal leaves nothing behind.
         let identities = Identities::new(identities)?;
-        // Read before the core reads the clock, because the first lease must end before the deadline that the core sets
-        // (invariant 6).
+        // Before the core sets the session's deadline, because the first lease must end earlier (invariant 6).
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not through `apply`, because nothing waits until the log has a session of this process. Its transaction, if
-        // any, is handed over with the next change.
+        // Not through `apply`, because nothing waits for its transaction, which is handed over with the next change.
         let (session, timeout) =
             state
                 .core
@@ -108,7 +106,6 @@ impl Engine {
     }
 }
 
-/// A session in the store's own process.
 pub(super) struct Embedded {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
@@ -208,7 +205,7 @@ impl Embedded {
         }
     }
 
-    /// Returns the error with which the session ended, which the core has forgotten.
+    /// Returns the error that ended the session, which the core has forgotten.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),

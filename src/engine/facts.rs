@@ -18,7 +18,6 @@ use crate::runtime::histogram::Distribution;
 /// Slots examined per acquisition of the lock. This takes a few hundred microseconds.
 const PIECE: usize = 4_096;
 
-/// Reason why a store opens no sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotAdmitting {
     /// Clients may still believe in sessions that a restart has ended.
@@ -30,7 +29,7 @@ pub(crate) enum NotAdmitting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Limit on the bytes of their texts.
+    /// Limit on their texts.
     pub(crate) bytes: usize,
 }
 
@@ -100,7 +99,7 @@ impl Store {
         self.0.state.lock().sessions.unread().limit()
     }
 
-    /// Returns the stalls since sessions of other processes were admitted. `None` if they never were.
+    /// Returns the store's stalls. `None` before sessions of other processes are admitted.
     #[cfg(feature = "metrics")]
     pub(crate) fn stalls(&self) -> Option<Distribution> {
         let state = self.0.state.lock();
@@ -137,7 +136,7 @@ impl Store {
         self.0.state.lock().check_log().is_ok()
     }
 
-    /// Returns the counters of the log since it was opened. `None` without a log.
+    /// Returns the log's counters. `None` without a log.
     pub(crate) fn log_stats(&self) -> Option<crate::log::LogStats> {
         self.0.log_queue().map(|queue| queue.stats())
     }
@@ -148,7 +147,7 @@ impl Store {
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
-            // Continue after a key, not by a count, because sessions that end in between shift the others.
+            // Continue after a key, because sessions that end in between would shift a count.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -259,7 +258,7 @@ impl Store {
         watched
     }
 
-    /// Passes the core to `see`, one piece of its slots at a time, until `see` returns false.
+    /// Shows the core to `see` piece by piece, until it returns false.
     fn walk(
         &self,
         slots: impl Fn(&Core) -> usize,

@@ -41,7 +41,7 @@ impl Exclusive for FolderLock {
     }
 }
 
-/// Signal that a store without handles has released its folder. Opening the folder again waits for it.
+/// Signal that a store has released its folder. Opening the folder again waits for it.
 #[derive(Default)]
 struct ReleaseSignal {
     is_released: Mutex<bool>,
@@ -247,8 +247,8 @@ fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant>
 }
 
 impl Engine {
-    /// Ends the pause on time, or a store that is closed before a client asks would have to pause again at its next
-    /// start.
+    /// Ends the pause on time even if no client asks. Otherwise a store that is closed then would pause again at its
+    /// next start.
     fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);

@@ -16,7 +16,7 @@ use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, Zxid};
 use crate::runtime::clock::Clock;
 
-/// Flags of the first byte. Bits 2 and 3 are the durability class, bits 4 and 5 that of the second opening.
+/// Flags of the first byte. Bits 2 and 3 are the durability class, bits 4 and 5 the class of the second opening.
 const IS_BACKUP: u8 = 1;
 const IS_CLOSED_IN_ORDER: u8 = 2;
 /// A salvaged copy is opened instead of the directory.
@@ -108,7 +108,7 @@ fn salvaged(disk: &SimDisk, now_ms: i64) -> Option<SimDisk> {
     }
 }
 
-/// Returns the fuzzer's initial inputs: those of `backup` and `recovery`, with some of the flags.
+/// Returns the fuzzer's initial inputs, taken from `backup` and `recovery`, with some of the flags.
 pub(crate) fn openings() -> Vec<(&'static str, Vec<u8>)> {
     let led = |flags: u8, inputs: log::fuzz::Inputs, chosen: &[(&str, &'static str)]| {
         let inputs: BTreeMap<_, _> = inputs.into_iter().collect();

@@ -79,8 +79,7 @@ impl StoreOptions {
     /// Largest number of znodes, of sessions, and of watches per session. A higher limit is reduced to it.
     pub const MAX: usize = 1 << 31;
 
-    /// Longest session timeout, 2^31 - 1 ms (24.8 days). ZooKeeper's protocol uses a signed 32-bit number of
-    /// milliseconds.
+    /// Longest session timeout, 2^31 - 1 ms (24.8 days), because ZooKeeper's protocol uses a signed 32-bit number.
     pub const MAX_SESSION_TIMEOUT: Duration = MAX_SESSION_TIMEOUT;
 
     /// Returns the defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL znodes allowed,
@@ -142,14 +141,13 @@ impl StoreOptions {
     /// - A znode counts for its path, its data, its access control list (80 bytes per entry plus its texts), and 384
     ///   bytes more. This is about the memory that it takes.
     /// - A watch counts for its path and 256 bytes, a session for 512 bytes, and an identity for 192 bytes and three
-    ///   times its text. Those of this process are free.
+    ///   times its text. Watches, sessions and identities of this process are free.
     ///
     /// A request that would exceed the limit fails with [`Error::LimitReached`](crate::Error::LimitReached). Requests
     /// that make nothing larger are never refused, and the content of a store in a folder is always read back. For its
     /// watches and ephemeral znodes, each session of another process gets only an equal share of the last quarter, so
-    /// that none takes what others need. Sessions and identities of other processes are accepted up to a sixteenth
-    /// each, however full the rest is.
-    /// rest is.
+    /// that none takes the room that others need. Sessions and identities of other processes are accepted up to a
+    /// sixteenth each, however full the rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;

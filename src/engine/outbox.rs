@@ -1,7 +1,8 @@
 //! [`Outbox`]: the messages to be sent over one connection, with events and answers in one order (invariant 13).
 //!
 //! Messages are put in under the store's lock, as they happen. The connection's task takes them out without it, up to
-//! what the log has. Their bytes count towards limits of the connection and of all clients together (invariant 10).
+//! the log's last transaction. Their bytes count towards limits of the connection and of all clients together
+//! (invariant 10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct Inner {
     items: VecDeque<Item>,
     /// Approximate size of the items.
     bytes: usize,
-    /// Bytes that the connection holds in messages that are taken out but not sent, and in requests.
+    /// Bytes that the connection holds in unsent messages and in requests.
     beside: usize,
     /// The sum of both, as counted in `unread`.
     account: Account,
@@ -100,7 +101,7 @@ impl Outbox {
         }
     }
 
-    /// Asks the connection for signs of life before its session expires. The caller must wake it afterwards.
+    /// Asks the connection for signs of life. The caller must wake it afterwards.
     pub(super) fn ask_for_signs(&self) {
         self.is_asked.store(true, Ordering::Release);
     }
@@ -123,8 +124,8 @@ impl Outbox {
             return false;
         }
         let item = Item::new(bound, Message::News { watch, news });
-        // Events arrive unasked, so only closing the connection bounds them. The session lives on. When its client
-        // reconnects, it asks which watches have missed something (`setWatches`).
+        // Events arrive unasked, so only closing the connection bounds them. After reconnecting, the client asks which
+        // watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
             return inner.end(Ending::Overflow, &self.unread);
         }
@@ -142,7 +143,6 @@ impl Outbox {
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
-        // Nothing more is sent over this connection.
         if inner.is_cut().is_some() {
             return usize::MAX;
         }
@@ -160,8 +160,8 @@ impl Outbox {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Sets the bytes that the connection holds: messages that it has taken out and not sent, and requests that wait
-    /// until the client has read. Call it after each [`take`](Self::take). Until then, everything taken counts.
+    /// Sets the bytes that the connection holds in unsent messages and waiting requests. Call it after each
+    /// [`take`](Self::take). Until then, everything taken counts.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -181,7 +181,6 @@ impl Outbox {
         self.waker.take().into_iter().for_each(wake);
     }
 
-    /// Registers the connection's task to be woken when there is something to take.
     pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }

@@ -64,18 +64,18 @@ impl Engine {
 
 /// The part for sessions of other processes.
 impl State {
-    /// Checks that the log accepts another session.
+    /// Checks that the log takes another session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Returns a future that waits until a busy log has room for another session. `None` if it need not wait.
+    /// Returns a future that waits until a busy log has room for another session.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
     /// Holds back all messages to a newly opened session ([`Durable::hold_session`]). Returns the future that its
-    /// client waits for. `None` without a log.
+    /// client waits for.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.bound(slot)))
@@ -121,7 +121,7 @@ impl Remote {
     /// log has the timeout that the client may rely on.
     ///
     /// # Errors
-    /// Those of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many sessions.
+    /// Errors of any logged request, and [`LimitReached`](crate::Error::LimitReached) if there are too many sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         while let Some(pause) = self.engine.pause() {
             pause.await;

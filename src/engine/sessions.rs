@@ -135,7 +135,6 @@ impl SessionTable {
         &mut self.slots[index]
     }
 
-    /// Returns the count of the bytes that wait for all clients.
     pub(super) fn unread(&self) -> &Arc<Unread> {
         &self.unread
     }

@@ -89,11 +89,7 @@ impl State {
         outcome
     }
 
-    /// Checks that a request may be carried out. Returns the transaction that its answer will show.
-    ///
-    /// # Errors
-    /// [`Error::StoreFailed`](crate::Error::StoreFailed), [`Error::DiskFull`](crate::Error::DiskFull), or
-    /// [`Error::LimitReached`](crate::Error::LimitReached) while the log is busy, which will pass.
+    /// Checks that a request may be carried out, as `Durable::admit`.
     #[inline]
     pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
         match &self.durable {
@@ -102,9 +98,7 @@ impl State {
         }
     }
 
-    /// Returns true if an answer to a session of this process about its own entries need not wait for the log. Without
-    /// a log this always holds. Otherwise the log must keep nothing of the session, have the shown transaction, and
-    /// hold nothing back from the session.
+    /// Returns true if an answer to a session of this process about its own entries need not wait for the log.
     #[inline]
     pub(super) fn answers_at_once(&mut self, slot: u32, shown: impl FnOnce(&Core) -> Zxid) -> bool {
         match &self.durable {
@@ -123,13 +117,12 @@ impl State {
         self.durable.as_ref().map_or(Ok(()), Durable::check)
     }
 
-    /// Returns true if the log has room for the store's own transactions (ends of sessions, reaped znodes).
+    /// Returns true if the log has room for ends of sessions and reaped znodes.
     pub(super) fn may_tick(&self) -> bool {
         self.durable.as_ref().is_none_or(Durable::has_reserve)
     }
 
-    /// Raises a session's bound to the transaction that its next message shows, and returns it. Returns 0 without a
-    /// log.
+    /// Raises a session's bound to the transaction that its next message shows. 0 without a log.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
@@ -138,8 +131,8 @@ impl State {
         }
     }
 
-    /// Returns the future that an answer showing this transaction waits for. It also waits for earlier answers. `None`
-    /// if the answer need not wait.
+    /// Returns the future that an answer showing this transaction waits for, if it must. It also waits for earlier
+    /// answers.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
         let durable = self.durable.as_ref()?;

@@ -71,7 +71,6 @@ fn the_texts_of_errors_count_in_answers() {
     assert!(count < 6, "{count} errors of 100 KB wait");
 }
 
-/// Asks and takes the answer, like a client that reads its answers.
 fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
     let mut said = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Entries that also wait for conditions, like those of a semaphore for permits.
+//! Entries that also wait for conditions, as a semaphore's do for permits.
 
 use bytes::Bytes;
 

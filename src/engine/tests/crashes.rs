@@ -83,7 +83,6 @@ impl Drop for Told {
     }
 }
 
-/// One run of the store, from its opening to its end.
 fn live(disk: &SimDisk, clock: &Clock, past: &mut Past, random: &mut Random, ending: Ending) {
     let boot = match ending {
         Ending::Close => Boot::new(disk),

@@ -123,7 +123,6 @@ fn fill_with(segments: (u64, u64), writers: u64) {
         };
         let disk = SimDisk::new();
         load.fill(&load.open(&disk), 1, 100 * segments.1);
-        // Its content can be read.
         drop(load.open(&disk));
     }
 }
@@ -374,7 +373,6 @@ fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
     });
 }
 
-/// Asks, and waits for the answer as a connection does.
 async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     let submitted = client.submit(&mut [Ask::Request(request)].into());
     assert_eq!(submitted, 1, "it has outrun the disk");
@@ -595,7 +593,7 @@ fn has_ended(client: &Connection) -> bool {
     client.outbox().is_cut().is_some()
 }
 
-/// The end of a session is a transaction, for which part of the room is reserved.
+/// Part of the room is reserved for the ends of sessions, which are transactions.
 #[test]
 fn a_session_ends_with_its_process_on_a_full_disk() {
     let mut burst = Burst::new(Durability::Fsync);

@@ -16,7 +16,6 @@ use crate::model::types::AclEntry;
 use crate::testing::seeds;
 use crate::wire;
 
-/// The persistent znodes by path.
 type Content = BTreeMap<String, (Bytes, Acl)>;
 
 fn content(core: &Core) -> Content {

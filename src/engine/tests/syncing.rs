@@ -1,4 +1,4 @@
-//! Replies and events that leave a store while its disk syncs, and those that do not.
+//! Which replies and events leave a store while its disk syncs.
 
 use std::io;
 use std::path::PathBuf;
