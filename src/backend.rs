@@ -101,7 +101,7 @@ pub trait LocalQueues {
 pub enum Flushed {
     /// Everything submitted before was handed to the system's socket.
     Written,
-    /// Returned without waiting, because there was nothing to write or waiting would not help.
+    /// There was nothing to write, or waiting would not help.
     Skipped,
     /// The limit passed first.
     TimedOut,
@@ -119,7 +119,7 @@ pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 /// [`FLUSH_LIMIT`] for each, this is a tenth of a second.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
-/// A store at which sessions can be opened.
+/// A store that can open sessions.
 pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Opens a session.
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>>;

@@ -17,7 +17,6 @@ use crate::model::types::HumanDuration;
 /// First pause before a refused step is repeated. Each later pause is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A clean-up in progress: the delete of a znode that must not stay behind, or the search for one.
@@ -48,7 +47,7 @@ pub struct Cleanup {
     status: Arc<SessionStatus>,
     path: ZnodePath,
     pause: Duration,
-    /// The connection on which the last reply was lost.
+    /// The connection that lost the last reply.
     lost_on: Option<u64>,
     warned: bool,
 }
@@ -114,9 +113,8 @@ impl Cleanup {
     }
 }
 
-/// Returns true if the same step may succeed later. The clean-up has reached its aim if the znode is missing or the
-/// session has ended, and waiting does not restore a permission. A refused user may be added again while the session
-/// lives.
+/// Returns true if the same step may succeed later. A missing znode or the session's end completes the clean-up, and
+/// waiting does not restore a permission. A refused user may be added again.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::AuthFailed => true,

@@ -1,4 +1,4 @@
-//! A session's lease: the time for which its holder may believe that it lives (invariant 6).
+//! A session's lease: how long its holder may believe that it lives (invariant 6).
 //!
 //! [`LeaseState`] computes it from the store's answers and reads no clock. [`Lease`] is the handle that a lock keeps.
 //! Once it has ended, it stays invalid even if a later proof gives the session another lease.
@@ -23,8 +23,8 @@ const GRANT: u32 = 5;
 /// needs.
 const BEATS: u32 = 3;
 
-/// Number of timeouts for which a session keeps its lease fresh after its last use. A program that locks now and then
-/// does not wait for proofs, and one that no longer locks stops writing to its ensemble.
+/// Number of timeouts that a session keeps its lease fresh after its last use. A program that locks now and then does
+/// not wait for proofs, and an idle one stops writing to its ensemble.
 const IDLE: u32 = 10;
 
 /// Touches closer together than this fraction of the witness delay are merged.
@@ -85,7 +85,7 @@ impl fmt::Debug for Lease {
 #[derive(Debug)]
 pub(super) struct LeaseState {
     timeout: Duration,
-    /// Time at which the newest request was sent that is known to have kept the session alive.
+    /// Send time of the newest request known to have kept the session alive.
     proved: BootInstant,
     /// The newest proof since the connection was lost, while the newly negotiated timeout is unknown. Until then the
     /// lease is not extended, because the new timeout may be shorter.
@@ -131,8 +131,8 @@ pub(crate) struct Beat {
 
 impl LeaseState {
     /// Returns the lease of a session that was opened by a request sent at `sent`. This is its first proof, also in an
-    /// ensemble, because creating a session is a transaction from which on the leader times it (`PrepRequestProcessor`
-    /// at `createSession`).
+    /// ensemble, because creating a session is a transaction, and the leader times the session from then on
+    /// (`PrepRequestProcessor` at `createSession`).
     ///
     /// `tick` is the ensemble's tick. `None` for a single server.
     pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: BootInstant) -> Self {
@@ -173,7 +173,6 @@ impl LeaseState {
         self.lapses
     }
 
-    /// Returns the end of the lease.
     pub(super) fn end(&self) -> BootInstant {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
@@ -227,7 +226,6 @@ impl LeaseState {
         true
     }
 
-    /// Records the loss of the connection.
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
         // The next connection may lead to another follower, which proves nothing about writes that this one received.
@@ -268,9 +266,9 @@ impl LeaseState {
         self.tick().unwrap_or_default().min(self.timeout / 4)
     }
 
-    /// Returns the time at which the next heartbeat is due. It is every third of the timeout, so that a proof is at
-    /// most two thirds old at the next one, and a grant finds a fifth of the lease left. After an older proof it is due
-    /// as soon as a heartbeat can prove anything.
+    /// Returns when the next heartbeat is due. It is every third of the timeout, so that a proof is at most two thirds
+    /// old at the next one, and a grant finds a fifth of the lease left. After an older proof it is due as soon as a
+    /// heartbeat can prove anything.
     pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;

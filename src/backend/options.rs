@@ -81,13 +81,13 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the time after which connecting gives up with [`Error::ConnectFailed`] (10 s by default). It applies to the
-    /// first session, and to each one that replaces a lost session. Until then, servers that refuse or do not answer
-    /// are tried again every 100 ms. If a server has accepted the connection and is silent, the client then probes for
-    /// at most 4 s which other protocol it speaks. Closing a session waits for the answer up to the same timeout.
+    /// Sets how long the client tries to connect before it gives up with [`Error::ConnectFailed`] (10 s by default).
+    /// This applies to the first session, and again to each replacement of a lost session. Until then, servers that
+    /// refuse or do not answer are tried again every 100 ms. If a server has accepted the connection and is silent, the
+    /// client then probes for at most 4 s which other protocol it speaks. Closing a session waits for the answer up to
+    /// the same timeout.
     ///
-    /// The bounds are those of [`session_timeout`](Self::session_timeout). A store of this process does not use this
-    /// timeout.
+    /// The same bounds as for [`session_timeout`](Self::session_timeout) apply. A store of this process ignores it.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -160,8 +160,8 @@ impl ConnectOptions {
     /// ([`SessionStatus::held_until`]).
     ///
     /// Set it to the servers' value. With a shorter tick a session may believe in locks that it has lost. With a longer
-    /// one, the first lock after idling is granted later. The bounds are those of
-    /// [`session_timeout`](Self::session_timeout).
+    /// one, the first lock after idling is granted later. The same bounds as for
+    /// [`session_timeout`](Self::session_timeout) apply.
     ///
     /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
     #[must_use]

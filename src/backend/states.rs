@@ -1,4 +1,4 @@
-//! [`StateStream`]: the changes of a session's state. Readers are woken in the order in which they subscribed.
+//! [`StateStream`]: the changes of a session's state. Readers are woken in the order of their subscription.
 
 use std::fmt;
 use std::pin::Pin;

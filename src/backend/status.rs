@@ -274,7 +274,7 @@ impl SessionStatus {
     /// Cancel safe.
     ///
     /// # Errors
-    /// The error with which the session ended, if that is first.
+    /// The error of the session's end, if that is first.
     pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
@@ -303,7 +303,7 @@ impl SessionStatus {
         &self.pulse
     }
 
-    /// Returns the time at which the next heartbeat is due. `None` if the session needs none.
+    /// Returns when the next heartbeat is due. `None` if the session needs none.
     pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
@@ -318,10 +318,10 @@ impl SessionStatus {
     /// Returns the end of the session's lease. Until then no other session can hold what this one holds. `None` if that
     /// is as long as the session is alive.
     ///
-    /// The end is the time at which the last proving request was sent, plus nine tenths of the timeout. At a single
-    /// server any answer proves that the session is alive. In an ensemble only a committed write does. It proves an
-    /// earlier write that was answered on the same connection at least a [tick](Self::tick), or a quarter of the
-    /// timeout, before it was sent.
+    /// The end is nine tenths of the timeout after the last proving request was sent. At a single server any answer
+    /// proves that the session is alive. In an ensemble only a committed write does. It proves an earlier write that
+    /// was answered on the same connection at least a [tick](Self::tick), or a quarter of the timeout, before it was
+    /// sent.
     ///
     /// The lease is not extended while the timeout negotiated by a new connection is unknown. A shorter timeout
     /// shortens it.

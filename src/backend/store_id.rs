@@ -24,7 +24,7 @@ pub(crate) const PATH: &str = "/lockkeeper.id";
 /// Cancel safe. An id that was created stays, and the next call finds it.
 ///
 /// # Errors
-/// Those of the requests: [`Error::NoAuth`] if the session may not read or create the znode, and [`Error::NoNode`] if
+/// Errors of the requests: [`Error::NoAuth`] if the session may not read or create the znode, and [`Error::NoNode`] if
 /// the chroot does not exist.
 pub async fn read_or_create_store_id(backend: &dyn Backend, acl: &Acl) -> Result<String> {
     let path = ZnodePath::new(PATH)?;

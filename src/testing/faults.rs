@@ -20,7 +20,7 @@ use crate::runtime::future::BoxFuture;
 
 /// A [`Connector`] that wraps any store and injects faults into its sessions, by a [`Plan`] and by command.
 ///
-/// The faults are injected between the client and the store, like those of a network. A connection that breaks fails
+/// The faults are injected between the client and the store, where a network would be. A connection that breaks fails
 /// every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss). The state is
 /// [`Suspended`](crate::SessionState::Suspended) until it is back, and requests wait until then. One-shot watches stay
 /// armed and fire then. Lasting ones yield `ConnectionLoss` and miss the events in between. Replies and watch events of
@@ -84,7 +84,7 @@ impl Faults {
     /// Opens a client, and injects faults into its sessions. `target` names the store in errors.
     ///
     /// # Errors
-    /// Those of [`Client::open`].
+    /// As [`Client::open`].
     pub async fn connect(&self, target: &str, options: ConnectOptions) -> Result<Client> {
         Client::open(Arc::new(self.clone()), target.to_owned(), options).await
     }
@@ -167,7 +167,7 @@ impl Faults {
     /// session a timeout, and pause or disconnect it for longer.
     ///
     /// # Errors
-    /// Those of [`Connector::expire`].
+    /// As [`Connector::expire`].
     pub async fn expire(&self, selector: &impl SessionSelector) -> Result<()> {
         self.link(selector.session_id()).expire().await
     }

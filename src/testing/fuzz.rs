@@ -53,7 +53,7 @@ pub fn opening(bytes: &[u8]) -> bool {
 /// Parses bytes as the URL of a store. Returns true if they are one.
 ///
 /// # Panics
-/// If the URL is displayed as that of another store.
+/// If displaying the URL yields another store's URL.
 pub fn url(bytes: &[u8]) -> bool {
     let target = std::str::from_utf8(bytes).ok().map(str::parse::<Target>);
     let Some(Ok(target)) = target else {

@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: any bytes are read as those of a client or a server. Nothing may panic, and accepted input
+//! Entry points for fuzzers: any bytes are read as sent by a client or a server. Nothing may panic, and accepted input
 //! must survive being written and read again.
 //!
 //! The repository's folder `fuzz/` has the fuzzers and their corpus.

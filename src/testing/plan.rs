@@ -42,7 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns a plan without faults, to which faults are added. A connection that breaks is restored immediately.
+    /// Returns a plan without faults, for adding some. A connection that breaks is restored immediately.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -78,7 +78,7 @@ impl Plan {
             .delays(0.3, ms(0)..ms(20))
     }
 
-    /// Returns a plan with every kind of fault. It adds to [`lossy`](Self::lossy) that of 1,000 requests 5 meet the end
+    /// Returns a plan with every kind of fault. In addition to [`lossy`](Self::lossy), of 1,000 requests 5 meet the end
     /// of their session and 5 a pause of up to 30 s.
     pub fn rough(seed: u64) -> Self {
         let ms = Duration::from_millis;

@@ -91,7 +91,7 @@ impl TestStore {
     /// Opens a client with a new session.
     ///
     /// # Errors
-    /// Those of [`connect`](crate::connect()).
+    /// As [`connect`](crate::connect()).
     pub async fn client(&self) -> Result<Client> {
         self.client_with(ConnectOptions::new()).await
     }
@@ -99,7 +99,7 @@ impl TestStore {
     /// Opens a client with these options and a new session.
     ///
     /// # Errors
-    /// Those of [`connect_with`](crate::connect_with).
+    /// As [`connect_with`](crate::connect_with).
     pub async fn client_with(&self, options: ConnectOptions) -> Result<Client> {
         self.faults.connect(&self.target, options).await
     }
@@ -221,7 +221,6 @@ const SEED_VARIABLE: &str = "LOCKKEEPER_SEED";
 
 const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Counts the turns in which nothing moved.
 struct Quiet {
     turns: u32,
     seen: (Traffic, Option<BootInstant>),
