@@ -1,12 +1,12 @@
 //! The durable log of a store in a folder.
 //!
-//! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes
-//! each batch as one frame with one sync, and only then the barrier releases the replies and events that reveal them.
-//! Beside the writer one thread prepares segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A
-//! store is opened by [`open()`], which reads the newest snapshot and the segments after it ([`recovery`]).
+//! A write passes through [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]. Transactions wait in batches. One thread
+//! writes each batch as one frame with one sync, and only then does the barrier release the replies and events that
+//! reveal them. Two more threads prepare segments ([`segment_allocator`]) and make snapshots ([`snapshotter`]).
+//! [`open()`] reads the newest snapshot and the segments after it ([`recovery`]).
 //!
-//! `engine/durable.rs` has the whole way of a write, from its admission to its acknowledgement; `docs/durability.md`
-//! the formats, and the argument that nothing acknowledged is lost.
+//! See `engine/durable.rs` for the whole path of a write, and `docs/durability.md` for the formats and why no
+//! acknowledged write is lost.
 
 pub(crate) mod backup;
 mod codec;
@@ -69,15 +69,14 @@ pub(crate) use self::write_queue::LogStats;
 pub(crate) use self::write_queue::WriteQueue;
 pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 
-/// Options of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// True if each batch is synced, false if none is.
+    /// True if every batch is synced, false if none is.
     pub(crate) syncs: bool,
-    /// True if no acknowledgement to a session of another process leaves before the log has the change: such sessions
+    /// True if a session of another process gets no acknowledgement before the log has the change. Such sessions
     /// survive a kill of the process.
     pub(crate) keeps_sessions: bool,
-    /// The longest timeout that such sessions may be granted, in milliseconds.
+    /// The longest timeout that such sessions may get, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,
 }

@@ -1,5 +1,5 @@
-//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore reads and checks
-//! all of it before it creates anything.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore checks all of it
+//! before it creates anything.
 
 #[cfg(test)]
 mod tests;
@@ -26,29 +26,29 @@ use crate::runtime::random::{hex, random};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The id of the store, as [`Client::store_id`](crate::Client::store_id) tells it.
+    /// The id of the store, as in [`Client::store_id`](crate::Client::store_id).
     pub store_id: String,
-    /// All transactions up to this one are included. After a restore, every zxid that the store assigns is above it.
+    /// The backup includes all transactions up to this one. After a restore, the store assigns only higher zxids.
     pub zxid: Zxid,
-    /// Number of znodes, the four that every store has included.
+    /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Number of sessions, which a restore ends. Those of the process that has the store open are not among
-    /// them.
+    /// Number of sessions, without the local ones of the process that has the store open. A restore ends them.
     pub sessions: u64,
-    /// The size of the backup file, in bytes; after a salvage, that of the new directory's snapshot.
+    /// The size of the backup file in bytes. After a salvage, of the new directory's snapshot.
     pub bytes: u64,
 }
 
-/// Writes the whole content of the store in the directory `dir` to the file `file`, which is replaced in one step
-/// if it exists. `dir` may be in use, by this process or another: it is only read, the store does not wait, and the
-/// backup holds at least everything that was acknowledged before the call.
+/// Writes the whole content of the store in the directory `dir` to the file `file`.
 ///
-/// It needs as much memory as the store's content while it runs, and blocks the thread.
+/// Replaces an existing file atomically. `dir` is only read and may be in use, without making that store wait. The
+/// backup contains at least everything that was acknowledged before the call.
+///
+/// Blocks the thread, and needs as much memory as the store's content.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::StoreDamaged`], [`Error::StoreTooNew`]; [`Error::DiskFull`] and
-/// [`Error::StoreFailed`] of the file; [`Error::BadArguments`] when `file` is inside `dir`, or exists and is not a regular
-/// file.
+/// - [`Error::NotAStore`], [`Error::StoreDamaged`] or [`Error::StoreTooNew`] if `dir` cannot be read.
+/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `file` cannot be written.
+/// - [`Error::BadArguments`] if `file` is inside `dir`, or exists and is not a regular file.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("lockkeeper-backup-doc-{}", std::process::id()));
@@ -69,18 +69,18 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     let (dir, file) = (dir.as_ref(), file.as_ref());
     let (folder, name) = folder_and_name(file)?;
     check_outside(dir, file)?;
-    // Of a link itself: the rename would replace the link, not what it points to.
+    // Check a symlink itself, not its target, because the rename would replace the link.
     check_regular(file, fs::symlink_metadata(file))?;
     let (head, core) = content(&View::new(dir), now_ms())?;
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
     Ok(summary(&head, &core, bytes))
 }
 
-/// Writes a backup to a stream, for example a pipe, as [`backup`] writes one to a file. After an error the stream may hold
-/// part of a backup, which a restore refuses.
+/// Like [`backup`], but writes to a stream, for example a pipe. After an error the stream may contain a partial backup,
+/// which a restore refuses.
 ///
 /// # Errors
-/// Those of [`backup`], without those of a file; [`Error::StoreFailed`] of the stream.
+/// As for [`backup`], and [`Error::StoreFailed`] if the stream cannot be written.
 pub fn backup_to(dir: impl AsRef<Path>, stream: impl io::Write + Send) -> Result<Summary> {
     let (head, core) = content(&View::new(dir.as_ref()), now_ms())?;
     let stream = Stream(Mutex::new(stream));
@@ -90,7 +90,6 @@ pub fn backup_to(dir: impl AsRef<Path>, stream: impl io::Write + Send) -> Result
     Ok(summary(&head, &core, bytes))
 }
 
-/// A file that is only written, from its start to its end.
 struct Stream<W>(Mutex<W>);
 
 impl<W: io::Write + Send> DiskFile for Stream<W> {
@@ -102,7 +101,7 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
         refused()
     }
 
-    /// Appends the bytes, because [`snapshot::write`] writes in order and leaves no gap.
+    /// Appends. [`snapshot::write`] writes in order and leaves no gap.
     fn write_at(&self, _at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stream.write_all(bytes)
@@ -118,7 +117,7 @@ impl<W: io::Write + Send> DiskFile for Stream<W> {
     }
 }
 
-/// Reads what a backup holds of the store on a disk, which may be in use.
+/// Reads the content for a backup. The store may be in use.
 fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
     let store = store_in(disk)?;
     let Content {
@@ -130,34 +129,34 @@ fn content(disk: &dyn Disk, now_ms: i64) -> Result<(Head, Core)> {
     Ok((head, core))
 }
 
-/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and must be empty
-/// otherwise. The store that is opened there continues above all zxids that the original has assigned since the backup:
-/// tokens do not go back. Sessions of other processes are ended when it is opened, since they may have released and
-/// acquired locks that the backup does not know of. If the original was served, no session is admitted until no client
-/// can still believe in an ended one: for the longest timeout that the original granted or allowed, or that the options
-/// of the opening allow, and a hundredth more.
+/// Restores the backup `file` into the directory `dir`, which must be empty or missing.
 ///
-/// It needs as much memory as the store's content while it runs, and blocks the thread.
+/// The restored store continues above all zxids that the original has assigned since, so tokens do not go back. Opening
+/// it ends the sessions of other processes, because they may have released and acquired locks since. If the original
+/// was served, no session is admitted until no client can still believe in an ended one. This takes the longest timeout
+/// that the original granted or allowed, or that the options of the opening allow, plus one percent.
+///
+/// Blocks the thread, and needs as much memory as the store's content.
 ///
 /// # Errors
-/// [`Error::BadArguments`] when `dir` is not empty or `file` is not a regular file; [`Error::StoreDamaged`] and
-/// [`Error::StoreTooNew`] of the backup, of which nothing is put back then; [`Error::StoreInUse`],
-/// [`Error::DiskFull`], [`Error::StoreFailed`].
+/// - [`Error::BadArguments`] if `dir` is not empty or `file` is not a regular file.
+/// - [`Error::StoreDamaged`] or [`Error::StoreTooNew`] if the backup cannot be read. Nothing is restored.
+/// - [`Error::StoreInUse`], [`Error::DiskFull`] or [`Error::StoreFailed`] if `dir` cannot be written.
 pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
     let (file, dir) = (file.as_ref(), dir.as_ref());
-    // Before the backup is read, which may take long, and again under the lock.
+    // Before the long read of the backup. `create_in` checks again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
     check_regular(file, fs::metadata(file))?;
     let restored = restored(&View::new(folder), &name, now_ms());
     let (head, core, bytes) = restored.map_err(|unreadable| unreadable.of(file.to_owned()))?;
     create_store(dir, &head, &core)?;
-    // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
+    // Two restores of one backup must not assign the same zxids, and only the millisecond distinguishes them.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, bytes))
 }
 
-/// Reads a backup, as the content of a store that continues from it, and its size.
+/// Reads a backup as the content of a store that continues from it, and the backup's size.
 fn restored(
     disk: &dyn Disk,
     name: &str,
@@ -170,7 +169,7 @@ fn restored(
     let was_facts = was.start.facts;
     // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms).max(was_facts.zxid);
-    // It could not be opened: no store has come as far.
+    // No store has got this far, and it could not be opened.
     if epoch::is_exhausted(zxid) {
         return Err(Unreadable::damaged(
             0,
@@ -180,7 +179,7 @@ fn restored(
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
-        // The original may have continued, so its sessions must not live on in the copy.
+        // The original may have continued, so no session lives on.
         is_clean: false,
         completeness: Completeness::Restored,
         ..was_facts
@@ -189,18 +188,15 @@ fn restored(
     Ok((head, core, loaded.bytes))
 }
 
-/// The name of a backup on a simulated disk.
 #[cfg(any(test, feature = "simulation"))]
 pub(super) const SIMULATED: &str = "backup";
 
-/// Writes a backup of the store on one disk to another.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn backup_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
     let (head, core) = content(from, now_ms)?;
     write(to, SIMULATED, Form::Backup, &head, &core).map(drop)
 }
 
-/// Puts the content of the backup on one disk onto another, which is empty.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<()> {
     let restored = restored(from, SIMULATED, now_ms);
@@ -208,12 +204,12 @@ pub(crate) fn restore_on(from: &dyn Disk, to: &dyn Disk, now_ms: i64) -> Result<
     fill(to, &head, &core).map(drop)
 }
 
-/// Returns the date to the millisecond, by which two restores differ.
+/// With milliseconds, because they keep two restores apart.
 pub(super) fn now_ms() -> i64 {
     Clock::system().exact_unix_ms()
 }
 
-/// Returns the header of content that stands in no log yet.
+/// Returns a header for content that is in no log yet.
 pub(super) fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
     let facts = Facts { chain: 0, ..facts };
     Head {
@@ -233,7 +229,6 @@ pub(super) fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
     }
 }
 
-/// Returns the id of the store in a directory.
 pub(super) fn store_in(view: &dyn Disk) -> Result<[u8; 16]> {
     let not_a_store = |reason: String| Error::NotAStore {
         path: view.path(""),
@@ -247,8 +242,9 @@ pub(super) fn store_in(view: &dyn Disk) -> Result<[u8; 16]> {
     }
 }
 
-/// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to
-/// write to a backup's folder, so its temporary name is random: they cannot create it first.
+/// Writes a file under a temporary name, and renames it once it is complete and synced.
+///
+/// A backup's temporary name is random, so that other users who can write to its folder cannot create it first.
 fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
@@ -268,8 +264,7 @@ fn write(disk: &dyn Disk, name: &str, form: Form, head: &Head, core: &Core) -> R
     })
 }
 
-/// Creates a data directory with this content, in one step; after an error nothing of it is left. Returns the size of its
-/// snapshot.
+/// Creates a data directory with this content, or nothing after an error. Returns the size of its snapshot.
 pub(super) fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
@@ -288,10 +283,10 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     make_folder(dir).map_err(failed_here)?;
     let _lock = Lock::take(dir)?;
-    // Checked again under the lock: another process may have filled the directory since the first check.
+    // Again under the lock, because another process may have filled the directory since.
     check_empty(dir, lock::NAME)?;
     let sync_parent = || {
-        // The name of the directory itself is data of its parent.
+        // The name of the directory is data of its parent.
         let whole = dir.canonicalize()?;
         Folder::new(whole.parent().unwrap_or(&whole)).sync_folder()
     };
@@ -303,8 +298,10 @@ fn create_in(dir: &Path, head: &Head, core: &Core) -> Result<u64> {
     filled
 }
 
-/// Writes a new data directory. Returns the size of its snapshot. The file `STORE` comes last: without it the directory is
-/// no store, so an interrupted restore is never opened as a smaller one.
+/// Writes a new data directory and returns the size of its snapshot.
+///
+/// Writes the file `STORE` last. Without it the directory is not a store, so an interrupted restore is never opened as
+/// a smaller one.
 pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     let name = snapshot_name(head.start.facts.zxid);
     let bytes = write(disk, &name, Form::Snapshot, head, core)?;
@@ -313,8 +310,7 @@ pub(super) fn fill(disk: &dyn Disk, head: &Head, core: &Core) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose
-/// directory is not empty then.
+/// Removes the files of a failed restore. If one stays, the next restore reports that the directory is not empty.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;
@@ -323,7 +319,7 @@ fn remove_parts(dir: &Path, head: &Head) {
     }
 }
 
-/// Checks that a directory is empty. One that is missing is; so is one that holds nothing but `ours`.
+/// Checks that a directory is missing or empty, apart from `ours`.
 pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -342,7 +338,6 @@ pub(super) fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     )))
 }
 
-/// Returns the folder that a file is in, and its name there.
 fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     let name = file.file_name().and_then(|name| name.to_str());
     let Some(name) = name else {
@@ -356,7 +351,7 @@ fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     Ok((folder, name.to_owned()))
 }
 
-/// Checks that a file is a regular one, or missing. Nothing else can be replaced in one step, or read at any place.
+/// Checks that a file is regular or missing. Nothing else can be replaced atomically or read at any offset.
 fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> {
     match metadata {
         Ok(metadata) if !metadata.is_file() => Err(Error::BadArguments(format!(
@@ -367,7 +362,7 @@ fn check_regular(file: &Path, metadata: io::Result<fs::Metadata>) -> Result<()> 
     }
 }
 
-/// Checks that what is to be written is not inside the directory of the store, which is only read.
+/// Checks that the output is not inside the store's directory.
 pub(super) fn check_outside(dir: &Path, new: &Path) -> Result<()> {
     let whole = std::path::absolute(new).unwrap_or_else(|_| new.to_owned());
     let existing = whole.ancestors().find_map(|path| path.canonicalize().ok());

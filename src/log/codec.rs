@@ -1,10 +1,10 @@
 //! Codec of transactions and of the other records of a log.
 //!
-//! Integers are little-endian. A *varint* is LEB128, at most ten bytes; signed ones are zigzag
-//! varints. Text and data: their length as a varint, then their bytes.
+//! Integers are little-endian. A *varint* is LEB128, at most ten bytes. Signed ones are zigzag varints. Text and data
+//! are a length (varint) followed by the bytes.
 //!
-//! Values are encoded directly into a frame's buffer. Decoding is total: any bytes give a value or
-//! [`Malformed`], and no length field makes it allocate more than the input's own size.
+//! Decoding is total: any input gives a value or [`Malformed`], and no length field makes it allocate more than the
+//! size of the input.
 
 use bytes::Bytes;
 
@@ -14,12 +14,11 @@ use crate::model::data;
 use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, SessionId, Zxid};
 
-/// Error of bytes that are not the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Takes values from the front of some bytes.
+/// Decodes values from the front of a byte slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -34,7 +33,6 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Returns the number of bytes left.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -77,7 +75,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has one bit of 64 left: more would be lost without an error.
+            // The tenth byte has room for one bit. More would be lost silently.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -94,13 +92,12 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Takes a signed number that must fit 32 bits.
     pub(crate) fn i32(&mut self) -> Result<i32, Malformed> {
         i32::try_from(self.signed()?).map_err(|_| Malformed("a number has more than 32 bits"))
     }
 
-    /// Takes the number of elements of a list. Each takes at least one byte, so a larger number than that of the bytes
-    /// left is an error here, before anything is allocated for it.
+    /// Reads the length of a list. Each element takes at least one byte, so a count above the bytes left is refused
+    /// before anything is allocated.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let count = self.varint()?;
         usize::try_from(count)
@@ -109,7 +106,6 @@ impl<'a> Reader<'a> {
             .ok_or(Malformed("it ends within a list"))
     }
 
-    /// Takes so many bytes.
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self
             .rest
@@ -124,9 +120,9 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// Takes the data of a znode, as a copy: a slice would keep the whole buffer alive.
+    /// Reads the data of a znode. Copies it because a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
-        // Told from empty data by its bytes, since both decode to a length of 0.
+        // Null and empty data both decode to a length of 0.
         let is_null = self.rest.starts_with(&NULL);
         let read = self.bytes()?;
         Ok(data::copy(if is_null { data::null() } else { read }))
@@ -144,7 +140,7 @@ impl<'a> Reader<'a> {
         let Some(count) = self.varint()?.checked_sub(1) else {
             return Ok(Acl::open());
         };
-        // The list grows as entries are decoded: a count by itself allocates nothing.
+        // The list grows as entries are decoded, so a huge count allocates nothing.
         let entries = (0..count).map(|_| self.acl_entry());
         Ok(Acl::new(entries.collect::<Result<Vec<_>, _>>()?))
     }
@@ -169,23 +165,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Null data: a length of 0 in two bytes where one would do. A version that does not know it reads empty data.
+/// Null data: a length of 0 in two bytes instead of one. Older versions read it as empty data.
 const NULL: [u8; 2] = [0x80, 0];
 
-/// Appends values to a buffer.
 pub(crate) trait Put {
     fn put_varint(&mut self, value: u64);
     fn put_bytes(&mut self, bytes: &[u8]);
 
-    /// Appends the data of a znode. Null has a length of 0 as well, in two bytes.
     fn put_data(&mut self, data: &[u8]);
 
-    /// Appends one byte, 0 or 1.
     fn put_flag(&mut self, flag: bool) {
         self.put_varint(flag.into());
     }
 
-    /// Appends a zigzag varint: small numbers of either sign are short.
     fn put_signed(&mut self, value: i64) {
         self.put_varint(((value << 1) ^ (value >> 63)) as u64);
     }
@@ -194,7 +186,7 @@ pub(crate) trait Put {
         self.put_bytes(path.as_str().as_bytes());
     }
 
-    /// Appends 0 for the open list, else the number of entries + 1, and the entries.
+    /// Appends 0 for the open list, otherwise the number of entries + 1 and the entries.
     fn put_acl(&mut self, acl: &Acl) {
         let Some(entries) = acl.entries() else {
             return self.put_varint(0);
@@ -243,23 +235,22 @@ impl Put for Vec<u8> {
     }
 }
 
-/// A record of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Txn(Txn),
     /// No transaction has a zxid beyond the end of this epoch (`zxid >> 32`).
     Epoch(u32),
-    /// The longest session timeout that any remote client was ever given.
+    /// The longest session timeout that any remote client ever got.
     LongestTimeout {
         ms: u64,
     },
-    /// The store was closed cleanly. Any later record revokes that.
+    /// The store was closed cleanly. Any later record revokes this.
     Clean,
-    /// The terms on which sessions of other processes are served from here on.
+    /// The terms for sessions of other processes from here on.
     SessionTerms {
-        /// True if the log has everything that is acknowledged to them, also when the process is killed.
+        /// True if the log has everything acknowledged to them, even after a kill.
         are_kept: bool,
-        /// The longest timeout that they may be granted; 0 while the store is not served.
+        /// The longest timeout that they may get. 0 while the store is not served.
         allowed_ms: u64,
     },
 }
@@ -279,8 +270,8 @@ const CHECK: u8 = 6;
 const MULTI: u8 = 7;
 const SET_ACL: u8 = 8;
 
-/// Appends a record. The zxid of a transaction is written as its distance from `first`, which must
-/// not be above it: within a frame mostly one byte.
+/// Appends a record. A transaction's zxid is written as its distance from `first`, mostly one byte. `first` must not be
+/// above it.
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     match record {
         Record::Txn(txn) => put_txn(out, txn, first),
@@ -304,7 +295,6 @@ pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     }
 }
 
-/// Appends the record of a transaction, as [`put_record`] does, without owning it.
 pub(crate) fn put_txn(out: &mut Vec<u8>, txn: &Txn, first: Zxid) {
     out.push(TXN);
     out.put_varint(txn.zxid.0.wrapping_sub(first.0) as u64);
@@ -379,7 +369,6 @@ fn put_create(out: &mut Vec<u8>, new: &NewNode) {
     out.put_signed(new.creates);
 }
 
-/// Takes a record; the counterpart of [`put_record`].
 pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record, Malformed> {
     Ok(match reader.u8()? {
         TXN => Record::Txn(read_txn(reader, first)?),
@@ -424,7 +413,7 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(TxnOp::Multi(ops.collect::<Result<_, _>>()?))
 }
 
-/// Takes an operation other than a multi. A multi within a multi is malformed, so the depth of decoding is bounded.
+/// Reads an operation other than a multi. A nested multi is malformed, so the recursion depth is bounded.
 fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(match kind {
         OPEN_SESSION => TxnOp::OpenSession {

@@ -1,8 +1,8 @@
-//! [`Disk`]: the interface of the log to a folder of files, so that tests can run it on a disk that fails
-//! (`SimDisk`). [`Folder`] is a real one, [`View`] one that is only read.
+//! [`Disk`], the log's interface to a folder of files. [`Folder`] is a real folder, [`View`] a read-only one, and
+//! `SimDisk` fails on command in tests.
 //!
-//! The interface states the durability that the log may rely on, and no more: each change is lost by a power loss until
-//! the matching sync has returned.
+//! The interface promises only the durability that the log may rely on. Until the matching sync has returned, a power
+//! loss may undo any change.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,85 +13,78 @@ use crate::model::error::Error;
 use crate::runtime::platform;
 pub(crate) use crate::runtime::platform::make_folder;
 
-/// A flat folder of files. Names are single parts. It is read-only unless it says otherwise: a view implements the reads
-/// alone.
+/// A flat folder of files, named by single path components. The default methods refuse changes, for read-only views.
 ///
-/// Creating, renaming and removing may be undone by a power loss until
-/// [`sync_folder`](Self::sync_folder) has returned.
+/// A power loss may undo creating, renaming and removing files until [`sync_folder`](Self::sync_folder) has returned.
 pub(crate) trait Disk: Send + Sync + 'static {
-    /// Lists the names of its files, in no order. Folders within it are left out.
+    /// Lists the names of its files, in no order, without subfolders.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens an existing file, to read and write.
+    /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Creates a file, or empties an existing one.
     fn create(&self, _name: &str) -> io::Result<Box<dyn DiskFile>> {
         refused()
     }
 
-    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is
-    /// opened, where there are other users.
+    /// Creates a file that must not exist yet. On a real disk it does not follow a link that another user put there.
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         self.create(name)
     }
 
-    /// Gives a file another name, in one step; a file that has that name already is gone then.
+    /// Renames a file atomically, replacing any file with the new name.
     fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
         refused()
     }
 
-    /// Removes an existing file.
     fn remove(&self, _name: &str) -> io::Result<()> {
         refused()
     }
 
-    /// Makes all that was created, renamed and removed so far survive a power loss.
+    /// Makes all creations, renames and removals so far survive a power loss.
     fn sync_folder(&self) -> io::Result<()> {
         refused()
     }
 
-    /// Returns the path by which messages name a file; that of the folder for an empty name.
+    /// Returns the path for messages. An empty name stands for the folder.
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// The answer of a read-only disk.
 pub(super) fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-/// A file of a [`Disk`]. It stays the same file when its name changes.
+/// A file of a [`Disk`]. It stays the same file when it is renamed.
 pub(crate) trait DiskFile: Send + Sync {
-    /// Returns its length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads from `at` on until `into` is full or the file ends. Returns the bytes read.
+    /// Reads from `at` until `into` is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes all of `bytes`, or fails: then any part of them may be written. A power loss may undo
-    /// any part of it until [`sync`](Self::sync) has returned.
+    /// Writes all of `bytes`. After an error any part may be written. A power loss may undo any part until
+    /// [`sync`](Self::sync) has returned.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all writes, and the length, survive a power loss (`fdatasync`). After an error it is unknown which
-    /// of them survive, and another call would not tell: the kernel may have dropped the pages it could not write, and
-    /// then reports success.
+    /// Makes all writes and the length survive a power loss (`fdatasync`).
+    ///
+    /// After an error it is unknown which writes survive. A second call proves nothing, because the kernel may have
+    /// dropped the pages it could not write and then reports success.
     fn sync(&self) -> io::Result<()>;
 
-    /// Returns the identity that tells the file from its copy.
     fn identity(&self) -> io::Result<FileIdentity>;
 }
 
-/// Identity that tells a file from its copy. It survives a change of name, and no way of copying.
+/// Distinguishes a file from its copies. It survives a rename, but no kind of copying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,
-    /// May be another file's when this one is gone.
+    /// May be reused after the file is removed.
     pub(crate) inode: u64,
-    /// Birth time of the inode, in nanoseconds since 1970; 0 where the file system does not say.
+    /// Birth time of the inode in nanoseconds since 1970. 0 if the file system does not record it.
     pub(crate) born_ns: u64,
 }
 
-/// Opens a file to read and write. A file that this creates is the owner's alone, with any umask.
+/// Opens for reading and writing. A created file is accessible only to its owner, with any umask.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -99,14 +92,12 @@ pub(super) fn private() -> OpenOptions {
     options
 }
 
-/// A folder of the file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Returns the folder at `path`, which should exist.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -114,8 +105,8 @@ impl Folder {
 
 impl Disk for Folder {
     fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // `O_EXCL`, which follows no link as the last part of a path: in a shared folder another user could otherwise
-        // direct the write to any file of this one.
+        // `O_EXCL` follows no link. Otherwise another user of a shared folder could redirect the write to any of our
+        // files.
         let file = private().create_new(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
@@ -124,7 +115,7 @@ impl Disk for Folder {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            // A name that is not UTF-8 is none of a store's.
+            // Names of a store are always UTF-8.
             if !entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
             {
@@ -145,7 +136,7 @@ impl Disk for Folder {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut options = private();
         let file = options.create(true).truncate(true).open(self.path(name))?;
-        // The mode that it is opened with applies only to a new file (invariant 14).
+        // The mode in the options applies only to a new file (invariant 14).
         platform::narrow_to_the_owner(&file)?;
         Ok(Box::new(RealFile(file)))
     }
@@ -159,7 +150,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        // A name is data of its directory: no sync of the file itself makes it durable.
+        // A name is data of its directory, so syncing the file does not make it durable.
         File::open(&self.path)?.sync_all()
     }
 
@@ -171,7 +162,6 @@ impl Disk for Folder {
     }
 }
 
-/// File of a [`Folder`] or a [`View`].
 pub(super) struct RealFile(pub(super) File);
 
 impl DiskFile for RealFile {
@@ -216,7 +206,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Read-only folder of the file system. Backups and inspections use it, so that they cannot disturb a store in use.
+/// A read-only folder, with which backups and inspections cannot disturb a store in use.
 #[derive(Clone, Debug)]
 pub(crate) struct View(Folder);
 
@@ -240,17 +230,16 @@ impl Disk for View {
     }
 }
 
-/// Gives a complete file its name, durably: renames it, and syncs the folder.
+/// Renames a complete file and makes the new name durable.
 ///
-/// The file must be synced before: a power loss may keep the rename and lose the bytes, and the file would be torn under
-/// a name that promises it whole. Until the folder is synced the file may get its old name back, or the name its old
-/// file.
+/// Sync the file before. Otherwise a power loss may keep the rename and lose the bytes, and leave a torn file under a
+/// name that promises a whole one. Until the folder is synced, the file may return to its old name, or the name to its
+/// old file.
 pub(super) fn publish(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {
     disk.rename(from, to)?;
     disk.sync_folder()
 }
 
-/// Removes a file, which need not exist: the unfinished file of a run that was killed.
 pub(super) fn remove_if_exists(disk: &dyn Disk, name: &str) -> io::Result<()> {
     match disk.remove(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -273,8 +262,7 @@ pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Returns the error of a failed write to a disk: [`Error::DiskFull`] where space or a quota has run out, which may
-/// pass, and a failure otherwise.
+/// Returns the error for a failed write: [`Error::DiskFull`] if space or a quota has run out, otherwise a failure.
 pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
     let path = disk.path("");
     match error.kind() {

@@ -1,8 +1,8 @@
-//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that it reveals
-//! (invariant 2).
+//! [`DurabilityBarrier`] holds back every event and reply until the log has the transaction that it reveals (invariant
+//! 2).
 //!
-//! Events are held in one order, ahead of replies: a client receives the event of a change before any newer reply.
-//! After a failure of the log the barrier stays closed: nothing is acknowledged any more (invariant 12).
+//! Events are held in one order and released before replies, so a client receives the event of a change before any
+//! newer reply. After a failure of the log the barrier stays closed and nothing more is acknowledged (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -19,17 +19,15 @@ use crate::model::types::Zxid;
 use crate::model::watch::{News, WatchCell};
 use crate::runtime::wake::wake_all;
 
-/// Barrier between the store and its clients: events, in one order, and replies wait behind it until the log has the
-/// transactions that they reveal.
+/// Barrier between the store and its clients.
 pub(crate) struct DurabilityBarrier {
-    /// All transactions up to this zxid are as durable as their class requires; [`CLOSED`] once the log has failed.
-    /// Raised under the lock of `inner` alone, and read without it on the path of every reply.
+    /// Transactions up to this zxid are as durable as their class requires. [`CLOSED`] once the log has failed. Raised
+    /// only under the lock of `inner`, read by every reply without it.
     open_to: AtomicI64,
-    /// True if everything may leave ahead of the log, as long as that has not failed (durability class `None`).
+    /// True if everything may run ahead of the log until it fails (durability class `None`).
     is_relaxed: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
-    /// Wakes the tasks in [`failed`](Self::failed).
     failed: Notify,
 }
 
@@ -37,10 +35,10 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// In the order in which they happened; their zxids never decrease.
+    /// In the order in which they happened. Their zxids never decrease.
     events: VecDeque<HeldEvents>,
-    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Replies mostly
-    /// arrive in this order, so an insertion is at the end.
+    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Most insertions are
+    /// at the end.
     replies: VecDeque<WaitingReply>,
     next_reply: u64,
     failure: Option<Error>,
@@ -52,24 +50,22 @@ struct HeldEvents {
     news: News,
 }
 
-/// A reply that waits.
 struct WaitingReply {
     key: Key,
     waker: Waker,
 }
 
-/// The transaction that a reply shows, and its number among those that wait.
+/// The transaction that a reply reveals, and its ticket.
 type Key = (Zxid, u64);
 
 impl Inner {
-    /// Finds the place at which a reply waits, or would.
     fn find(&self, key: Key) -> Result<usize, usize> {
         self.replies
             .binary_search_by_key(&key, |waiting| waiting.key)
     }
 }
 
-/// Below every zxid: nothing passes.
+/// Below every zxid, so nothing passes.
 const CLOSED: i64 = i64::MIN;
 
 impl DurabilityBarrier {
@@ -83,10 +79,10 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Registers the one listener of the log's failure. It is called at once if the log has failed already.
+    /// Registers the only listener for a failure of the log, even if it has already failed.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
-        // Checked after the listener is set: `fail` looks for a listener after it has stored the failure, so one of
-        // the two sees the other, and the failure is reported in every interleaving.
+        // Check after setting the listener. `fail` stores the failure before it looks for a listener, so one of the two
+        // always sees the other.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -95,25 +91,24 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Returns true if what shows this transaction, and none after it, may leave.
+    /// Returns true if replies and events that reveal this transaction may pass.
     pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
         let open_to = self.open_to.load(Ordering::Acquire);
         zxid.0 <= open_to || (open_to != CLOSED && self.is_relaxed.load(Ordering::Acquire))
     }
 
-    /// Lets all leave ahead of the log from now on, or not.
     pub(crate) fn set_relaxed(&self, set_relaxed: bool) {
         self.is_relaxed.store(set_relaxed, Ordering::Release);
     }
 
-    /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that
-    /// it waits for, or `None` if it is not held: then it is in its cell, or the cell has ended.
+    /// Holds an event back until the barrier is open to `zxid` and to everything held already. Returns the zxid that it
+    /// waits for. `None` if it is not held because it is already in its cell or the cell has ended.
     pub(crate) fn hold(&self, zxid: Zxid, cell: &Arc<WatchCell>, news: News) -> Option<Zxid> {
         let mut inner = self.inner.lock();
         // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
-        // Checked again under the lock: `open` may have run since the caller checked, and would not come back for an
-        // event that is queued now.
+        // Again under the lock. `open` may have run since the caller's check, and would miss an event that we queue
+        // now.
         if self.is_open_to(zxid) {
             cell.put(news);
             return None;
@@ -129,12 +124,11 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Opens the barrier to `zxid`: releases the events up to it, then the replies. The events are in their cells
-    /// before the barrier is open to others, so that no later reply can overtake them.
+    /// Releases the events up to `zxid`, then the replies.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
-        // A sync that succeeds after one that failed proves nothing (invariant 12).
+        // A sync that succeeds after a failed one proves nothing (invariant 12).
         if inner.failure.is_some() {
             return;
         }
@@ -142,23 +136,23 @@ impl DurabilityBarrier {
             held.cell.put(held.news);
             woken.push(held.cell);
         }
-        // After the events are in their cells: a reply that sees the new value without the lock is behind them. The
-        // maximum, because the barrier begins open to the new epoch's first zxid, which the log reaches only later.
+        // Only after the events are in their cells, so that a reply that sees the new value without the lock cannot
+        // overtake them. The maximum, because the barrier starts at the new epoch's first zxid, which the log reaches
+        // later.
         self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
         let count = inner
             .replies
             .partition_point(|waiting| waiting.key.0 <= zxid);
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
-        // Without the lock: wakers are the users' code, and may poll or drop another reply in place.
+        // Without the lock, because wakers are users' code and may poll or drop another reply in place.
         woken.iter().for_each(|cell| cell.wake());
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
-    /// Closes the barrier for good: all waiting replies and watches end with the error.
+    /// Closes the barrier permanently. All waiting replies and watches end with the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.inner.lock();
-        // The first failure is the cause; later ones follow from it.
         inner.failure.get_or_insert_with(|| error.clone());
         self.open_to.store(CLOSED, Ordering::Release);
         let events = std::mem::take(&mut inner.events);
@@ -178,7 +172,7 @@ impl DurabilityBarrier {
     /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
-            // Created before the check: `notify_waiters` reaches every future that exists when it is called.
+            // Before the check, because `notify_waiters` reaches every future that exists when it is called.
             let told = self.failed.notified();
             if let Some(failure) = self.failure() {
                 return failure;
@@ -187,13 +181,11 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Returns the number of replies that have had to wait.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn waits(&self) -> u64 {
         self.inner.lock().next_reply
     }
 
-    /// Returns the failure of the log, if it has failed.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.inner.lock().failure.clone()
     }
@@ -208,14 +200,13 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
+    /// Waits until the log has everything up to `zxid`, even if others may run ahead of it.
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
         passage.may_run_ahead = false;
         passage
     }
 
-    /// Returns true if the log has all up to `zxid`.
     pub(crate) fn has_written(&self, zxid: Zxid) -> bool {
         zxid.0 <= self.open_to.load(Ordering::Acquire)
     }
@@ -225,10 +216,10 @@ impl DurabilityBarrier {
 pub(crate) struct Passage {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
-    /// True if it may leave ahead of the log, where that lets others.
+    /// True if it may run ahead of the log when the barrier is relaxed.
     may_run_ahead: bool,
-    /// Its number among the waiting replies; `None` while it does not wait. Together with the zxid it is the key by
-    /// which a dropped future finds its entry.
+    /// Its number among the waiting replies, or `None` while it does not wait. Part of the key by which a dropped
+    /// future removes its entry.
     ticket: Option<u64>,
 }
 
@@ -247,20 +238,19 @@ impl Future for Passage {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // `open` has drained or will drain the entry with all others up to its zxid, so it is not removed here:
-            // one lock less for each reply.
+            // `open` drains the entry with all others up to its zxid. Not removing it here saves a lock per reply.
             this.ticket = None;
             return Poll::Ready(Ok(()));
         }
-        // Wakers are neither cloned nor dropped under the lock: a waker may be the last reference to a task, whose
-        // other replies would take the same lock in their own drop.
+        // Never clone or drop wakers under the lock. A waker may be the last reference to a task whose other replies
+        // take the same lock when dropped.
         let waker = context.waker().clone();
         let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
-        // Checked again under the lock: `open` may have drained the replies since the check above, and would not
-        // wake one that is inserted now.
+        // Again under the lock. `open` may have drained the replies since the check above, and would not wake one that
+        // we insert now.
         if this.may_leave() {
             this.ticket = None;
             return Poll::Ready(Ok(()));

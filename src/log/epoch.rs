@@ -1,9 +1,9 @@
-//! Epochs: the upper half of a zxid. Each opening of a store begins a new one, so that its zxids are above all that any
-//! earlier run has assigned, including those that the log never had (invariant 5).
+//! Epochs, the upper half of a zxid. Each opening starts a new one, so its zxids are above all that any earlier run has
+//! assigned, including those that never reached the log (invariant 5).
 //!
-//! A store that is made from another one (restored, copied, salvaged) cannot know what the other one, or what else was
-//! made from it, has assigned since. All of them share a [limit](limit) that moves with the clock: none assigns zxids
-//! above it, and each that is made begins at it.
+//! A restored, copied or salvaged store cannot know which zxids the original, or another copy, has assigned since. So
+//! all of them share a [limit](limit) that moves with the clock. No store assigns zxids above it, and every copy starts
+//! at it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,24 +12,22 @@ use crate::core::HIGHEST;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// The epochs by which a store may be ahead of the clock, 4.6 hours: those of openings more frequent than one in 4.096 s,
-/// and the difference of the clocks where a store that was never restored or copied is restored.
+/// Number of epochs by which a store may be ahead of the clock (4.6 hours). It covers openings more often than every
+/// 4.096 s, and differing clocks when a store that was never restored or copied is restored.
 const LEAD: u32 = 4096;
 
-/// The epochs ahead of the clock that a store may have reserved: that of the limit, and the next.
+/// The epochs ahead of the clock that may be reserved: the limit's and the next one.
 const MOST_RESERVED: u32 = LEAD + 1;
 
-/// Last epoch in which a store opens: in the year 2109, or in a file whose header was made up. The zxids of the 2^20 epochs
-/// above it are that run's, which cannot use them up; no recovery reads a zxid above those ([`HIGHEST`]).
+/// Last epoch in which a store opens, in the year 2109 or after a forged header. That run can use the 2^20 epochs above
+/// it, more than it can use up. Recovery reads no zxid above those ([`HIGHEST`]).
 const LAST: u32 = (HIGHEST >> EPOCH_BITS) as u32 - (1 << 20);
 
-/// The bits of a zxid below its epoch.
 const EPOCH_BITS: u32 = 32;
 
-/// Length of an epoch of the clock, 2^12 ms: at 2^20 zxids in a millisecond it holds 2^32.
+/// Length of a clock epoch, 2^12 ms. At 2^20 zxids per millisecond an epoch holds 2^32.
 const MS_BITS: u32 = 12;
 
-/// Returns the epoch of the clock.
 pub(crate) fn of_clock(now_ms: i64) -> u32 {
     u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
 }
@@ -39,7 +37,6 @@ pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
     millis(now_ms).saturating_sub(since_1970(epoch))
 }
 
-/// Returns the beginning of the clock's epoch.
 fn since_1970(epoch: u32) -> Duration {
     Duration::from_millis(u64::from(epoch) << MS_BITS)
 }
@@ -48,19 +45,18 @@ fn millis(ms: i64) -> Duration {
     Duration::from_millis(ms.max(0).cast_unsigned())
 }
 
-/// Returns the epoch of a zxid.
 pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns the zxid that no store has reached at this moment, if the clocks on which they were opened agree: at 2^20
-/// zxids in a millisecond it moves faster than any store can follow.
+/// Returns a zxid that no store has reached, if the clocks at their openings agree. It moves by 2^20 zxids per
+/// millisecond, faster than any store.
 fn limit(now_ms: i64) -> Zxid {
     above(now_ms, LEAD.into())
 }
 
-/// Returns the first zxid of a store's opening: it begins an epoch that no earlier run has reserved, and is not below the
-/// clock's. `reserved` is the last epoch that was. A copy begins at the [limit].
+/// Returns the first zxid for an opening, in an epoch that no earlier run has reserved and that is not below the
+/// clock's. `reserved` is the last reserved epoch. A copy starts at the [limit].
 pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     let clock = of_clock(now_ms);
     let first = start_of(clock.max(reserved.saturating_add(1)));
@@ -70,12 +66,12 @@ pub(crate) fn first_zxid(reserved: u32, is_copied: bool, now_ms: i64) -> Zxid {
     }
 }
 
-/// Returns true if no store opens with this zxid as its first: nothing could read all that it writes.
+/// Returns true if no store may open with this first zxid, because recovery could not read all its zxids.
 pub(crate) fn is_exhausted(first: Zxid) -> bool {
     of(first) > LAST
 }
 
-/// Returns true if a store with this zxid may not be opened, restored or salvaged some times more.
+/// Returns true if a store at this zxid may soon be exhausted by openings, restores or salvages.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn is_nearly_exhausted(zxid: Zxid) -> bool {
     is_exhausted(Zxid(
@@ -99,16 +95,16 @@ pub(crate) fn check(first: Zxid, path: impl FnOnce() -> PathBuf) -> Result<()> {
     })
 }
 
-/// Returns the epoch that must be in the log before a zxid after `used` is assigned. It is 2^28 zxids ahead, so that
-/// nothing waits for the log to have it.
+/// Returns the epoch that the log must have before a zxid after `used` is assigned. It looks 2^28 zxids ahead so that
+/// nothing has to wait for it.
 pub(crate) fn to_reserve(used: Zxid) -> u32 {
     of(Zxid(used.0.saturating_add(1 << 28)))
 }
 
-/// Returns the time after which a store may begin at `first` without being above the [limit].
+/// Returns how long a store must wait before it may start at `first` without being above the [limit].
 ///
-/// The wait is two epochs at most, the one after the last that may be reserved. A store that is further ahead was opened when
-/// the clock was: there is no limit for it, and nothing to wait for.
+/// At most two epochs, because an opening uses the epoch after the last that may be reserved. A store further ahead was
+/// opened while the clock was ahead. It has no limit and does not wait.
 pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     let ahead = of(first).saturating_sub(of_clock(now_ms));
     if ahead > MOST_RESERVED + 1 {
@@ -117,12 +113,12 @@ pub(crate) fn wait(first: Zxid, now_ms: i64) -> Duration {
     since_1970(of(first).saturating_sub(LEAD)).saturating_sub(millis(now_ms))
 }
 
-/// Returns a zxid below all that a restored, copied or salvaged store will assign: the [limit] of now, so that of two
-/// stores, whatever they were made from, the later one is above the earlier one.
+/// Returns a zxid below all that a restored, copied or salvaged store will assign. It is the current [limit], so of two
+/// such stores the later one is above the earlier one.
 ///
-/// `reserved` is the last epoch of the content, and `made` the clock's epoch at that time, which may have been ahead of
-/// today's. Content that was above the limit even then was written when the clock was further ahead: the result is as far
-/// ahead of now, and [`LEAD`] epochs more for what the original may have reserved since.
+/// `reserved` is the last epoch of the content. `made` is the clock's epoch when the content was made, which may be
+/// ahead of today's. Content above the limit even then was written while the clock was further ahead. The result is
+/// then as far ahead of now, plus [`LEAD`] epochs for what the original may have reserved since.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
     let ahead = reserved.saturating_sub(made);
     let latest_ms = now_ms.max(i64::from(made) << MS_BITS);
@@ -186,7 +182,7 @@ mod tests {
         assert_eq!(of_clock(NOW_MS + ms), clock + 1);
         assert_eq!(of_clock(NOW_MS + ms - 1), clock);
         assert_eq!(wait_for(clock + 4098), ms + 4096);
-        // The clock was set back: it may not come for days.
+        // The clock was set back, so the limit may be days away.
         assert_eq!(wait_for(clock + 4099), 0);
     }
 
@@ -199,7 +195,6 @@ mod tests {
         assert_eq!(of_clock(i64::MAX), u32::MAX);
     }
 
-    /// What an opening knows of a store.
     #[derive(Clone, Copy)]
     struct Content {
         reserved: u32,
@@ -207,14 +202,14 @@ mod tests {
         is_copied: bool,
     }
 
-    /// All that was made from one store, in any order, while one clock goes on.
+    /// All stores made from one store, in any order, under one clock.
     struct Family {
         random: Random,
         now_ms: i64,
         highest: Zxid,
-        /// The current one first; what it has replaced is copied, backed up and salvaged, and not opened again.
+        /// The current one first. Replaced ones are still copied, backed up and salvaged, but not opened.
         stores: Vec<Content>,
-        /// With the epochs of the clock at which they were made.
+        /// With the clock epochs at which they were made.
         backups: Vec<(Content, u32)>,
     }
 
@@ -227,7 +222,7 @@ mod tests {
             self.now_ms += 1 + self.below(ms).cast_signed();
         }
 
-        /// The current store is opened, and assigns some zxids; a crash may lose all but the reservation.
+        /// A crash after it may lose everything except the reservation.
         fn open(&mut self) {
             let content = self.stores[0];
             let first = |now_ms| first_zxid(content.reserved, content.is_copied, now_ms);
@@ -252,7 +247,7 @@ mod tests {
         fn step(&mut self) {
             let index = self.below(self.stores.len() as u64) as usize;
             let content = self.stores[index];
-            // The file system's calls take more than a millisecond, or are made to.
+            // The file system's calls take more than a millisecond, or are delayed to.
             self.pass_up_to(10);
             match self.below(6) {
                 0 | 1 => self.open(),
@@ -274,7 +269,6 @@ mod tests {
             self.stores.truncate(20);
         }
 
-        /// A store that continues above this zxid takes the place of the current one.
         fn make(&mut self, zxid: Zxid) {
             self.pass_up_to(10);
             self.replace(Content {

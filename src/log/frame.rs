@@ -1,9 +1,8 @@
-//! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that
-//! reads them.
+//! Frames, the batches of a segment, and the [`Scanner`] that reads them. Each frame is one write and one sync.
 //!
-//! A frame states how far the log was synced when it was written. So if it is whole and one before it is not, recovery
-//! can distinguish the cases: if the earlier one was synced, it has been damaged since; if not, it is lost together
-//! with those behind it, and none of them was acknowledged.
+//! A frame states up to which frame the log was synced when it was written. If it is whole but an earlier one is not,
+//! recovery can therefore tell damage from loss. If the earlier one was synced, it has been damaged since. If not, it
+//! is lost together with the frames behind it, none of which was acknowledged.
 
 use crc32fast::hash;
 
@@ -14,28 +13,26 @@ use crate::core::Txn;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// The bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 48;
 
-/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// Bytes of the records that follow, which end within the segment. A frame with 0 is a *mark*: the next frame of
-    /// the segment has its number, and overwrites it.
+    /// Bytes of the records that follow, which end within the segment. A frame with 0 is a *mark*. The next frame of
+    /// the segment has the same number and overwrites it.
     pub(crate) payload_bytes: usize,
-    /// The number of the frame over all segments, from 1, without gaps.
+    /// Number over all segments, from 1, without gaps.
     pub(crate) chain: u64,
-    /// The last frame that was known to be synced when this one was written.
+    /// The last frame known to be synced when this one was written.
     pub(crate) synced: u64,
-    /// The first and the last zxid in it; without transactions, both are the last zxid before it.
+    /// The first and last zxid in it. Without transactions, both are the last zxid before it.
     pub(crate) first: Zxid,
     pub(crate) last: Zxid,
 }
 
 impl Head {
-    /// Parses the head of a frame of a segment with this salt. Only [`is_whole`](Self::is_whole) proves that the frame
-    /// is one. The length must not be used before it is known to end within the segment.
+    /// Parses the head of a frame in a segment with this salt. Only [`is_whole`](Self::is_whole) proves that it is a
+    /// frame. Do not use the length before checking that it ends within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let crc = reader.u32().ok()?;
@@ -52,9 +49,8 @@ impl Head {
         (found == salt).then_some(head)
     }
 
-    /// Returns true if the checksum is right over the whole frame, head included.
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
-        // Salt, number and length are covered as well: a torn write over an older frame has parts of both.
+        // It covers salt, number and length, because a torn write over an older frame has parts of both.
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
 
@@ -66,7 +62,6 @@ impl Head {
         self.payload_bytes == 0
     }
 
-    /// Reads the records of a whole frame, in order.
     pub(crate) fn records<E: From<Malformed>>(
         &self,
         frame: &[u8],
@@ -95,18 +90,14 @@ impl Head {
     }
 }
 
-/// Position of a frame in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// The segment's.
     pub(crate) salt: u64,
-    /// The frame's own number.
     pub(crate) chain: u64,
-    /// See [`Head::synced`].
     pub(crate) synced: u64,
 }
 
-/// A frame that is being filled. Its buffer is reused by later frames.
+/// A frame that is being filled. Later frames reuse its buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Room for the head, then the records.
@@ -116,7 +107,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Begins a frame that follows `after`, the last zxid in the log.
+    /// Starts a frame after `after`, the last zxid in the log.
     pub(crate) fn begin(&mut self, after: Zxid) {
         self.bytes.clear();
         self.bytes.resize(HEAD_BYTES, 0);
@@ -124,7 +115,7 @@ impl Batch {
         self.last = after;
     }
 
-    /// Adds a transaction; its zxid is above all before it.
+    /// Adds a transaction, whose zxid must be above all before it.
     pub(crate) fn push(&mut self, txn: &Txn) {
         debug_assert!(txn.zxid > self.last, "{} after {}", txn.zxid, self.last);
         let first = *self.first.get_or_insert(txn.zxid);
@@ -132,7 +123,6 @@ impl Batch {
         put_txn(&mut self.bytes, txn, first);
     }
 
-    /// Adds any record.
     pub(crate) fn push_record(&mut self, record: &Record) {
         match record {
             Record::Txn(txn) => self.push(txn),
@@ -140,7 +130,6 @@ impl Batch {
         }
     }
 
-    /// Returns the bytes that the frame takes so far.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().max(HEAD_BYTES)
     }
@@ -150,10 +139,10 @@ impl Batch {
         self.last
     }
 
-    /// Writes the head, and returns the whole frame. May be called again with another link: a batch learns its place
-    /// only when it is written.
+    /// Writes the head and returns the whole frame. May be called again with another link, because a batch gets its
+    /// position only when it is written.
     pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
-        // A batch that was never begun is an empty frame: a mark.
+        // A batch that was never started is an empty frame, a mark.
         if self.bytes.is_empty() {
             self.begin(self.last);
         }
@@ -163,7 +152,7 @@ impl Batch {
     }
 }
 
-/// Encodes a mark, which states at the place of the next frame that all frames up to `link.synced` are synced.
+/// Encodes a mark. In place of the next frame it states that all frames up to `link.synced` are synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -182,18 +171,18 @@ fn seal(frame: &mut [u8], link: Link, first: Zxid, last: Zxid) {
     frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Bytes that are read at a time, unless a frame is larger.
+/// Bytes read at a time, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// A segment that is read.
+/// Reader of a segment.
 pub(crate) struct Scanner<'a> {
     disk: &'a dyn Disk,
     name: String,
     file: Box<dyn DiskFile>,
     header: Header,
-    /// The length of the file, which is less than the header says if it was truncated.
+    /// The length of the file, less than in the header if the file was truncated.
     length: u64,
-    /// The bytes from `from` on.
+    /// The bytes starting at `from`.
     window: Vec<u8>,
     from: u64,
 }
@@ -202,18 +191,18 @@ impl<'a> Scanner<'a> {
     /// Opens segment `number` of a store.
     ///
     /// # Errors
-    /// `StoreDamaged` where the file is too short or its header not that of this segment,
-    /// `StoreTooNew`, and `StoreFailed` where it cannot be read.
+    /// `StoreDamaged` if the file is too short or has another segment's header, `StoreTooNew`, and `StoreFailed` if it
+    /// cannot be read.
     pub(crate) fn open(disk: &'a dyn Disk, number: u64, store: &[u8; 16]) -> Result<Self> {
         let segment = Self::open_any_length(disk, number, store)?;
         segment.check_length()?;
         Ok(segment)
     }
 
-    /// Opens a segment as [`open`](Self::open) does, even if its file was truncated.
+    /// Like [`open`](Self::open), but accepts a truncated file.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub(crate) fn open_any_length(
         disk: &'a dyn Disk,
         number: u64,
@@ -245,10 +234,10 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Opens a segment whose header cannot be read, with the salt of its first frame. `None` if that frame is not whole.
+    /// Opens a segment with an unreadable header, using the salt of its first frame. `None` if that frame is not whole.
     ///
     /// # Errors
-    /// `StoreFailed` where it cannot be read.
+    /// `StoreFailed` if it cannot be read.
     pub(crate) fn open_by_first_frame(
         disk: &'a dyn Disk,
         number: u64,
@@ -259,7 +248,7 @@ impl<'a> Scanner<'a> {
         let file = disk.open(&name).map_err(fail)?;
         let length = file.len().map_err(fail)?;
         let mut salt = [0; 8];
-        // The salt is 8 bytes into a head.
+        // The salt is at offset 8 of a head.
         file.read_at(Self::FIRST + 8, &mut salt).map_err(fail)?;
         let header = Header {
             salt: u64::from_le_bytes(salt),
@@ -280,7 +269,7 @@ impl<'a> Scanner<'a> {
         Ok(is_whole.then_some(segment))
     }
 
-    /// Checks that the file has the length that its header says.
+    /// Checks that the file is as long as its header states.
     ///
     /// # Errors
     /// `StoreDamaged` if it was truncated.
@@ -301,12 +290,11 @@ impl<'a> Scanner<'a> {
         &self.name
     }
 
-    /// Returns the error of damage in this file.
     pub(crate) fn damaged(&self, offset: u64, reason: impl ToString) -> Error {
         damaged(self.disk, &self.name, offset, reason)
     }
 
-    /// Returns the frame that begins at a place, if it is whole.
+    /// Returns the frame at an offset, if it is whole.
     pub(crate) fn frame_at(&mut self, at: u64) -> Result<Option<(Head, &[u8])>> {
         let Some(head) = self.head_at(at)? else {
             return Ok(None);
@@ -317,8 +305,8 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// Returns the head of a possible frame of this segment, if the frame ends within it. The writer writes no others,
-    /// so no frame is missed, and no length allocates more than the segment's size.
+    /// Returns the head of a possible frame, if the frame ends within the segment. The writer writes no others, and no
+    /// length allocates more than the segment's size.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;
@@ -327,7 +315,7 @@ impl<'a> Scanner<'a> {
         Ok(head.filter(|head| at + head.frame_bytes() as u64 <= size))
     }
 
-    /// Returns true if nothing was ever written at a place, or only a mark, which the next frame overwrites.
+    /// Returns true if nothing was written at an offset, or only a mark, which the next frame overwrites.
     pub(crate) fn is_free(&mut self, at: u64) -> Result<bool> {
         if let Some((head, _)) = self.frame_at(at)? {
             return Ok(head.is_mark());
@@ -336,8 +324,8 @@ impl<'a> Scanner<'a> {
         Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
     }
 
-    /// Calls `each` for every possible head of a frame of this segment from `at` to the end, within other frames as
-    /// well, with its offset, and true if the frame is whole.
+    /// Calls `each` for every possible frame head from `at` to the end, even within other frames, with its offset and
+    /// whether the frame is whole.
     pub(crate) fn survey(
         &mut self,
         mut at: u64,
@@ -349,9 +337,9 @@ impl<'a> Scanner<'a> {
             if bytes.len() < HEAD_BYTES {
                 return Ok(());
             }
-            // The salt is 8 bytes into a head.
+            // The salt is at offset 8 of a head.
             let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
-                // The last 15 positions are too near to the window's end to have a whole salt in it.
+                // The last 15 positions are too close to the window's end for a whole salt.
                 at += bytes.len() as u64 - 15;
                 continue;
             };
@@ -360,12 +348,12 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
-            // One byte on, not one frame: behind a torn frame its length may be wrong, and skip whole ones.
+            // One byte, not one frame. A torn frame's length may be wrong and would skip whole frames behind it.
             at += 1;
         }
     }
 
-    /// Returns the bytes from `at` on: at least `count`, unless the segment ends before.
+    /// Returns the bytes starting at `at`, at least `count` unless the segment ends before.
     fn bytes(&mut self, at: u64, count: usize) -> Result<&[u8]> {
         let end = (at + count as u64).min(self.header.size);
         if at < self.from || end > self.from + self.window.len() as u64 {
@@ -376,7 +364,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fill(&mut self, at: u64, count: usize) -> Result<()> {
-        // No more than the file has: where it was truncated, a frame's length may be any, up to the size in the header.
+        // No more than the file has. In a truncated file, a frame's length may be anything up to the size in the
+        // header.
         let left = self.header.size.min(self.length).saturating_sub(at);
         self.window.resize(left.min(count as u64) as usize, 0);
         self.from = at;
@@ -387,6 +376,5 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The offset of the first frame.
     pub(crate) const FIRST: u64 = HEADER_BYTES;
 }

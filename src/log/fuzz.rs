@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log. Content that is accepted must
-//! be consistent, and survive a round trip. The public functions over these are in `testing::fuzz`.
+//! Entry points of the fuzzers, which read any bytes as a frame or as the files of a log. Accepted content must be
+//! consistent and survive a round trip. `testing::fuzz` has the public functions.
 
 mod backups;
 mod corpus;
@@ -25,21 +25,18 @@ use crate::core::{Core, CoreOptions, Limits};
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// The id of the store that a log must be of.
 const STORE: [u8; 16] = *b"a store's own id";
 
-/// More segments than a log needs to show all that it can do.
+/// More segments than a log needs to show all its behavior.
 const MAX_SEGMENTS: u64 = 4;
 
-/// Flag in the first byte of a log: its checksums are corrected before it is read. Otherwise no fuzzer would get past
-/// them.
+/// Flag in the first byte of a log: correct its checksums before reading it. Otherwise no fuzzer would get past them.
 const FIX_CHECKSUMS: u8 = 1;
 
-/// Place of the salt in a segment's header.
 const SALT: Range<usize> = 16..24;
 
-/// Reads bytes as a frame whose checksum is right. Returns true if they are one. Its records are encoded and decoded
-/// again.
+/// Reads bytes as a frame with a valid checksum. Returns true if they are one. Its records must survive encoding and
+/// decoding.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
     let Some(head) = with_valid_checksums(&mut frame) else {
@@ -70,7 +67,6 @@ pub(crate) fn frame(bytes: &[u8]) -> bool {
     true
 }
 
-/// Gives a frame the right length and checksum.
 fn with_valid_checksums(frame: &mut [u8]) -> Option<Head> {
     let payload = u32::try_from(frame.len().checked_sub(HEAD_BYTES)?).ok()?;
     frame[4..8].copy_from_slice(&payload.to_le_bytes());
@@ -91,10 +87,10 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true if they are a store. The same content is read again after the
-/// repair, and the log is continued from there.
+/// Reads bytes as the segments of a log. Returns true if they are a store. Repairs it, reads the same content again and
+/// continues the log from there.
 ///
-/// The first byte is flags; then each segment: its length (u16), and its bytes.
+/// The first byte contains flags. Each segment follows as its length (u16) and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {
     let Some(disk) = disk_of(bytes) else {
         return false;
@@ -130,7 +126,7 @@ fn assert_same(one: &Content, other: &Content) {
     assert!(one.core.session_images().eq(other.core.session_images()));
 }
 
-/// Writes one more frame, if there is room for it.
+/// Writes one more frame if there is room.
 fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     let facts = content.recovered.facts;
     let Some(tail) = content.recovered.tail else {
@@ -156,7 +152,7 @@ fn goes_on(disk: &SimDisk, content: &Content) -> bool {
     true
 }
 
-/// Returns a disk with a data directory: what is restored from a backup, or the segments of [`recovery`].
+/// Returns a data directory made from a backup or from the segments of [`recovery`].
 #[cfg(feature = "simulation")]
 pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
     if is_backup {
@@ -167,8 +163,8 @@ pub(crate) fn directory(is_backup: bool, bytes: &[u8]) -> Option<SimDisk> {
     Some(disk)
 }
 
-/// Returns a disk with these segments; `None` if a salt has a zero byte, as none that a log draws: what a repair erases
-/// could be a part of it.
+/// Returns a disk with these segments. `None` if a salt has a zero byte. A log never draws one, because a repair could
+/// erase a part of it.
 fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
     let (flags, mut rest) = bytes.split_first()?;
     let disk = SimDisk::new();
@@ -191,7 +187,6 @@ fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
     Some(disk)
 }
 
-/// Gives the header and the frames that follow it right checksums, so that a fuzzer gets beyond them.
 fn fix_checksums(segment: &mut [u8]) {
     let Some(header) = segment.first_chunk() else {
         return;

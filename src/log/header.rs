@@ -1,7 +1,8 @@
-//! Headers: the first 64 bytes of each file of a store. Magic, version and checksum have the same place in every kind of
-//! file and in every later version, so that a newer file is told from a damaged one.
+//! Headers, the first 64 bytes of each file of a store: `magic 8 | version u32 | crc32 u32`, then 48 bytes that depend
+//! on the file. The checksum covers everything except itself.
 //!
-//! `magic 8 | version u32 | crc32 u32`, then 48 bytes of the file's own. The checksum covers all but itself.
+//! These positions are the same in every file and in every later version, so that a newer file is not mistaken for a
+//! damaged one.
 
 use std::path::PathBuf;
 
@@ -10,10 +11,8 @@ use crc32fast::Hasher;
 use super::codec::Reader;
 use crate::model::error::Error;
 
-/// Size of a header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 64;
 
-/// Error of a file whose first bytes are no header of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHeader {
     #[error("the file ends within its header of {HEADER_BYTES} bytes")]
@@ -27,7 +26,6 @@ pub(crate) enum BadHeader {
 }
 
 impl BadHeader {
-    /// Returns the reason for people; `kind` names the expected file.
     pub(super) fn reason(self, kind: &str) -> String {
         match self {
             Self::Magic => format!("it does not begin as {kind} does"),
@@ -35,7 +33,7 @@ impl BadHeader {
         }
     }
 
-    /// Returns the error of a file with this header; `newest` is the newest known version of its format.
+    /// Returns the error for a file with this header. `kind` names the expected file.
     pub(super) fn error(self, file: PathBuf, kind: &str, newest: u32) -> Error {
         match self {
             Self::TooNew(version) => Error::StoreTooNew {
@@ -52,10 +50,7 @@ impl BadHeader {
     }
 }
 
-/// Checks the common part of a header. Returns its version, and a reader of the file's own part.
-///
-/// In this order: the checksum of a newer version has the same place, so a newer header is reported as such only if it
-/// is intact.
+/// Checks the common part of a header. Returns its version and a reader for the rest.
 pub(super) fn parse(
     bytes: &[u8],
     magic: [u8; 8],
@@ -77,7 +72,7 @@ pub(super) fn parse(
     Ok((version, reader))
 }
 
-/// Fills in the common part of a header, whose other fields are written.
+/// Fills in the common part of a header. Call it after writing the other fields.
 pub(super) fn seal(bytes: &mut [u8; HEADER_BYTES], magic: [u8; 8], version: u32) {
     bytes[..8].copy_from_slice(&magic);
     bytes[8..12].copy_from_slice(&version.to_le_bytes());
@@ -85,7 +80,6 @@ pub(super) fn seal(bytes: &mut [u8; HEADER_BYTES], magic: [u8; 8], version: u32)
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Returns the checksum of a header.
 pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(&bytes[..12]);

@@ -1,9 +1,8 @@
-//! The file `STORE`: the id of the store in a data directory. It distinguishes the directory in which the store was
-//! created from a copy of it.
+//! The file `STORE`: the id of the store, and what distinguishes its directory from a copy.
 //!
-//! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
-//! the inode and the birth time of this very file, u64 each, 1 if the directory has a log, and 7 zeros. Any copy of the
-//! file has another inode or another birth time, unless the whole disk was copied.
+//! 64 bytes: magic, format version u32, crc32 u32 over everything except itself, store id, then the device, inode and
+//! birth time of this very file (u64 each), 1 if the directory has a log, and 7 zeros. A copy of the file has another
+//! inode or birth time, unless the whole disk was copied.
 
 use std::io;
 
@@ -14,33 +13,28 @@ use crate::model::error::Error;
 
 pub(crate) const NAME: &str = "STORE";
 
-/// The file that becomes `STORE` once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// The version of the format of `STORE`, and of a data directory as a whole. Logs of format 1 have no terms of
-/// sessions; the file `STORE` is the same in both.
+/// Format version of `STORE` and of the data directory. Logs of format 1 have no session terms. `STORE` is the same in
+/// both.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
 
-/// The file is a header alone.
 const BYTES: usize = HEADER_BYTES;
 
-/// Identity of the store in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// True if the directory is a copy of the one that the store was in. Opening it moves beyond all zxids that the
-    /// original may have assigned since ([`beyond`](super::epoch::beyond)), and then writes a new identity.
+    /// True if the directory is a copy. Opening it skips all zxids that the original may have assigned since
+    /// ([`beyond`](super::epoch::beyond)), and then writes a new identity.
     pub(crate) is_copied: bool,
-    /// The version of the directory's format.
     pub(crate) version: u32,
-    /// True if the directory has a log. Without one its content was lost, and it must not be opened as an empty store.
-    /// Earlier versions leave it false.
+    /// True if the directory has a log. If that log is missing, the content was lost and the directory must not be
+    /// opened as an empty store. Earlier versions leave it false.
     pub(crate) has_log: bool,
 }
 
-/// Reads the identity; `None` if the file is missing.
 pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     let failed = |error: io::Error| failed(disk.path(NAME), "cannot be read", &error);
     let file = match disk.open(NAME) {
@@ -54,20 +48,19 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
         decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
-        // Of the open file, not of the name: a copy that replaces it meanwhile is another file.
+        // Of the open file, not of the name, because a copy may have replaced it in the meantime.
         is_copied: file.identity().map_err(failed)? != written,
         version,
         has_log,
     }))
 }
 
-/// Writes the identity of a directory that holds `store`; durable when this returns. `has_log` is true only once the log is
-/// durable.
+/// Writes the identity durably. Set `has_log` only once the log is durable.
 pub(crate) fn write(disk: &dyn Disk, store: [u8; 16], has_log: bool) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
-    // The inode of the file under its temporary name: the rename keeps it.
+    // The rename keeps the inode of the temporary file.
     file.write_at(0, &encode(store, file.identity()?, has_log))?;
-    // Before the rename: a crash leaves the old identity or the new one, never a torn one.
+    // Before the rename, so that a crash leaves the old or the new identity, never a torn one.
     file.sync()?;
     publish(disk, UNFINISHED, NAME)
 }
@@ -83,7 +76,6 @@ fn encode(store: [u8; 16], file: FileIdentity, has_log: bool) -> [u8; BYTES] {
     bytes
 }
 
-/// Decodes the file.
 fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity, bool), BadHeader> {
     let (version, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
     let short = |_: Malformed| BadHeader::Short;
@@ -143,7 +135,7 @@ mod tests {
         assert!(!read(&Folder::new(&moved)).unwrap().unwrap().is_copied);
     }
 
-    /// Unpacked from an archive after the original was removed, it may get the same inode.
+    /// A copy unpacked after the original was removed may get the same inode.
     #[test]
     fn the_same_inode_at_another_time_is_a_copy() {
         let then = FileIdentity {

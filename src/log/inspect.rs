@@ -1,4 +1,4 @@
-//! Inspection of a data directory from outside: all that can be read, and each first place that cannot.
+//! Inspection of a data directory.
 
 mod show;
 #[cfg(test)]
@@ -23,48 +23,48 @@ use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::Clock;
 use crate::runtime::random::hex;
 
-/// Content of a data directory. Its text (`to_string()`) is for people.
+/// Content of a data directory. `to_string()` formats it for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The directory.
     pub dir: PathBuf,
-    /// The id of the store, if any file tells it.
+    /// The id of the store, if any file contains it.
     pub store_id: Option<String>,
-    /// True if the directory is a copy that was not opened yet: opening it bumps the epoch.
+    /// True for a copy that was not opened yet. Opening it bumps the epoch.
     pub is_copied: bool,
     /// True if a process has the store open.
     pub in_use: bool,
-    /// The id of that process, where it is known.
+    /// The id of that process, if known.
     pub pid: Option<u32>,
-    /// The last transaction that was read.
+    /// The last transaction that could be read.
     pub zxid: Zxid,
-    /// No transaction had a zxid beyond the end of this epoch (`zxid >> 32`).
+    /// No transaction has a zxid beyond the end of this epoch (`zxid >> 32`).
     pub epoch: u32,
     /// True if the store was closed cleanly.
     pub was_clean: bool,
-    /// The longest session timeout that a remote client was ever given.
+    /// The longest session timeout that a remote client ever got.
     pub longest_timeout: Duration,
-    /// Number of znodes, the four that every store has included.
+    /// Number of znodes, including the four that every store has.
     pub znodes: u64,
-    /// Bytes of their data.
+    /// Size of their data in bytes.
     pub data_bytes: u64,
-    /// The sessions that are kept, by id.
+    /// The persisted sessions, by id.
     pub sessions: Vec<SessionInfo>,
-    /// The largest subtrees, most bytes first. One that is nearly all another's below it is left out.
+    /// The largest subtrees, most bytes first. Those that consist almost entirely of one child's subtree are left out.
     pub subtrees: Vec<Subtree>,
     /// The snapshots, newest first.
     pub snapshots: Vec<SnapshotInfo>,
     /// The segments of the log, in order.
     pub segments: Vec<SegmentInfo>,
-    /// Number of segments that wait to be used again.
+    /// Number of segments waiting to be reused.
     pub spare_segments: usize,
-    /// The size of all files together, in bytes.
+    /// Total size of all files in bytes.
     pub bytes: u64,
-    /// Files that are none of a store's.
+    /// Files that do not belong to a store.
     pub unknown_files: Vec<String>,
-    /// Places that cannot be read. The store opens only if there are none, or if all of them concern snapshots
-    /// of which another is whole.
+    /// Places that cannot be read. The store opens only if there are none, or if all are in snapshots and another
+    /// snapshot is whole.
     pub problems: Vec<Problem>,
 }
 
@@ -74,9 +74,9 @@ pub struct Inspection {
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
-    /// The offset in it, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// The expected content, and the actual one.
+    /// What was expected and found.
     pub reason: String,
 }
 
@@ -116,13 +116,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A session that is kept on the disk.
+/// A persisted session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its number.
+    /// Its id.
     pub id: SessionId,
-    /// Its timeout; `None` if it never expires.
+    /// Its timeout, or `None` if it never expires.
     pub timeout: Option<Duration>,
     /// True if it ends with the process that has the store open.
     pub is_local: bool,
@@ -136,25 +136,25 @@ pub struct SessionInfo {
 pub struct SnapshotInfo {
     /// The file's name.
     pub name: String,
-    /// All transactions up to this one are in it.
+    /// Includes all transactions up to this one.
     pub zxid: Zxid,
-    /// Its age, to four seconds; `None` where it does not tell.
+    /// Its age to four seconds, or `None` if its header cannot be read.
     pub age: Option<Duration>,
-    /// The first segment that is needed beside it; `None` where it does not tell.
+    /// The first segment needed in addition, or `None` if its header cannot be read.
     pub first_segment: Option<u64>,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// True if all of it can be read.
     pub is_whole: bool,
 }
 
-/// Looks at the data directory `dir`, and at its ten largest subtrees.
+/// Inspects the data directory `dir` and its ten largest subtrees.
 ///
-/// Nothing is opened for writing, so it may be in use. It may be damaged: the readable part is reported, with the
-/// places that cannot be read. It needs as much memory as the store's content while it runs, and blocks the thread.
+/// Opens nothing for writing, so the directory may be in use. If it is damaged, the result contains the readable part
+/// and the places that cannot be read. Blocks the thread, and needs as much memory as the store's content.
 ///
 /// # Errors
-/// [`Error::NotAStore`] when there is nothing of a store.
+/// [`Error::NotAStore`] if the directory contains no files of a store.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("lockkeeper-inspect-doc-{}", std::process::id()));
@@ -170,10 +170,10 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
     inspect_top(dir, 10)
 }
 
-/// Inspects a directory as [`inspect`] does, with as many of the largest subtrees as `top` says.
+/// Like [`inspect`], but with the `top` largest subtrees.
 ///
 /// # Errors
-/// As [`inspect`].
+/// As for [`inspect`].
 pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let dir = dir.as_ref();
     let view = View::new(dir);
@@ -185,17 +185,16 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     })
 }
 
-/// Inspects a directory on a simulated disk, which nobody uses.
+/// Inspects a simulated disk that is not in use.
 ///
 /// # Errors
-/// As [`inspect`].
+/// As for [`inspect`].
 #[cfg(feature = "simulation")]
 pub(crate) fn inspect_on(disk: &super::sim::SimDisk) -> Result<Inspection> {
     let dir = disk.path("");
     Ok(Inspector::new(&dir, disk)?.inspect(Holder::Unlocked, 10))
 }
 
-/// The files that are neither segments nor snapshots.
 const SINGLE_FILES: [&str; 7] = [
     identity::NAME,
     identity::UNFINISHED,
@@ -254,7 +253,7 @@ impl<'a> Inspector<'a> {
         let store = identity
             .map(|identity| identity.store)
             .or_else(|| self.any_store());
-        // In this order: `segments` reports a file as damaged if reading the content has found a problem in it.
+        // In this order, because `segments` marks a file as damaged if reading the content found a problem in it.
         let snapshots = self.snapshots();
         let (core, facts) = self.content(store.unwrap_or_default());
         let segments = self.segments(store.unwrap_or_default());
@@ -303,7 +302,6 @@ impl<'a> Inspector<'a> {
         });
     }
 
-    /// Adds a problem, once for each place.
     fn report(&mut self, error: Error) {
         let problem = Problem::from(error);
         if !self.problems.contains(&problem) {
@@ -323,7 +321,7 @@ impl<'a> Inspector<'a> {
         inspect_segments(self.disk, &self.names, store, is_damaged)
     }
 
-    /// Finds the store's id in another file, where `STORE` does not tell it.
+    /// Finds the store's id in another file.
     fn any_store(&self) -> Option<[u8; 16]> {
         self.names.iter().find_map(|name| {
             let file = self.disk.open(name).ok()?;
@@ -335,7 +333,6 @@ impl<'a> Inspector<'a> {
         })
     }
 
-    /// Reads each snapshot whole, newest first.
     fn snapshots(&mut self) -> Vec<SnapshotInfo> {
         let names = recovery::snapshot_names(self.disk).unwrap_or_default();
         names.into_iter().map(|name| self.snapshot(name)).collect()
@@ -363,7 +360,7 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Reads the content, as far as it can be read.
+    /// Reads the content up to the first damage.
     fn content(&mut self, store: [u8; 16]) -> (Core, Facts) {
         let newest = recovery::newest(self.disk, store, &bare_core, &mut || Ok(()));
         let (mut core, start) = match newest {
@@ -394,13 +391,13 @@ impl<'a> Inspector<'a> {
         (core, facts)
     }
 
-    /// Reads as much as can be read of the newest snapshot that tells anything, where none is whole.
+    /// Reads the start of the newest partly readable snapshot, if none is whole.
     fn part_of_a_snapshot(&self) -> Core {
         for name in recovery::snapshot_names(self.disk).unwrap_or_default() {
             let mut core = bare_core();
             let empty = core.node_count();
             if let Ok(file) = self.disk.open(&name) {
-                // The error has been reported already; the core holds the records before it.
+                // The error has been reported. The core has the records before it.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }
             if core.node_count() > empty {
@@ -443,13 +440,13 @@ fn sessions(core: &Core) -> Vec<SessionInfo> {
 pub struct SegmentInfo {
     /// Its number.
     pub number: u64,
-    /// The size of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Bytes of it that are used.
+    /// The used part in bytes.
     pub used_bytes: u64,
-    /// Number of frames, up to the first place where none is.
+    /// Number of frames before the first place without one.
     pub frames: u64,
-    /// The first zxid and the last; `None` where there is no frame.
+    /// The first and last zxid, or `None` if there is no frame.
     pub zxids: Option<(Zxid, Zxid)>,
     /// Its state.
     pub state: SegmentState,
@@ -459,20 +456,19 @@ pub struct SegmentInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentState {
-    /// The log has gone on in the next one.
+    /// The log continues in the next segment.
     Sealed,
-    /// The log goes on here.
+    /// The log ends here.
     Current,
-    /// The log goes on here; the frame that was being written when the store stopped is incomplete, and is erased when
-    /// the store is opened.
+    /// The log ends here with an incomplete frame from when the store stopped. The next opening erases it.
     Torn,
-    /// It waits to be written.
+    /// Prepared and not written yet.
     Prepared,
-    /// It cannot be read, or not from [`SegmentInfo::used_bytes`] on.
+    /// It cannot be read, or only up to [`SegmentInfo::used_bytes`].
     Damaged,
 }
 
-/// Looks at each segment by itself; `is_damaged` says which are known not to be whole.
+/// Inspects each segment separately. `is_damaged` says which are known to be damaged.
 fn inspect_segments(
     disk: &dyn Disk,
     names: &[String],
@@ -510,7 +506,7 @@ fn inspect_segment(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInf
         zxids: None,
         state: SegmentState::Damaged,
     };
-    // The recovery has reported why a segment cannot be opened.
+    // Recovery has reported why a segment cannot be opened.
     if let Ok(mut segment) = Scanner::open(disk, number, store) {
         info.bytes = segment.header().size;
         info.state = walk(&mut segment, &mut info).unwrap_or(SegmentState::Damaged);
@@ -523,7 +519,7 @@ fn walk(segment: &mut Scanner<'_>, info: &mut SegmentInfo) -> crate::Result<Segm
     while let Some((head, _)) = segment.frame_at(at)?.filter(|(head, _)| !head.is_mark()) {
         at += head.frame_bytes() as u64;
         info.frames += 1;
-        // A store's first frame has no transactions; it reserves an epoch alone.
+        // A store's first frame only reserves an epoch.
         if head.last > Zxid(0) {
             let first = info.zxids.map_or(head.first, |(first, _)| first);
             info.zxids = Some((first, head.last));

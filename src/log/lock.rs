@@ -1,7 +1,7 @@
-//! The file `LOCK`: one process at a time has a data directory open.
+//! The file `LOCK`: only one process at a time may open a data directory.
 //!
-//! The lock is the operating system's (`flock`): it ends with the process, also after a kill, and needs no clean-up.
-//! The file holds the process's id, for messages alone; no decision relies on it.
+//! The lock is a `flock`, so it ends with the process, even after a kill, and needs no cleanup. The pid in the file is
+//! only for messages.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -14,7 +14,7 @@ use crate::runtime::platform::{device_and_inode, is_alive, read_at};
 
 pub(crate) const NAME: &str = "LOCK";
 
-/// A data directory that no other process opens while this lives.
+/// Exclusive access to a data directory while this value lives.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -22,7 +22,6 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of the data directory at `folder`.
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(NAME);
         let failed = |error: io::Error| failed(path.clone(), "cannot be locked", &error);
@@ -31,12 +30,12 @@ impl Lock {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let mut file = loop {
             let file = options.open(&path).map_err(failed)?;
-            // A file that was removed meanwhile is not the one that others would lock.
+            // If the file was removed in the meantime, others lock another one.
             if try_lock(&file).map_err(failed)? && is_at(&file, &path) {
                 break file;
             }
-            // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
-            // Where the lock can be shared, no store has it: [`holder`] shares it for an instant.
+            // Do not wait for a live owner, because a second start is mostly a mistake. A lock that can be shared
+            // belongs to no store, but [`holder`] may share it for a moment.
             let owner = pid_in(&file);
             let is_in_use = !is_unlocked(&file).map_err(failed)? && owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -48,15 +47,15 @@ impl Lock {
             }
             std::thread::sleep(RETRY_INTERVAL);
         };
-        // A full disk has no room for the pid, and must not keep the store closed: it is for messages only.
+        // A full disk must not keep the store closed, since the pid is only for messages.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(%error, "lock file without a pid");
         }
         Ok(Self { file, path })
     }
 
-    /// Checks that the file, and so the folder, is still the one that was locked. Otherwise another process may have
-    /// opened the store, or its files are gone.
+    /// Checks that the lock file, and so the folder, is still the locked one. Otherwise another process may have opened
+    /// the store, or its files are gone.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) {
             return Ok(());
@@ -70,7 +69,7 @@ impl Lock {
     }
 }
 
-/// Returns true if this open file is the one at that path, as far as the system answers.
+/// Returns true if `file` is the file at `path`, or if the system does not say.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
         (Ok(ours), Ok(there)) => device_and_inode(&ours) == device_and_inode(&there),
@@ -82,17 +81,17 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet, or that is only shared. A
-/// child that a killed process was about to start inherits the lock until its exec.
+/// How long to wait for an owner that has died or has not written its pid yet, or for a shared lock. A child that a
+/// killed process was about to start keeps the lock until its exec.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// Removes the pid, which would mislead once the process has ended, and unlocks explicitly: closing the file does
-    /// not release the lock while a child, between its fork and its exec, has the file open, too.
+    /// Removes the pid, which would mislead later. Unlocks explicitly, because closing the file does not release the
+    /// lock while a forked child has it open until its exec.
     fn drop(&mut self) {
-        // In this order: after the unlock the file may hold the next owner's pid.
+        // In this order, because after the unlock the file may contain the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
             tracing::debug!(%error, "lock file not cleared");
@@ -100,7 +99,6 @@ impl Drop for Lock {
     }
 }
 
-/// Takes the lock; false when another process has it or shares it.
 fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -109,7 +107,6 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Returns true if no store has the lock.
 fn is_unlocked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| true),
@@ -131,7 +128,7 @@ fn pid_in(file: &File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Finds another process that has this file open, among those that this one may look at.
+/// Finds another process that has this file open, among the ones we may inspect.
 fn pid_with_open(path: &Path) -> Option<u32> {
     let path = path.canonicalize().ok()?;
     let has_it_open = |pid: &u32| {
@@ -145,15 +142,14 @@ fn pid_with_open(path: &Path) -> Option<u32> {
         .find(has_it_open)
 }
 
-/// Holder of a data directory's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Unlocked,
-    /// A process; `None` where it has not written its id yet.
+    /// `None` if the process has not written its pid yet.
     Process(Option<u32>),
 }
 
-/// Finds the process that has the data directory at `folder` open, without writing anything.
+/// Finds the process that has the data directory at `folder` open. Writes nothing.
 pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
     let file = match File::open(folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Unlocked),
@@ -215,7 +211,7 @@ mod tests {
         });
     }
 
-    /// A backup tool, for example, may share the lock for as long as it likes.
+    /// For example, by a backup tool.
     #[test]
     fn a_lock_that_is_shared_for_long_is_in_use() {
         let folder = TempFolder::new();
@@ -242,7 +238,7 @@ mod tests {
         ));
     }
 
-    /// Names a folder for a child of this test, which may write no byte to a file.
+    /// Names a folder for a child of this test whose file size limit is 0.
     const FULL: &str = "LOCKKEEPER_TEST_FULL";
 
     #[test]
@@ -266,7 +262,7 @@ mod tests {
         assert!(child.status.success(), "{child:?}");
     }
 
-    /// Between its fork and its exec, a child that another thread starts has all files of the process open.
+    /// A child of another thread has all our files open between fork and exec.
     #[test]
     fn children_of_other_threads_refuse_no_store() {
         let folder = TempFolder::new();
@@ -276,7 +272,7 @@ mod tests {
                 scope.spawn(|| {
                     while starts.load(std::sync::atomic::Ordering::Relaxed) {
                         let mut command = std::process::Command::new("true");
-                        // With these settings the standard library forks and execs.
+                        // These settings make the standard library fork and exec.
                         command
                             .env("LOCKKEEPER_TEST", "1")
                             .uid(rustix::process::getuid().as_raw());
@@ -296,16 +292,16 @@ mod tests {
         });
     }
 
-    // Elsewhere nothing tells which process has a file open.
+    // Other systems do not say which process has a file open.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
-        // As a killed process leaves it: the lock is not released, only the file closed.
+        // Like a killed process, close the file without unlocking it.
         let file = File::open(folder.path().join(NAME)).unwrap();
         file.try_lock().unwrap();
-        // Unlike the first one, this descriptor stays open in a child that runs another program.
+        // Unlike the first descriptor, this one stays open in a child after exec.
         let inherited = rustix::io::dup(&file).unwrap();
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())

@@ -1,7 +1,7 @@
 //! Opening a data directory: its identity, its content, the pause that it owes, and the log from there on.
 //!
-//! Everything is read before anything is written, and repaired before anything is revealed. Each step may be the last
-//! of this run: the order in [`open`] leaves a directory that the next run opens to the same content.
+//! Everything is read before anything is written, and repaired before anything is revealed. The order in [`open`]
+//! ensures that after a crash at any step the next run opens the same content.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,40 +21,38 @@ use crate::model::types::{MAX_SESSION_TIMEOUT, Zxid};
 use crate::runtime::clock::Clock;
 use crate::runtime::random::random;
 
-/// A store that was opened.
 pub(crate) struct Opened {
-    /// The writing side of its log; its first batch is written.
+    /// The writing side of its log, which has written its first batch.
     pub(crate) parts: LogParts,
     pub(crate) core: Core,
-    /// The id of the store.
     pub(crate) id: [u8; 16],
     pub(crate) remote: RemoteSessions,
-    /// The last epochs that were reserved before this opening, and by it.
+    /// The last epochs reserved before this opening and by it.
     pub(crate) epochs: [u32; 2],
 }
 
-/// The sessions of other processes, as a log has them, and as they are after the opening.
+/// The sessions of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteSessions {
-    /// True if they live on. If not, those that the log had are ended.
+    /// True if they live on. Otherwise the ones in the log are ended.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
-    /// The longest timeout that any of their clients may have been granted, in milliseconds; 0 if there never was one.
-    /// The log has it. If the sessions do not live on, no session may be admitted until it has passed: until then a
-    /// client may still believe that it holds a lock.
+    /// The longest timeout in milliseconds that any of their clients may have got, 0 if there was none. The log has it.
+    /// If the sessions do not live on, no session may be admitted for this long, because a client may still believe
+    /// that it holds a lock.
     pub(crate) longest_timeout_ms: u64,
-    /// The longest timeout that they were ever allowed; 0 if the store was never served.
+    /// The longest timeout that they were ever allowed, 0 if the store was never served.
     pub(crate) allowed_ms: u64,
 }
 
 const MAX_TIMEOUT_MS: u64 = MAX_SESSION_TIMEOUT.as_millis() as u64;
 
 impl RemoteSessions {
-    /// Derives the state of the sessions from the facts of the log.
+    /// Derives the state of the sessions from the facts in the log.
     ///
-    /// They live on if the log has everything that was acknowledged to them. That depends on the durability of the run
-    /// that wrote it, not of this one. A log that was copied or restored may lack changes that its original has
-    /// acknowledged since, and longer timeouts that it has granted: up to the maximum allowed then, or now.
+    /// They live on if the log has everything that was acknowledged to them, which depends on the durability of the run
+    /// that wrote it. A copied or restored log may lack changes acknowledged since, and longer timeouts granted since,
+    /// up to the maximum allowed then or now.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
         let is_foreign = is_copied || facts.completeness == Completeness::Restored;
         let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
@@ -68,7 +66,7 @@ impl RemoteSessions {
             Some(allowed) if is_foreign && allowed > 0 => allowed.max(options.longest_timeout_ms),
             _ => 0,
         };
-        // No session was granted more, whatever an option or a log of before states.
+        // No session got more, whatever an option or an old log states.
         let longest_timeout_ms = known.max(unknown).min(MAX_TIMEOUT_MS);
         let was_served = longest_timeout_ms > 0;
         let allowed = facts
@@ -82,13 +80,12 @@ impl RemoteSessions {
         }
     }
 
-    /// Returns true if no session may be admitted for a while.
     pub(crate) fn owe_pause(&self) -> bool {
         !self.live_on && self.longest_timeout_ms > 0
     }
 }
 
-/// Opens the store on a disk, which nothing else may use; `new` creates a core without content.
+/// Opens the store on a disk that nothing else may use.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `NotAStore`, `DiskFull`, `StoreFailed`.
@@ -99,18 +96,18 @@ pub(crate) fn open(
     clock: &Clock,
 ) -> Result<Opened> {
     let identity = identify(&**disk)?;
-    // Temporary files alone, which no recovery reads: this may come before the reading.
+    // This may precede reading, because recovery reads no temporary files.
     remove_unfinished(&**disk)?;
     let Content {
         mut core,
         snapshot,
         recovered,
     } = recovery::read(&**disk, identity.store, new)?;
-    // Before anything is derived from the content: it may exist in the page cache alone.
+    // Before anything is derived from the content, which may exist only in the page cache.
     recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
-    // A new store has no earlier run whose sessions could be believed.
+    // A new store has no earlier sessions that a client could believe in.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let (first_zxid, now_ms) = begin(&**disk, facts.epoch, identity.is_copied, clock)?;
@@ -119,11 +116,11 @@ pub(crate) fn open(
     epoch::check(last, || disk.path(""))?;
     let mut first = Batch::default();
     first.begin(facts.zxid);
-    // The epoch is reserved by the first frame, so it is durable before any of its zxids is assigned: zxids that are
-    // never logged are not assigned again after a crash, and tokens only grow (invariant 5).
+    // The first frame makes the reservation durable before any of the epoch's zxids is assigned. Zxids that never
+    // reached the log are not assigned again after a crash, and tokens only grow (invariant 5).
     let epochs = [facts.epoch, epoch::to_reserve(last)];
     first.push_record(&Record::Epoch(epochs[1]));
-    // An unfinished pause stays in the log: this run may be killed before it is over, too, and the next one repeats it.
+    // If this run is killed before the pause is over, the next one repeats it.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
     });
@@ -137,11 +134,11 @@ pub(crate) fn open(
     let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
-        // Before the first record that an older version would not know: it must refuse the directory by its version.
+        // Before the first record that an older version does not know, so that older versions refuse the directory.
         write_identity(&**disk, identity.store)?;
     } else if !identity.has_log && !identity.is_copied {
-        // After `find_position`, which has made the log durable. A disk that is full now must not keep the store closed:
-        // the next opening tries again.
+        // After `find_position`, which made the log durable. On a full disk the store must still open, and the next
+        // opening tries again.
         if let Err(error) = write_identity(&**disk, identity.store) {
             tracing::warn!(%error, "STORE does not record that there is a log");
         }
@@ -168,10 +165,10 @@ pub(crate) fn open(
         syncs: options.syncs,
     })?;
     if identity.is_copied {
-        // After the first batch, which has made the leap of zxids durable: with the identity first, a crash in between
-        // would leave a copy that looks like an original and continues with its tokens.
+        // After the first batch, which made the leap of zxids durable. Otherwise a crash in between would leave a copy
+        // that looks like an original and continues with its tokens.
         write_identity(&**disk, identity.store)?;
-        // Two copies of one store must not begin at the same zxid, and the millisecond is what distinguishes them.
+        // Two copies of one store must not start at the same zxid, and only the millisecond distinguishes them.
         clock.block(Duration::from_millis(1));
     }
     core.leave_behind(last, now_ms);
@@ -180,7 +177,7 @@ pub(crate) fn open(
     }
 
     parts.queue.set_pausing(remote.owe_pause());
-    // By ordinary transactions: if this run ends before they are on the disk, the next one ends the rest.
+    // As ordinary transactions. If they do not all reach the disk, the next run ends the remaining sessions.
     parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
@@ -191,7 +188,7 @@ pub(crate) fn open(
     })
 }
 
-/// Returns the time for which an opening would have the thread wait, which a simulated one cannot.
+/// Returns how long an opening would block the thread, which a simulated opening cannot do.
 #[cfg(feature = "simulation")]
 pub(crate) fn wait_to_open(
     disk: &dyn Disk,
@@ -206,19 +203,19 @@ pub(crate) fn wait_to_open(
     Ok(epoch::wait(first, now_ms))
 }
 
-/// Marks this folder as the store's original, in the format of this version, with a log.
+/// Marks this folder as an original, in the current format and with a log.
 fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     let written = identity::write(disk, store, true);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
 
-/// Reads the identity of a folder; an empty one gets a new identity.
+/// Reads the identity of a folder. An empty folder gets a new one.
 fn identify(disk: &dyn Disk) -> Result<Identity> {
     if let Some(identity) = identity::read(disk)? {
         return Ok(identity);
     }
     check_empty(disk)?;
-    // The identity comes first: a crash right after it leaves an empty store, and files without it are no store.
+    // The identity first. A crash right after it leaves an empty store, while files without it are not a store.
     let store = random();
     let written = identity::write(disk, store, false);
     written.map_err(|error| no_room(disk, &error))?;
@@ -230,10 +227,10 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
     })
 }
 
-/// Checks that a folder is a store's, or may become one. Call it before anything is written there.
+/// Checks that a folder is a store or may become one. Call it before writing there.
 ///
 /// # Errors
-/// As of [`open`]; `NotAStore` when it holds other things.
+/// As for [`open`]. `NotAStore` if the folder contains other files.
 pub(crate) fn check_folder(disk: &dyn Disk) -> Result<()> {
     match identity::read(disk)? {
         Some(_) => Ok(()),
@@ -258,7 +255,6 @@ fn check_empty(disk: &dyn Disk) -> Result<()> {
     Ok(())
 }
 
-/// Removes the files that were unfinished when the store stopped.
 fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     let names = [
         segment::UNFINISHED,
@@ -270,7 +266,7 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
-/// Returns the first zxid of this run, and the date. The thread waits until the clock allows it.
+/// Returns the first zxid of this run and the date. Blocks until the clock allows it.
 fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Result<(Zxid, i64)> {
     let first = |now_ms| epoch::first_zxid(reserved, is_copied, now_ms);
     let mut now_ms = clock.exact_unix_ms();
@@ -287,7 +283,7 @@ fn begin(disk: &dyn Disk, reserved: u32, is_copied: bool, clock: &Clock) -> Resu
     Ok((first(now_ms), now_ms))
 }
 
-/// Finds the position at which the log goes on: after its last frame, or in a first segment.
+/// Finds where the log continues: after its last frame, or in a new first segment.
 fn find_position(
     disk: &dyn Disk,
     recovered: &Recovered,
@@ -313,8 +309,8 @@ fn find_position(
             (header, made.map_err(|error| no_room(disk, &error))?)
         }
     };
-    // `synced` below claims that every recovered frame is on the disk. `repair` has synced the segments that were read;
-    // this covers a segment that was created just now as well.
+    // `synced` below claims that every recovered frame is on disk. `repair` has synced the segments that were read.
+    // This covers one that we just created.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;
     Ok(LogPosition {
@@ -327,11 +323,11 @@ fn find_position(
     })
 }
 
-/// Opens the prepared segments. After a change of the configured sizes they may be too small for any batch: such a
-/// segment is removed, and all after it.
+/// Opens the prepared segments. If the configured sizes have changed, one may be too small for any batch. Removes it
+/// and all after it.
 ///
-/// The last one first, each synced: whenever the power fails, the numbers that are left have no gap, which recovery
-/// would refuse.
+/// The last one is removed first, each with a sync, so that a power loss never leaves a gap in the numbers, which
+/// recovery would refuse.
 fn prepared(
     disk: &dyn Disk,
     mut headers: Vec<&Header>,

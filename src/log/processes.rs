@@ -1,12 +1,12 @@
-//! The file `PROCESSES`: the process of each session, as far as a server knows it. A server that starts again ends the
-//! sessions of those that have died since.
+//! The file `PROCESSES` records the process of each session that a server knows. After a restart the server ends the
+//! sessions of processes that have died.
 //!
-//! It is never synced. What was written survives the end of this process, and a power loss is also the end of the
-//! processes: the machine has another boot id then, and the file says nothing any more. It says nothing either after an
-//! opening that did not carry it on, perhaps by a version that does not know it: each opening begins another epoch.
+//! It is never synced, but survives the end of this process. A power loss ends the recorded processes too, and the new
+//! boot id invalidates the file. An opening that does not carry the file on, perhaps by an older version, invalidates
+//! it as well, because each opening starts another epoch.
 //!
-//! The first line says when and where the numbers hold. Then there is a line for each change: `+SESSION PID START`, or
-//! `-SESSION` for one that belongs to no known process any more.
+//! The first line says when and where the numbers are valid. Each further line is a change: `+SESSION PID START`, or
+//! `-SESSION` if the session no longer belongs to a known process.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,18 +19,16 @@ use crate::runtime::process::{self, LocalProcess};
 
 pub(super) const NAME: &str = "PROCESSES";
 
-/// The file that becomes `PROCESSES` once it is complete.
 pub(super) const UNFINISHED: &str = "PROCESSES.new";
 
-/// Sessions, each with its process.
 pub(crate) type Known = Vec<(SessionId, LocalProcess)>;
 
-/// Obsolete lines, of sessions that are over or have moved, beyond which the file is rewritten.
+/// Number of obsolete lines beyond which the file is rewritten.
 const MAX_STALE: usize = 1024;
 
 pub(crate) struct ProcessFile {
     disk: Arc<dyn Disk>,
-    /// The last epochs that were reserved before this opening, and by it.
+    /// The last epochs reserved before this opening and by it.
     epochs: [u32; 2],
     state: FileState,
 }
@@ -40,11 +38,10 @@ enum FileState {
     Open {
         file: Box<dyn DiskFile>,
         bytes: u64,
-        /// Number of lines from which the file is rewritten.
         most: usize,
         lines: usize,
     },
-    /// It could not be written, and is gone; or the system does not say what process numbers mean.
+    /// The file could not be written and is gone, or process numbers have no known meaning here.
     GivenUp,
 }
 
@@ -57,7 +54,7 @@ impl ProcessFile {
         }
     }
 
-    /// Reads what an earlier run has left, if this was not done yet, and carries it on.
+    /// Reads what an earlier run has left, the first time only, and carries it on.
     pub(crate) fn read(&mut self) -> Known {
         if !matches!(self.state, FileState::Unread) {
             return Vec::new();
@@ -76,10 +73,10 @@ impl ProcessFile {
         known
     }
 
-    /// Records the process of a session. `known` returns the sessions with the processes that were recorded before.
+    /// Records the process of a session. `known` returns what was recorded before.
     ///
     /// # Errors
-    /// `StoreFailed`: the file is there, and says something else.
+    /// `StoreFailed` if an outdated file remains.
     pub(crate) fn record(
         &mut self,
         session: SessionId,
@@ -129,7 +126,7 @@ impl ProcessFile {
         Ok(())
     }
 
-    /// Removes the file: what it says may be wrong soon. Returns false if it is still there.
+    /// Removes the file, which may soon be wrong. Returns false if it is still there.
     fn give_up(&mut self, error: &io::Error) -> bool {
         let path = self.disk.path(NAME);
         let removed = remove_if_exists(&*self.disk, NAME);
@@ -165,9 +162,8 @@ fn read_text(disk: &dyn Disk) -> io::Result<String> {
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-/// Returns what a file says; `None` if it has another first line, or a line that is no change.
 fn parse(text: &str, first: &str) -> Option<Known> {
-    // A last line without its end was being written, and no client was answered before it was.
+    // A last line without a newline was never finished, and no client was answered before that.
     let changes = text.strip_prefix(first)?.split_inclusive('\n');
     let mut known = HashMap::new();
     for change in changes.filter_map(|line| line.strip_suffix('\n')) {
@@ -233,10 +229,10 @@ mod tests {
         let left = vec![(SessionId(-3), A), (SessionId(2), B)];
         let (_, known) = opened(&folder, 2);
         assert_eq!(known, left);
-        // Carried on, though nothing was recorded.
+        // It was carried on although nothing was recorded.
         let (_, known) = opened(&folder, 3);
         assert_eq!(known, left);
-        // Another opening was in between.
+        // There was another opening in between.
         let (_, known) = opened(&folder, 5);
         assert_eq!(known, []);
     }

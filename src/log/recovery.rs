@@ -1,10 +1,9 @@
-//! Recovery: reads the newest snapshot and the log after it, and finds the position at which the writer goes on.
+//! Recovery reads the newest snapshot and the log after it, and finds where the writer continues.
 //!
-//! Frames are read while they are whole and in order. Where they end, either the power failed while the next one was
-//! written, or the medium has damaged it. Each frame states how far the log was synced before it, which distinguishes
-//! the two: if any frame behind the end states that the missing one was synced, the log is damaged, and is refused.
-//! Otherwise no acknowledgement relied on the missing frame, and the log ends before it. `docs/durability.md` has the
-//! argument by cases.
+//! It reads frames while they are whole and in order. Where they end, either the power failed during a write, or the
+//! medium is damaged. Each frame states up to where the log was synced before it. If any frame behind the end states
+//! that the missing one was synced, the log is damaged and refused. Otherwise no acknowledgement relied on the missing
+//! frame, and the log ends before it. `docs/durability.md` has the argument by cases.
 
 use std::io;
 
@@ -22,66 +21,62 @@ use crate::runtime::random::random;
 /// Facts known at one point of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The number of the last frame; they count from 1.
+    /// The number of the last frame, counted from 1.
     pub(crate) chain: u64,
-    /// The last zxid.
     pub(crate) zxid: Zxid,
     /// No zxid beyond the end of this epoch was assigned.
     pub(crate) epoch: u32,
-    /// The longest session timeout that any remote client was ever given, in milliseconds.
+    /// The longest session timeout that any remote client ever got, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
-    /// True if the store was closed in order right there.
+    /// True if the store was closed cleanly right there.
     pub(crate) is_clean: bool,
     pub(crate) completeness: Completeness,
-    /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
-    /// only versions wrote it that do not say.
+    /// The longest timeout that clients were allowed, in milliseconds. 0 if the store was never served, `None` if only
+    /// versions that do not record it wrote the log.
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// Completeness of a log, after an unclean stop, about the sessions of other processes.
+/// Completeness of a log for the sessions of other processes, after an unclean stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Completeness {
-    /// Written by a version that does not record it: treated as [`Partial`](Self::Partial).
+    /// Written by a version that does not record it. Treated as [`Partial`](Self::Partial).
     #[default]
     Unknown,
     /// Acknowledged changes may be missing at its end.
     Partial,
     /// It has every acknowledged change.
     Complete,
-    /// It was restored from a backup: its original may have continued.
+    /// Restored from a backup, so the original may have continued.
     Restored,
 }
 
-/// Start of reading: after a snapshot, or (the default) at the beginning of everything.
+/// Where reading starts: after a snapshot or, by default, at the very beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// The first segment to read.
     pub(crate) segment: u64,
     /// Facts known before its first frame.
     pub(crate) facts: Facts,
 }
 
-/// End of a log, where the next frame goes.
+/// End of a log, where the next frame is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
 }
 
-/// A log that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// Facts known at the end.
     pub(crate) facts: Facts,
-    /// The position at which the writer goes on; `None` where no segment exists yet. A frame that does not fit
-    /// there goes into the next segment.
+    /// Where the writer continues, or `None` if no segment exists yet. A frame that does not fit there is written to
+    /// the next segment.
     pub(crate) tail: Option<Tail>,
-    /// The headers of the segments from the first that was read to the last, in order. Those after
-    /// the tail's are prepared: they hold no frame.
+    /// Headers of the segments from the first one read to the last. The ones after the tail's are prepared and have no
+    /// frames.
     pub(crate) segments: Vec<Header>,
-    /// Remains of frames that were never synced, which must go before the next is written.
+    /// Remains of unsynced frames, to be erased before the next frame is written.
     pub(crate) stale_frames: Vec<StaleFrame>,
-    /// The last frame that a later one states to be synced.
+    /// The last frame that a later frame states to be synced.
     pub(crate) synced: u64,
     #[cfg_attr(
         not(any(test, feature = "simulation")),
@@ -95,18 +90,17 @@ pub(crate) struct Recovered {
     pub(crate) txns: u64,
 }
 
-/// A log to be read, and what to do with its transactions.
 pub(crate) struct Source<'a> {
     pub(crate) disk: &'a dyn Disk,
-    /// The id of the store; a segment of another is refused.
+    /// Segments of other stores are refused.
     pub(crate) store: [u8; 16],
     pub(crate) start: Start,
 }
 
-/// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every
-/// transaction goes to `each`, in order; one that `each` refuses is damage.
+/// Reads the whole log without writing anything, so that a refused log stays as it is. Passes every transaction to
+/// `each` in order. One that `each` refuses is damage.
 ///
-/// Call [`Recovered::repair`] before anything is written, and before any of the content is revealed.
+/// Call [`Recovered::repair`] before writing or revealing anything.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -123,19 +117,18 @@ pub(crate) fn recover(
 
 /// A log that was read up to the first damage.
 pub(crate) struct Undamaged {
-    /// Facts known at the end of what was read.
     pub(crate) facts: Facts,
-    /// The end of the last frame that was read; `None` if there is no segment to begin with.
+    /// The end of the last frame read, or `None` if the first segment is missing.
     pub(crate) tail: Option<Tail>,
-    /// The first damage; `None` if the whole log was read.
+    /// `None` if the whole log was read.
     pub(crate) damage: Option<Error>,
 }
 
-/// Reads the log up to the first damage. `each` may have got transactions of the frame in which the damage is: they are
-/// beyond [`facts`](Undamaged::facts), and the rest of their frame is missing.
+/// Reads the log up to the first damage. `each` may already have got a part of the damaged frame's transactions, which
+/// are beyond [`facts`](Undamaged::facts).
 ///
 /// # Errors
-/// `StoreFailed` where the folder cannot be listed.
+/// `StoreFailed` if the folder cannot be listed.
 pub(crate) fn recover_undamaged(
     source: &Source<'_>,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
@@ -150,10 +143,10 @@ pub(crate) fn recover_undamaged(
     })
 }
 
-/// Reads the frames up to number `last`, all of which are known to be written.
+/// Reads the frames up to number `last`, all of which must exist.
 ///
 /// # Errors
-/// As of [`recover`]; a frame that is missing is damage.
+/// As for [`recover`]. A missing frame is damage.
 pub(crate) fn read_up_to(
     source: &Source<'_>,
     last: u64,
@@ -165,7 +158,7 @@ pub(crate) fn read_up_to(
         let mut segment = source.open(number)?;
         let before = reader.facts.chain;
         let offset = reader.read(&mut segment, last)?;
-        // Here the end of the frames is no end of the log: they are sealed, so a missing one was damaged since.
+        // These frames are sealed, so a missing one is damage and not the end of the log.
         if reader.facts.chain == before {
             let reason = format!("frame {} is missing", before + 1);
             return Err(segment.damaged(offset, reason));
@@ -191,7 +184,7 @@ fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// Returns the numbers of the segments in use from `start` on, up to the first gap, and the gap.
+/// Returns the segments from `start` up to the first gap, and the gap.
 fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Error>)> {
     let first = start.segment;
     let names = disk
@@ -200,9 +193,9 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| log_number(name)).collect();
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
-    // A gap is damage: segments are created in order, and removed from either end alone.
+    // A gap is damage, because segments are created in order and removed only from either end.
     if numbers.is_empty() && (start.facts.chain > 0 || has_log(disk)) {
-        // The log had entered this segment when the snapshot was made, or the store was opened.
+        // The log had entered this segment when the snapshot was made or the store was opened.
         let reason = "the file is missing, although the log goes on in it";
         let gap = damaged(disk, &log_name(first), 0, reason);
         return Ok((numbers, Some(gap)));
@@ -217,12 +210,10 @@ fn segments_from(disk: &dyn Disk, start: &Start) -> Result<(Vec<u64>, Option<Err
     Ok((numbers, Some(gap)))
 }
 
-/// Returns true if the file STORE says that there is a log.
 fn has_log(disk: &dyn Disk) -> bool {
     matches!(identity::read(disk), Ok(Some(identity)) if identity.has_log)
 }
 
-/// A log that is being read.
 struct LogReader<'a> {
     facts: Facts,
     tail: Option<Tail>,
@@ -246,24 +237,24 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads the segments of these numbers. After an error the facts and the tail are those before the damage.
+    /// Reads the segments with these numbers. After an error the facts and the tail are from before the damage.
     fn read_all(&mut self, source: &Source<'_>, numbers: Vec<u64>) -> Result<Recovered> {
         let mut numbers = numbers.into_iter();
         for number in numbers.by_ref() {
             let mut segment = source.open_any_length(number)?;
-            // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
+            // A prepared segment has no frame yet. The first segment may be empty too, but is read in any case.
             let is_next = self.tail.is_none() || segment_goes_on(&mut segment, self.facts.chain)?;
             self.segments.push(*segment.header());
             if is_next {
                 self.read(&mut segment, u64::MAX)?;
             }
-            // After the reading: the frames before the end of a truncated file are good.
+            // After reading, because the frames in the remaining part of a truncated file are good.
             segment.check_length()?;
             if !is_next {
                 break;
             }
         }
-        // The headers of prepared segments are checked as well: the writer will rely on them.
+        // The writer relies on the headers of prepared segments.
         for number in numbers {
             self.segments.push(*source.open(number)?.header());
         }
@@ -280,7 +271,7 @@ impl<'a> LogReader<'a> {
         Ok(recovered)
     }
 
-    /// Reads the frames of a segment that follow, up to number `last`; the offset of their end.
+    /// Reads the next frames in a segment, up to number `last`. Returns the offset of their end.
     fn read(&mut self, segment: &mut Scanner<'_>, last: u64) -> Result<u64> {
         let number = segment.header().number;
         let mut at = Scanner::FIRST;
@@ -297,7 +288,7 @@ impl<'a> LogReader<'a> {
                 let reason = format!("frame {} is in the place of frame {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
-            // A mark's statement counts, too: it may be the only one about the frame before it.
+            // A mark's statement may be the only one about the frame before it.
             self.synced = self.synced.max(head.synced);
             if head.is_mark() {
                 break;
@@ -312,10 +303,10 @@ impl<'a> LogReader<'a> {
     }
 
     fn frame(&mut self, head: &Head, frame: &[u8]) -> Result<(), Damage> {
-        // Taken over only once the whole frame is read: an error must name the facts before it.
+        // Stored only after the whole frame is read, because an error must leave the facts before it.
         let (mut facts, mut txns) = (self.facts, 0);
         head.records(frame, |record| {
-            // Any record after a clean close revokes it: the store was opened again.
+            // Any record after a clean close revokes it, because the store was opened again.
             facts.is_clean = false;
             match record {
                 Record::Txn(txn) => {
@@ -361,21 +352,21 @@ impl From<Malformed> for Damage {
     }
 }
 
-/// Remains of a frame that was never acknowledged. They must be erased: when the log has grown up to them again, a
-/// whole frame with the expected number would be read as the next one.
+/// Remains of a frame that was never acknowledged. Without erasing them, once the log has grown up to them, recovery
+/// could take one for the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StaleFrame {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// True for a whole frame: its write reached the disk although that of a frame before it did not, which is possible
-    /// only while neither is synced.
+    /// True for a whole frame, which reached the disk although an earlier one did not. Possible only while neither is
+    /// synced.
     pub(crate) is_whole: bool,
 }
 
 /// Finds the remains of frames behind the end of the log.
 ///
 /// # Errors
-/// `StoreDamaged` if one of them states that the frame that is missing at the end was synced.
+/// `StoreDamaged` if one states that the frame missing at the end was synced.
 fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
     let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
@@ -397,8 +388,8 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
         let mut segment = source.open(number)?;
         let name = segment.name().to_owned();
         let is_last = number == tail.segment;
-        // The missing frame is either behind the last one here, or the first of the next segment. The error names the
-        // second place if nothing whole stands there.
+        // The missing frame is either behind the last one here or the first of the next segment. The error names the
+        // second place if it has no whole frame.
         if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
             suspect = (name.clone(), Scanner::FIRST);
         }
@@ -422,9 +413,8 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
     Ok(stale_frames)
 }
 
-/// Returns true if the missing frame has been written since it was read: a backup reads a log that another process
-/// writes. The frame that states it to be synced was read first, and so the sync was over when this reads again: a
-/// frame that is still missing is damaged. In a log that is not being written the second read is the same as the first.
+/// Returns true if the missing frame has been written since, by another process during a backup. It was synced before
+/// the frame that states so was read, so if this second read does not find it, it is damaged.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -439,20 +429,20 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. A crash before it
-    /// returns leaves a log that recovers to the same state, except for frames that were never acknowledged. After it
-    /// the next frame may state that all before it are synced.
+    /// Makes the recovered frames durable and erases the remains of unsynced ones. After it, the next frame may state
+    /// that all frames before it are synced. A crash during it leaves a log that recovers to the same state, except for
+    /// frames that were never acknowledged.
     ///
-    /// Call it before anything recovered is revealed: after the end of a process the frames may exist in the page cache
-    /// alone, and a power loss would take back what clients have seen since (invariant 2).
+    /// Call it before revealing anything recovered. The frames may exist only in the page cache, and a power loss would
+    /// take back what clients have seen since (invariant 2).
     ///
     /// # Errors
     /// `StoreFailed`.
     pub(crate) fn repair(&self, disk: &dyn Disk) -> Result<()> {
-        // Before the syncs, which are to cover these writes.
+        // Before the syncs, so that they cover these writes.
         self.rewrite_unsynced(disk)?;
-        // All segments, the prepared ones included: stale frames may stand in any of them, and each may have been written
-        // by a process that was killed before its sync.
+        // All segments, including the prepared ones. A process killed before its sync may have written any of them, and
+        // any may contain stale frames.
         self.segments
             .iter()
             .try_for_each(|header| self.repair_segment(disk, header))?;
@@ -461,9 +451,9 @@ impl Recovered {
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
-    /// Writes the frames again that are not known to be synced. After a failed sync the kernel may serve pages from its
-    /// cache that it marks as clean and will never write: they read as whole, and another sync would succeed without
-    /// them. Only the last segment can have such frames, since a segment is synced before the log leaves it.
+    /// Rewrites the frames that are not known to be synced. After a failed sync the kernel may keep pages that it marks
+    /// as clean but will never write. They read as whole, and another sync would succeed without them. Only the last
+    /// segment can have such frames, because a segment is synced before the log leaves it.
     fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
@@ -494,7 +484,7 @@ impl Recovered {
         let file = disk.open(&name).map_err(fail)?;
         for stale in &self.stale_frames {
             if stale.segment == header.number {
-                // The head alone: without its salt and checksum the rest can never be read as a frame.
+                // Only the head. Without its salt and checksum the rest can never be read as a frame.
                 let end = (stale.offset + HEAD_BYTES as u64).min(header.size);
                 write_zeros(&*file, stale.offset, end).map_err(fail)?;
             }
@@ -503,15 +493,13 @@ impl Recovered {
     }
 }
 
-/// Content of a data directory.
 pub(crate) struct Content {
     pub(crate) core: Core,
-    /// The snapshot that the content begins with.
     pub(crate) snapshot: Option<Loaded>,
     pub(crate) recovered: Recovered,
 }
 
-/// Reads everything, and writes nothing.
+/// Reads everything and writes nothing.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -527,11 +515,11 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Attempts to read a directory in use. Each repetition needs a new snapshot in between, so more than one is rare.
+/// Each retry needs a new snapshot in between, so more than one is rare.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
-/// snapshot has made it obsolete: if the snapshots have changed, a failure is no damage, and the next attempt begins
+/// Reads a directory that may be in use. A segment may be removed or reused in the meantime, but only after a newer
+/// snapshot made it obsolete. So if the snapshots have changed, a failure is not damage, and the next attempt starts
 /// with the newer one.
 pub(super) fn read_in_use<T>(
     disk: &dyn Disk,
@@ -550,10 +538,10 @@ pub(super) fn read_in_use<T>(
     read()
 }
 
-/// Loads the newest snapshot that can be read. If there are snapshots and none can be read, returns the error of the
-/// newest. `pause` is called between chunks; an error of it ends the loading.
+/// Loads the newest readable snapshot. If there are snapshots but none is readable, returns the error of the newest.
+/// `pause` is called between chunks, and an error of it ends the loading.
 ///
-/// An older snapshot is as good as a newer one: the segments since are kept until two newer snapshots exist.
+/// An older snapshot serves as well, because the segments since are kept until two newer snapshots exist.
 pub(crate) fn newest(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -562,7 +550,7 @@ pub(crate) fn newest(
 ) -> Result<(Core, Option<Loaded>)> {
     let mut trouble = None;
     for name in snapshot_names(disk)? {
-        // A new core for each: a snapshot that fails halfway leaves its beginning in the core.
+        // A failed snapshot leaves its start in the core.
         let mut core = new();
         let file = disk.path(&name);
         let loaded = disk
@@ -580,7 +568,7 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
-            // Never skipped, as a damaged one is: a newer version has used the directory, and this one may misread more
+            // Never skip it like a damaged one. A newer version has used the directory, and we may misread other parts
             // of it.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
@@ -590,18 +578,16 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // The first snapshot of a store is damaged, and the whole log still exists: it has everything.
+        // Only the first snapshot is damaged, and the whole log still exists.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }
 }
 
-/// Returns the position at which the log goes on after a snapshot.
 pub(crate) fn after(snapshot: &Loaded) -> Start {
     snapshot.head.start
 }
 
-/// Lists the snapshots, newest first.
 pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     let listed = disk.list();
     let mut names = listed.map_err(|error| failed(disk.path(""), "cannot be listed", &error))?;
@@ -610,7 +596,6 @@ pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Creates a core for content that is read from a disk and serves no clients.
 pub(crate) fn bare_core() -> Core {
     Core::new(CoreOptions {
         hash_seed: u64::from_ne_bytes(random()),

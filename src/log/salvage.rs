@@ -1,7 +1,7 @@
-//! Salvage of a damaged data directory: what can be read of it, up to the first damage, as a new directory.
+//! Salvage of a damaged data directory: copies everything up to the first damage into a new directory.
 //!
-//! The content is that of the store at an earlier moment, never a mixture of moments. The new store's fencing tokens
-//! continue above those of the lost part, too (invariant 5), and its sessions end when it is opened.
+//! The result is the store at an earlier moment, never a mixture of moments. Its fencing tokens continue above the lost
+//! part's too (invariant 5), and its sessions end when it is opened.
 
 mod lost;
 mod sectors;
@@ -28,7 +28,7 @@ use crate::core::{Core, Damage};
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// Result of a salvage. Its text (`to_string()`) is for people.
+/// Result of a salvage. `to_string()` formats it for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvage {
@@ -36,31 +36,31 @@ pub struct Salvage {
     pub summary: Summary,
     /// The last transaction of the original that the new store has.
     pub read_to: Zxid,
-    /// The snapshot that the content begins with; `None` if it was read from the log alone.
+    /// The snapshot that the content starts with. `None` if it was read only from the log.
     pub snapshot: Option<String>,
-    /// Places that cannot be read. Those of a snapshot lose nothing if the log has its content.
+    /// Places that cannot be read. Damage in a snapshot loses nothing if the log has its content.
     pub problems: Vec<Problem>,
-    /// The lost part; `None` if everything was read.
+    /// The lost part. `None` if everything was read.
     pub loss: Option<Loss>,
     /// True if a process had the original open.
     pub in_use: bool,
 }
 
-/// Part of a store that a salvage lost, as far as it can be known.
+/// The lost part of a store, to the extent that it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
-    /// The first damage: everything after it is lost.
+    /// The first damage. Everything after it is lost.
     pub damage: Problem,
-    /// The last transaction that is known to be lost. `None` if none is known: the damage may have hidden some.
+    /// The last transaction known to be lost. The damage may have hidden more.
     pub last_zxid: Option<Zxid>,
-    /// Number of transactions behind the damage that can still be read. Those in the damaged place itself come on top.
+    /// Number of lost transactions that can still be read behind the damage, without the damaged place itself.
     pub transactions: u64,
     /// The lost places, in order.
     pub places: Vec<LostPlace>,
 }
 
-/// A place of which nothing was read.
+/// A lost place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostPlace {
@@ -68,26 +68,30 @@ pub struct LostPlace {
     pub file: PathBuf,
     /// The offset of its first lost byte.
     pub offset: u64,
-    /// Number of bytes up to the end of what was written there, as far as it can be known. `None` if the file is missing.
+    /// Number of bytes up to the end of the written part, if known. `None` if the file is missing.
     pub bytes: Option<u64>,
 }
 
-/// Writes what can be read of the store in the directory `dir`, up to the first damage, into the directory `new`, which
-/// is created if it is missing and must be empty otherwise. `dir` is only read.
+/// Copies the readable content of the store in the directory `dir`, up to the first damage, into the directory `new`,
+/// which must be empty or missing. `dir` is only read.
 ///
-/// The content begins with the newest snapshot that can be read and goes on with the log, up to the first frame that
-/// is damaged or missing. Places that the disk fails to read are damage. Frames behind it are left out, even if they can be read: they may depend on the missing one.
+/// Starts with the newest readable snapshot and continues with the log, up to the first frame that is damaged, missing
+/// or unreadable. Later frames are left out, because they may depend on it.
 ///
-/// The store that is opened in `new` continues above all zxids that the original can have assigned, also in the lost
-/// part, and ends the sessions of other processes, as after a [`restore`](crate::disk::restore).
+/// The store in `new` continues above all zxids that the original can have assigned, including the lost part. Opening
+/// it ends the sessions of other processes, as after a [`restore`](crate::disk::restore).
 ///
-/// It needs as much memory as the store's content while it runs, and blocks the thread.
+/// Blocks the thread, and needs as much memory as the store's content.
 ///
 /// # Errors
-/// [`Error::BadArguments`] when `new` is not empty or inside `dir`; [`Error::NotAStore`]; [`Error::StoreTooNew`];
-/// [`Error::StoreDamaged`] when no snapshot can be read and the log does not reach back to the store's beginning: then
-/// nothing can be salvaged; [`Error::DiskFull`] and [`Error::StoreFailed`], also where a file may not be read. After an
-/// error nothing is left in `new`.
+/// Nothing is left in `new` after an error.
+///
+/// - [`Error::BadArguments`] if `new` is not empty or is inside `dir`.
+/// - [`Error::NotAStore`] or [`Error::StoreTooNew`] if `dir` is not a store or is from a newer version.
+/// - [`Error::StoreDamaged`] if nothing can be salvaged, because no snapshot is readable and the log does not reach
+///   back to the store's start.
+/// - [`Error::DiskFull`] or [`Error::StoreFailed`] if `new` cannot be written. The latter also if permission to read a
+///   file is missing.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("lockkeeper-salvage-doc-{}", std::process::id()));
@@ -107,14 +111,14 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     let view = View::new(dir);
     check_readable(&view)?;
     check_outside(dir, new)?;
-    // Before the directory is read, which may take long, and again under the lock.
+    // Before the long read of the directory. `create_store` checks again under the lock.
     check_empty(new, "")?;
     let is_whole = |read: &Result<Reading>| matches!(read, Ok(read) if read.damage.is_none());
     let read = recovery::read_in_use(&view, is_whole, || Reading::of(&Sectors::new(view.clone())))?;
     let facts = read.facts_of_copy(dir, latest_ms(&view))?;
     let head = backup::head(read.store, facts, epoch::of_clock(now_ms()));
     let bytes = create_store(new, &head, &read.core)?;
-    // Two salvages of one directory must not assign the same zxids, and the millisecond is what distinguishes them.
+    // Two salvages must not assign the same zxids, and only the millisecond distinguishes them.
     std::thread::sleep(Duration::from_millis(1));
     Ok(Salvage {
         summary: summary(&head, &read.core, bytes),
@@ -126,11 +130,10 @@ pub fn salvage(dir: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<Salvage> 
     })
 }
 
-/// Writes what can be read of the store on one disk, up to the first damage, to another, which is empty. Returns false, and
-/// writes nothing, if `is_needed` is not a path of it.
+/// Salvages a simulated disk. Returns false and writes nothing if the content has no path `is_needed`.
 ///
 /// # Errors
-/// Those of [`salvage`].
+/// As for [`salvage`].
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn salvage_on(
     from: &super::sim::SimDisk,
@@ -151,19 +154,14 @@ pub(crate) fn salvage_on(
     backup::fill(to, &head, &read.core).map(|_| true)
 }
 
-/// Content of a directory up to its first damage.
 struct Reading {
     store: [u8; 16],
     core: Core,
     snapshot: Option<String>,
-    /// Facts at the end of what was read.
     facts: Facts,
     tail: Tail,
-    /// The first damage of the log.
     damage: Option<Problem>,
-    /// All places that cannot be read, this one included.
     problems: Vec<Problem>,
-    /// The frames that can be seen behind the end.
     seen: Seen,
 }
 
@@ -184,7 +182,7 @@ impl Reading {
         let damage = damage.map(damage_of).transpose()?;
         let snapshot = loaded.map(|(name, _)| name);
         if damage.is_some() {
-            // Read again up to the last good frame: the core may have the beginning of a damaged one.
+            // Read again up to the last good frame, because the core may have the start of a damaged one.
             core = bare_core();
             if let Some(name) = &snapshot {
                 load(disk, name, &mut core)?;
@@ -222,10 +220,10 @@ impl Reading {
         })
     }
 
-    /// Returns the facts with which the store begins that is salvaged from this directory.
+    /// Returns the facts with which the salvaged store starts.
     ///
     /// # Errors
-    /// `StoreFailed` if it could not be opened, since zxids end.
+    /// `StoreFailed` if the zxids are exhausted.
     fn facts_of_copy(&self, dir: &Path, now_ms: i64) -> Result<Facts> {
         let Seen { facts: seen, .. } = &self.seen;
         // The lost part may have reserved later epochs than any that can be read.
@@ -235,7 +233,7 @@ impl Reading {
         epoch::check(zxid, || dir.to_owned())?;
         let known = self.facts.allowed_timeout_ms;
         let allowed_timeout_ms = match self.damage {
-            // "Never served" holds for the part that was read alone.
+            // "Never served" is true only of the part that was read.
             Some(_) => known
                 .max(seen.allowed_timeout_ms)
                 .filter(|allowed| *allowed > 0),
@@ -265,16 +263,16 @@ impl Reading {
     }
 }
 
-/// Returns the damage that an error of reading is; an error that is none ends the salvage.
+/// Converts an error into damage, or returns it if it must end the salvage.
 fn damage_of(error: Error) -> Result<Problem> {
     match error {
-        // A newer version has written it, and can read it.
+        // Written by a newer version, which can read it.
         error @ Error::StoreTooNew { .. } => Err(error),
         other => Ok(Problem::from(other)),
     }
 }
 
-/// Checks that every file may be read: what this user may not read is not damaged.
+/// Checks that every file may be read, because missing permissions are not damage.
 fn check_readable(view: &View) -> Result<()> {
     let not_a_store = |error: io::Error| Error::NotAStore {
         path: view.path(""),
@@ -293,7 +291,7 @@ fn check_readable(view: &View) -> Result<()> {
     Ok(())
 }
 
-/// Returns the id of the store: that of its file `STORE` or, where that cannot be read, of most other files.
+/// Reads the id of the store from `STORE` or, if that fails, takes the most frequent one in the other files.
 fn store_of(disk: &dyn Disk, problems: &mut Vec<Problem>) -> Result<[u8; 16]> {
     match identity::read(disk) {
         Ok(Some(identity)) => return Ok(identity.store),
@@ -335,7 +333,7 @@ fn load(disk: &dyn Disk, name: &str, core: &mut Core) -> Result<Loaded> {
         .map_err(|unreadable| unreadable.of(disk.path(name)))
 }
 
-/// Loads the newest snapshot that can be read. Without any the log must reach back to the store's beginning.
+/// Loads the newest readable snapshot. Without one, the log must reach back to the store's start.
 fn newest_snapshot(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -365,7 +363,6 @@ fn newest_snapshot(
     }
 }
 
-/// Returns the damage of a log that ends before a snapshot that cannot be read.
 fn short_of_a_snapshot(disk: &dyn Disk, facts: &Facts, tail: Tail) -> Option<Problem> {
     let names = recovery::snapshot_names(disk).unwrap_or_default();
     let newest = names.first().and_then(|name| snapshot_zxid(name))?;
@@ -380,7 +377,7 @@ fn short_of_a_snapshot(disk: &dyn Disk, facts: &Facts, tail: Tail) -> Option<Pro
     })
 }
 
-/// Returns the damage of a log with a place behind its end that cannot be read: it may hide frames.
+/// Returns damage if an unreadable place behind the end of the log may hide frames.
 fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> Option<Problem> {
     let is_behind = |place: &&Unreadable| {
         let number = log_number(&place.name);
@@ -389,11 +386,11 @@ fn unreadable_behind(disk: &dyn Disk, tail: Tail, unreadable: &[Unreadable]) -> 
     Some(unreadable.iter().find(is_behind)?.problem(disk))
 }
 
-/// A file that was changed later than this from now on tells nothing about a clock.
+/// A file date further ahead is not evidence of a wrong clock.
 const MAX_CLOCK_ERROR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 
-/// Returns the time of the salvage, or that of the newest change of a file if it is later: the clock may have been ahead
-/// when the original reserved its last epochs, and have gone back since.
+/// Returns the current time, or the newest file's date if that is later. The clock may have been ahead when the
+/// original reserved its last epochs.
 fn latest_ms(view: &View) -> i64 {
     let now_ms = now_ms();
     let changed = |name: &String| {

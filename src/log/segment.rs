@@ -1,6 +1,5 @@
-//! Segments: the files that a log consists of. A segment is filled before it is used, with zeros or by its former use,
-//! so that a frame written into it later changes no length and allocates no block: its `fdatasync` writes the frame
-//! alone, and a full disk cannot fail it (invariant 12).
+//! Segments, the files of a log. A segment is filled before use, so that a frame written later neither changes the
+//! length nor allocates a block. Its `fdatasync` writes only the frame, and a full disk cannot fail it (invariant 12).
 
 use std::io;
 
@@ -11,28 +10,22 @@ use super::header::{self, BadHeader};
 use crate::model::size::MAX_TXN_BYTES;
 use crate::runtime::random::random;
 
-/// The bytes before the first frame.
 pub(crate) const HEADER_BYTES: u64 = header::HEADER_BYTES as u64;
 
-/// The version of the format of segments and frames.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"LKLOG\0\0\x01";
 
-/// The file that becomes a segment once it is filled and synced.
 pub(crate) const UNFINISHED: &str = "segment.new";
 
-/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Random for each use of the file. Frames repeat it, so a frame of the file's former use is never read as one of
-    /// this use. Known to the directory's owner alone: data of a client cannot imitate a frame.
+    /// Random for each use of the file. Frames repeat it, so that a frame of a former use is never read as one of this
+    /// use. Only the directory's owner knows it, so a client's data cannot imitate a frame.
     pub(crate) salt: u64,
-    /// Segments are numbered from 0, without gaps.
+    /// Numbered from 0, without gaps.
     pub(crate) number: u64,
-    /// The bytes of the file.
     pub(crate) size: u64,
-    /// The store that it belongs to.
     pub(crate) store: [u8; 16],
 }
 
@@ -47,7 +40,6 @@ impl Header {
         bytes
     }
 
-    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
         let (_, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
         let short = |_: Malformed| BadHeader::Short;
@@ -59,7 +51,6 @@ impl Header {
         })
     }
 
-    /// Reads the header of a file.
     pub(crate) fn read(file: &dyn DiskFile) -> io::Result<Result<Self, BadHeader>> {
         let mut bytes = [0; HEADER_BYTES as usize];
         let read = file.read_at(0, &mut bytes)?;
@@ -67,39 +58,33 @@ impl Header {
     }
 }
 
-/// Draws the salt of a segment that is put to use.
 pub(crate) fn new_salt() -> u64 {
     without_zero_bytes(u64::from_ne_bytes(random()))
 }
 
-/// Replaces each zero byte. Recovery erases remains of frames with zeros, which are no part of a salt without zeros: an
-/// erased place never becomes a frame again, together with bytes around it.
+/// Replaces zero bytes. Recovery erases frames with zeros, so an erased place can never combine with bytes around it
+/// into a salt.
 fn without_zero_bytes(salt: u64) -> u64 {
     u64::from_ne_bytes(salt.to_ne_bytes().map(|byte| byte.max(1)))
 }
 
-/// Returns the name of a segment in use.
 pub(crate) fn log_name(number: u64) -> String {
     format!("log-{number:016x}")
 }
 
-/// Returns the name of a segment that waits to be used again.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
 
-/// Returns the number in a [`log_name`].
 pub(crate) fn log_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("log-")?)
 }
 
-/// Returns the number in a [`spare_name`].
 pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Parses the sixteen lower-case digits of a name. Any other spelling is none of the store's files, so that no two
-/// names stand for one number.
+/// Parses sixteen lowercase hex digits. Other spellings are refused so that no two names have the same number.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -108,19 +93,17 @@ pub(crate) fn hex(digits: &str) -> Option<u64> {
     is_ours.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Creates a segment as a new file full of zeros. It is durable when this returns.
-///
-/// Under another name until it is complete: a crash in between leaves a file that the next opening removes.
+/// Creates a segment full of zeros, durably. Until it is complete it has a temporary name, so after a crash the next
+/// opening removes it.
 pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskFile>> {
     let file = disk.create(UNFINISHED)?;
     write_zeros(&*file, 0, header.size)?;
     put_to_use(disk, file, UNFINISHED, header)
 }
 
-/// Reuses a former segment's file as a segment. It is durable when this returns. Returns `None` for a file of another
-/// length, which stays as it is.
+/// Reuses a former segment's file, durably. Returns `None` if the file has another length, and leaves it unchanged.
 ///
-/// A crash in between leaves a spare with another header, or a torn one: a spare is known by its length alone.
+/// A crash in between leaves a spare with a new or torn header, but only the length of a spare matters.
 pub(crate) fn reuse(
     disk: &dyn Disk,
     spare: &str,
@@ -133,7 +116,6 @@ pub(crate) fn reuse(
     put_to_use(disk, file, spare, header).map(Some)
 }
 
-/// Puts a file to use as a segment.
 fn put_to_use(
     disk: &dyn Disk,
     file: Box<dyn DiskFile>,
@@ -141,16 +123,16 @@ fn put_to_use(
     header: &Header,
 ) -> io::Result<Box<dyn DiskFile>> {
     file.write_at(0, &header.encode())?;
-    // Before the rename: recovery refuses a segment without a valid header as damaged.
+    // Before the rename, because recovery refuses a segment without a valid header as damaged.
     file.sync()?;
-    // Before the first frame: its sync covers the file, not the name, and an acknowledged frame in a file that has its
-    // old name again would be lost.
+    // Before the first frame, whose sync does not cover the name. If the file went back to its old name, an
+    // acknowledged frame would be lost.
     publish(disk, name, &log_name(header.number))?;
     Ok(file)
 }
 
-/// Writes zeros, not a hole: the file system must allocate the blocks now, while a full disk is still an error that can
-/// be reported.
+/// Real zeros instead of a hole, so that the file system allocates the blocks now, while a full disk is still an error
+/// that we can report.
 pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
     let mut at = from;
@@ -162,17 +144,16 @@ pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result
     Ok(())
 }
 
-/// The limits of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// Segments start at this size and double up to the largest.
     pub(crate) first_segment: u64,
     pub(crate) largest_segment: u64,
-    /// A batch that is larger takes no more transactions.
+    /// A batch beyond this size takes no more transactions.
     pub(crate) largest_batch: usize,
-    /// The largest transaction: a larger one is refused before it is applied.
+    /// Larger transactions are refused before they are applied.
     pub(crate) largest_txn: usize,
-    /// Room that is kept for deletes, and for the store's own changes.
+    /// Room kept for deletes and for the store's own changes.
     pub(crate) reserve: usize,
 }
 
@@ -184,21 +165,19 @@ impl Sizes {
             first_segment,
             largest_segment,
             largest_batch: min(eighth, mebibyte),
-            // Together with the batch that it completes, less than half of the smallest segment, so every frame fits
-            // every segment; see the test below.
+            // Together with the batch that it completes, less than half of the smallest segment, so that every frame
+            // fits into every segment. See the test below.
             largest_txn: min(2 * eighth, MAX_TXN_BYTES),
             reserve: min(eighth, mebibyte),
         }
     }
 
-    /// Returns the bytes of a segment that batches can certainly use, from `offset` on. The rest may be too short for
-    /// the next batch, which then goes into the next segment; so it does not count as room.
+    /// Returns how many bytes batches can certainly use from `offset` on. The rest may be too short for the next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)
     }
 
-    /// Returns the size of the segment after one of `size` bytes.
     pub(crate) fn after(&self, size: u64) -> u64 {
         (2 * size).clamp(self.first_segment, self.largest_segment)
     }
@@ -232,7 +211,7 @@ mod tests {
         }
     }
 
-    /// A batch that no segment takes would stop the store (invariant 11).
+    /// A batch that fits into no segment would stop the store (invariant 11).
     #[test]
     fn the_largest_frame_fits_into_any_segment() {
         for first in [1 << 16, 100_000, 1 << 20, 16 << 20, 1 << 30] {

@@ -1,8 +1,8 @@
-//! [`SegmentAllocator`]: prepares segments, and makes snapshots that free old ones, on threads of its own.
-//! [`SegmentRoom`] is the room that the segments give.
+//! [`SegmentAllocator`] prepares segments and makes snapshots that free old ones, on separate threads. [`SegmentRoom`]
+//! is the room in the segments.
 //!
-//! Everything slow about disk space (filling, renaming, running out of it) happens here, before the writer needs the
-//! segment: the writer itself never allocates.
+//! Everything slow about disk space (filling, renaming, running out of it) happens here before the writer needs the
+//! segment. The writer never allocates.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,45 +20,41 @@ use super::writer::{Exclusive, LogStart};
 use crate::model::error::Error;
 use crate::runtime::platform;
 
-/// Pause before another attempt to prepare a segment: another program may have freed space.
+/// Another program may free space in this time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Pause after a snapshot that has failed. Each further failure doubles it up to the second of these, because an attempt
-/// writes as much as the store holds.
+/// Delay after a failed snapshot. It doubles up to the second value, because an attempt writes as much as the store
+/// holds.
 const SNAPSHOT_DELAYS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(640));
 
-/// Interval at which a store that has nothing to write checks that it still has its lock.
+/// How often an idle store checks that it still has its lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Limit of the segments that wait for reuse; others that are obsolete are removed.
+/// Other obsolete segments are removed.
 const MAX_SPARES: usize = 2;
 
-/// Allocator of segments, shared by the writer and the threads that prepare segments and make snapshots.
 pub(super) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
     queue: Arc<WriteQueue>,
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
-    /// Held while spare segments are listed, taken or added: the thread that prepares segments takes them, and the one
-    /// that makes snapshots adds them.
+    /// Held while spare segments are listed, taken (to prepare segments) or added (after snapshots).
     spares: Mutex<()>,
     ends: AtomicBool,
 }
 
-/// A segment that is ready to be written.
 pub(super) type Segment = (Header, Box<dyn DiskFile>);
 
 struct State {
-    /// The segments to go on in.
     prepared: VecDeque<Segment>,
-    /// The number and the size of the segment that is being written.
+    /// Number and size.
     current: (u64, u64),
-    /// Those of the last that was prepared.
+    /// Number and size of the segment prepared last.
     newest: (u64, u64),
-    /// True if another one is needed soon.
+    /// True if another segment is needed soon.
     is_low: bool,
-    /// Bytes sealed since the last snapshot, and bytes of that.
+    /// Bytes sealed since the last snapshot, and the size of that snapshot.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_closing: bool,
@@ -90,8 +86,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Panics if the room by which writes are admitted differs from that on the disk. For the writer alone, between two
-    /// batches.
+    /// Panics if the room by which writes are admitted differs from the room on disk. Only the writer may call it,
+    /// between two batches.
     #[cfg(debug_assertions)]
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
@@ -99,23 +95,21 @@ impl SegmentAllocator {
         self.queue.check_room_is(position, prepared);
     }
 
-    /// Returns true if a segment to go on in is prepared.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn is_ready(&self) -> bool {
         !self.state.lock().prepared.is_empty()
     }
 
-    /// Returns the error of a log that cannot be written.
     pub(super) fn failed(&self, error: &io::Error) -> Error {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Takes the segment after the current one. Waits until it is prepared; returns `None` if the log ends before.
+    /// Takes the segment after the current one. Waits until it is prepared. `None` if the log ends first.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {
             if let Some(next) = state.prepared.pop_front() {
-                // In order of their numbers: recovery refuses a log with a segment left out.
+                // In order of their numbers, because recovery refuses a log with a missing segment.
                 self.changed.notify_all();
                 return Some(next);
             }
@@ -128,7 +122,6 @@ impl SegmentAllocator {
         }
     }
 
-    /// Has segments prepared until room is no longer low.
     pub(super) fn request_room(&self) {
         let mut state = self.state.lock();
         if !state.is_low {
@@ -137,7 +130,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits until room is no longer short, or no more can be made.
+    /// Waits until room is no longer short or no more can be made.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while self.queue.is_short()
@@ -145,15 +138,14 @@ impl SegmentAllocator {
             && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
-            // Set again in each round: a segment that was prepared meanwhile may have been entered already.
+            // In each round, because the writer may already have entered a segment prepared in the meantime.
             state.is_low = true;
             self.changed.notify_all();
             self.changed.wait(&mut state);
         }
     }
 
-    /// Notes that the writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
-    /// sealed.
+    /// Records that the writer has written a frame or a mark into `next`, which seals the segment before it.
     pub(super) fn seal(&self, next: &Header) {
         let mut state = self.state.lock();
         state.sealed_bytes += state.current.1;
@@ -161,26 +153,26 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// Prepares for the end of the log: a writer that still needs a segment gets one at once or never.
+    /// From now on, a writer that needs a segment gets it immediately or never.
     pub(super) fn begin_close(&self) {
         self.state.lock().is_closing = true;
         self.changed.notify_all();
     }
 
-    /// Ends the threads.
     pub(super) fn end(&self) {
-        // Under the lock, although it is atomic: a thread between its check and its wait would miss the notification.
+        // Under the lock although `ends` is atomic. Otherwise a thread between its check and its wait would miss the
+        // notification.
         let _state = self.state.lock();
         self.ends.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// Prepares a segment whenever room runs low, and ends the store if it has lost its lock.
+    /// Prepares a segment whenever room runs low. Fails the store if it has lost its lock.
     pub(super) fn prepare_segments(&self, held: &dyn Exclusive) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
             if let Err(error) = held.check() {
-                // Without the lock, because wakers run here, and may close the store.
+                // Without the lock, because `fail` runs wakers, which may close the store.
                 drop(state);
                 self.queue.fail(error);
                 return self.end();
@@ -191,8 +183,8 @@ impl SegmentAllocator {
                 let path = self.disk.path("");
                 tracing::warn!(path = %path.display(), %error, "log segment not prepared");
                 self.changed.notify_all();
-                // The writer drains the queue while the log is closed. It must not wait a second for each attempt: it
-                // gets its segment now, or fails the rest of the queue.
+                // The writer drains the queue while the log is closed. It must not wait a second per attempt, so it
+                // gets its segment now or fails the rest of the queue.
                 if state.is_closing {
                     self.ends.store(true, Ordering::Release);
                     self.changed.notify_all();
@@ -203,8 +195,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Waits before what has failed is tried again, until the log ends or `is_over`. The other notifications, which each
-    /// seal and each request for room sends, do not shorten the pause.
+    /// Waits before a retry, until the log ends or `is_over`. Notifications of seals and requests for room do not
+    /// shorten it.
     fn pause(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -219,17 +211,17 @@ impl SegmentAllocator {
         }
     }
 
-    /// Prepares one more segment. After a failure writes are refused with its reason, until a later attempt succeeds.
+    /// Prepares one more segment. After a failure writes are refused with its reason until a later attempt succeeds.
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
-        // Under the lock, and before the writer can take the segment: it would subtract room that was never added.
+        // Under the lock and before the writer can take the segment, which would subtract room that was never added.
         self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
-        // One may not be enough: of a small segment most does not count, since a batch may leave it unused.
+        // One may not be enough, because most of a small segment does not count as room.
         state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
@@ -248,7 +240,7 @@ impl SegmentAllocator {
         let _spares = self.spares.lock();
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
-            // A larger spare will do, but none above the limit, which a former run with larger segments may have left.
+            // A larger spare will do, but not one above the limit, left by an earlier run with larger segments.
             if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
@@ -259,8 +251,8 @@ impl SegmentAllocator {
         Ok((header, segment::make(&*self.disk, &header)?))
     }
 
-    /// Makes snapshots, each when the segments sealed since hold at least as much as the last one. The calling thread has
-    /// the lowest priority from then on: no client waits for a snapshot.
+    /// Makes a snapshot whenever the segments sealed since the last one are at least as large as it. Lowers the
+    /// thread's priority, because no client waits for a snapshot.
     pub(super) fn make_snapshots(&self) {
         if let Err(error) = platform::lower_thread_priority() {
             tracing::debug!(%error, "snapshot priority not lowered");
@@ -269,8 +261,8 @@ impl SegmentAllocator {
         let mut delay = shortest;
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of
-            // the store, and the log stays shorter than about twice its snapshot.
+            // In proportion to the content, so that snapshots write no more bytes than the log, and the log stays
+            // shorter than about twice its snapshot.
             let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
@@ -278,7 +270,7 @@ impl SegmentAllocator {
             }
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
-            // A snapshot takes seconds; the writer needs this lock to go on in its next segment.
+            // A snapshot takes seconds, and the writer needs this lock to enter its next segment.
             drop(state);
             let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
@@ -302,7 +294,7 @@ impl SegmentAllocator {
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
                     tracing::warn!(%error, "snapshot not made");
-                    // Nothing is lost: the segments stay, and count again for the next attempt.
+                    // The segments stay and count again for the next attempt.
                     state.sealed_bytes += sealed;
                     self.pause(&mut state, delay, |_| false);
                     delay = (2 * delay).min(longest);
@@ -311,7 +303,6 @@ impl SegmentAllocator {
         }
     }
 
-    /// Keeps obsolete segments for reuse, or removes them.
     fn recycle(&self, segments: &[u64]) -> io::Result<()> {
         let _spares = self.spares.lock();
         let mut count = spares(&*self.disk)?.len();
@@ -324,8 +315,8 @@ impl SegmentAllocator {
                 self.disk.remove(&name)?;
             }
         }
-        // Before the lock is released, and a spare overwritten: a power loss that undid the rename would give the new
-        // content the old segment's name.
+        // Before the lock is released and a spare is overwritten. If a power loss undid the rename, the new content
+        // would have the old segment's name.
         self.disk.sync_folder()
     }
 }
@@ -337,24 +328,21 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Room in the log, by which writes are admitted. It is computed from the position of the writer, the prepared
-/// segments, and the queued batches. There are no reservations to be returned, so it cannot drift away from the disk.
+/// Room in the log, by which writes are admitted. Computed from the writer's position, the prepared segments and the
+/// queued batches. There are no reservations to return, so it cannot drift from the disk.
 ///
-/// Of each segment only [`Sizes::usable`] counts, since a batch that does not fit leaves the rest unused. A
-/// batch that is written into that rest all the same takes no room from others.
+/// Only the [`Sizes::usable`] part of a segment counts, because a batch that does not fit leaves the rest unused. A
+/// batch that is written into the rest anyway takes no room from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentRoom {
-    /// Behind the writer's position in its segment.
+    /// Behind the writer's position.
     current: u64,
-    /// In the prepared segments.
     prepared: u64,
     /// Taken by batches that are not written yet.
     queued: u64,
 }
 
 impl SegmentRoom {
-    /// Computes the room of a log from the writer's position, the prepared segments, and the bytes of the batches that
-    /// are not written yet.
     pub(super) fn compute<'a>(
         sizes: &Sizes,
         position: (&Header, u64),
@@ -370,28 +358,26 @@ impl SegmentRoom {
         room
     }
 
-    /// Returns the bytes that are left. Below zero, the store itself has queued more than there is room for.
+    /// Returns the bytes left. Negative if the store's own changes exceed the room.
     pub(super) fn left(&self) -> i64 {
         (self.current + self.prepared) as i64 - self.queued as i64
     }
 
-    /// Takes the room by which a waiting batch has grown.
     pub(super) fn queue(&mut self, bytes: usize) {
         self.queued += bytes as u64;
     }
 
-    /// Notes that the writer has written a batch, and stands behind it.
+    /// Records that the writer has written a batch.
     pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
         self.set_position(sizes, position);
     }
 
-    /// Adds the room of a prepared segment.
     pub(super) fn add(&mut self, sizes: &Sizes, header: &Header) {
         self.prepared += sizes.usable(header.size, HEADER_BYTES);
     }
 
-    /// Notes that the writer goes on in a segment that was prepared.
+    /// Records that the writer has entered a prepared segment.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
         self.set_position(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;

@@ -1,8 +1,8 @@
-//! [`SimDisk`]: a disk in memory that loses unsynced changes, and fails on command or by plan.
+//! [`SimDisk`]: a disk in memory that loses unsynced changes and fails on command or by plan.
 //!
-//! It is worse than real ones, so that no test passes by their leniency: a crash keeps any subset of the unsynced
-//! sectors and names, in any order. After a failed sync the writes that it covered are lost or kept at the next crash,
-//! even if later syncs succeed.
+//! It is worse than real disks, so that no test relies on their leniency. A crash keeps any subset of the unsynced
+//! sectors and names, in any order. After a failed sync, a crash may lose the writes that it covered, even if later
+//! syncs succeed.
 
 #[cfg(any(test, feature = "simulation"))]
 mod boot;
@@ -23,7 +23,7 @@ use state::State;
 pub(crate) use boot::Boot;
 pub(crate) use state::Faults;
 
-/// A disk in memory. A clone is the same disk.
+/// A clone is the same disk.
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -34,25 +34,25 @@ impl SimDisk {
         Self::default()
     }
 
-    /// Injects faults from now on, by a plan that `seed` decides.
+    /// Injects faults from now on, at random by `seed`.
     pub(crate) fn fail(&self, seed: u64, faults: Faults) {
         self.state.lock().fail(seed, faults);
     }
 
-    /// Fails the power: `seed` decides which unsynced changes are kept. Open files fail from now on, and injected
-    /// faults end.
+    /// Simulates a power failure. `seed` decides which unsynced changes are kept. Open files fail from now on, and
+    /// injected faults end.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }
 
-    /// Fails the power, asking about each sector written and each name changed since it was synced, in the
-    /// order of the files' names and of time.
+    /// Simulates a power failure. Asks `keep` about each changed name and each sector written since the last sync, in
+    /// the order of names and of time.
     pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
         self.state.lock().crash(keep);
     }
 
-    /// Returns another disk with the same content, all of it synced, as a process sees it that is
-    /// started after another was killed.
+    /// Returns another disk with the same content, all of it synced, as seen by a process that starts after another was
+    /// killed.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
         let state = self.state.lock();
@@ -64,28 +64,23 @@ impl SimDisk {
         copy
     }
 
-    /// Returns the current content of a file.
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.state.lock().content(name).map(<[u8]>::to_vec)
     }
 
-    /// Puts a file there, durable at once.
     pub(crate) fn put(&self, name: &str, content: Vec<u8>) {
         self.state.lock().put(name, content);
     }
 
-    /// Changes the bits of one byte of a file, durably.
     pub(crate) fn flip(&self, name: &str, at: u64, bits: u8) {
         self.state.lock().flip(name, at, bits);
     }
 
-    /// Returns the number of crashes so far.
     #[cfg(any(test, feature = "simulation"))]
     fn life(&self) -> u64 {
         self.state.lock().life()
     }
 
-    /// Returns the numbers of writes and of syncs of files so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         self.state.lock().counts()
     }
@@ -137,7 +132,7 @@ impl SimDisk {
 
 struct SimFile {
     state: Arc<Mutex<State>>,
-    /// Number of crashes before it was opened: it belongs to a process that the next crash ends.
+    /// Number of crashes before it was opened. The file belongs to a process that the next crash ends.
     life: u64,
     inode: u64,
 }

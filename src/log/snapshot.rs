@@ -1,8 +1,8 @@
-//! Snapshots: the whole content of a store at one zxid, in one file. A backup has the same format, with another magic.
+//! Snapshots: the whole content of a store at one zxid in one file. A backup has the same format with another magic.
 //!
 //! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records.
-//! The log of an earlier version may hold a znode of any size, so only the file bounds a chunk. The last record is the
-//! end record, with the counts of all others: a file without it is incomplete.
+//! The log of an earlier version may contain a znode of any size, so only the file bounds a chunk. The last record has
+//! the counts of all others. A file without it is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -25,18 +25,16 @@ use crate::core::{Core, Damage, HIGHEST};
 use crate::model::error::Error;
 use crate::model::types::Zxid;
 
-/// The version of the format of snapshots and backups. Format 1 has no terms of sessions.
+/// Format 1 has no session terms.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
-/// The file that becomes a snapshot once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";
 
-/// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A file of a data directory.
+    /// A file in a data directory.
     Snapshot,
-    /// A file by itself.
+    /// A separate file.
     Backup,
 }
 
@@ -56,14 +54,12 @@ impl Form {
     }
 }
 
-/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The store that it is of.
     pub(crate) store: [u8; 16],
-    /// The position at which the log goes on, and the facts known there.
+    /// Where the log continues, and the facts known there.
     pub(crate) start: Start,
-    /// Time of its creation, in units of 4.096 s since 1970: the epoch of the clock.
+    /// Creation time as a clock epoch, in units of 4.096 s since 1970.
     pub(crate) made: u32,
 }
 
@@ -81,7 +77,6 @@ impl Head {
         bytes
     }
 
-    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
         let parsed = header::parse(bytes, form.magic(), FORMAT_VERSION);
         let (_, mut reader) = parsed.map_err(|bad| match bad {
@@ -107,8 +102,7 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. Its facts lack those about timeouts, sessions and a clean close, which stand in the
-    /// first chunk.
+    /// Reads the header of a file. Its facts lack timeouts, sessions and the clean close, which are in the first chunk.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;
@@ -116,13 +110,11 @@ impl Head {
     }
 }
 
-/// Error of a snapshot that cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
     /// The caller gave up.
     Ended(io::Error),
-    /// It was written by a later version.
     TooNew {
         version: u32,
     },
@@ -140,7 +132,6 @@ impl Unreadable {
         }
     }
 
-    /// Returns the same as the error of a file.
     pub(crate) fn of(self, file: PathBuf) -> Error {
         match self {
             Self::Io(error) => failed(file, "cannot be read", &error),
@@ -181,29 +172,26 @@ impl From<Damage> for Unreadable {
     }
 }
 
-/// Returns the name of a snapshot.
 pub(crate) fn snapshot_name(zxid: Zxid) -> String {
     format!("snapshot-{:016x}", zxid.0)
 }
 
-/// Returns the zxid in a [`snapshot_name`].
 pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
     let zxid = hex(name.strip_prefix("snapshot-")?)?;
     i64::try_from(zxid).ok().map(Zxid)
 }
 
-/// A chunk is written when it has reached this. A record is never split, so it may be larger.
+/// A chunk of this size is written. A record is never split, so a chunk may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// Bytes after which the file is synced. One sync at the end would keep the disk busy for long, and the log's own
-/// syncs, for which clients wait, would queue behind it.
+/// The file is synced after this many bytes. A single sync at the end would delay the log's syncs, for which clients
+/// wait.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
-/// The bytes before a chunk's payload.
 const CHUNK_HEAD_BYTES: usize = 8;
 
-/// Writes a snapshot of `core` into an empty file, and syncs it. Returns its length in bytes. `pause` is
-/// called after each chunk; an error of it ends the writing.
+/// Writes a snapshot of `core` into an empty file and syncs it. Returns its size in bytes. `pause` is called after each
+/// chunk, and an error of it ends the writing.
 pub(crate) fn write(
     file: &dyn DiskFile,
     form: Form,
@@ -226,13 +214,13 @@ pub(crate) fn write(
     for node in core.node_images() {
         put_node(&mut chunks.bytes, &node, &mut before);
         if chunks.flush_if_full(pause)? {
-            // Each chunk can be decoded by itself.
+            // Each chunk can be decoded separately.
             before.reset();
         }
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
-    // The caller renames the file: under a snapshot's name it must be complete, after a power loss, too.
+    // The caller renames the file. Under a snapshot's name it must be complete, even after a power loss.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -287,18 +275,16 @@ impl<'a> ChunkWriter<'a> {
     }
 }
 
-/// The smallest size of a znode in a file.
 const MIN_NODE_BYTES: u64 = 15;
 
-/// A snapshot that was loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
     pub(crate) head: Head,
     pub(crate) bytes: u64,
 }
 
-/// Loads a snapshot into a new core. After an error the core holds the records before the place that the error names:
-/// enough for an inspection, and for nothing else. `pause` is called after each chunk; an error of it ends the loading.
+/// Loads a snapshot into a new core. `pause` is called after each chunk, and an error of it ends the loading. After an
+/// error the core has the records before the damage, enough only for an inspection.
 pub(crate) fn load(
     file: &dyn DiskFile,
     form: Form,
@@ -338,7 +324,7 @@ pub(crate) fn load(
             Err(error) => break Err(error),
         }
     };
-    // After an error as well: an inspection reads the core.
+    // Even after an error, because an inspection reads the core.
     loading.core.finish_restore(zxid);
     let Facts {
         chain, zxid, epoch, ..
@@ -396,7 +382,7 @@ impl Loading<'_> {
                 self.core.reserve(most as usize);
             }
             Record::Session(session) => {
-                // Sessions precede znodes: an ephemeral znode is refused without its owner.
+                // Sessions precede znodes, because an ephemeral znode is refused without its owner.
                 if self.found.nodes > 0 {
                     return Err(out_of_order());
                 }
@@ -438,7 +424,6 @@ struct ChunkReader<'a> {
 }
 
 impl ChunkReader<'_> {
-    /// Reads the payload of the next chunk; `None` at the end of the file.
     fn next(&mut self) -> Result<Option<&[u8]>, Unreadable> {
         let at = self.at;
         let damaged = |reason: &str| Unreadable::damaged(at, reason);
@@ -454,7 +439,7 @@ impl ChunkReader<'_> {
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
-        // Checked before anything is allocated for it.
+        // Before allocating.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }

@@ -1,7 +1,7 @@
-//! The snapshotter: loads the previous snapshot into a separate core, replays the segments sealed since, and writes
-//! the result.
+//! The snapshotter loads the previous snapshot into a separate core, replays the segments sealed since, and writes the
+//! result.
 //!
-//! So everything in a snapshot has been read back from the disk, by the code that recovers a store; and the snapshotter
+//! So everything in a snapshot has been read back from disk by the code that recovers a store, and the snapshotter
 //! shares neither locks nor memory with the running store. The price is a second copy of the content in memory, and
 //! disk space for the new snapshot before the oldest is removed.
 
@@ -21,30 +21,26 @@ use crate::core::{Core, Damage};
 use crate::model::error::Result;
 use crate::runtime::clock::Clock;
 
-/// Outcome of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotOutcome {
-    /// Its size.
     pub(crate) bytes: u64,
-    /// The numbers of the segments that are no longer needed, even if this snapshot should turn out to be damaged.
+    /// The segments that are no longer needed, even if this snapshot turns out to be damaged.
     pub(crate) obsolete: Vec<u64>,
 }
 
-/// Task of the snapshotter: a log whose sealed segments are to be replaced by a snapshot.
 pub(crate) struct SnapshotJob<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) store: [u8; 16],
-    /// The number of the segment that is being written; all before it are sealed.
+    /// The segment being written. All before it are sealed.
     pub(crate) current: u64,
-    /// Set to give up the snapshot.
+    /// Set to abort the snapshot.
     pub(crate) ends: &'a AtomicBool,
 }
 
-/// Makes a snapshot of the sealed segments' content. It is durable when this returns, and only it and the one that it
-/// was made from are left.
+/// Makes a durable snapshot of the sealed segments' content. Keeps only it and the one that it was made from.
 ///
 /// # Errors
-/// Of the disk; `StoreDamaged` when a sealed segment is. Nothing is lost by it: the log stays.
+/// Errors of the disk, and `StoreDamaged` if a sealed segment is damaged. The log stays.
 pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
     let SnapshotJob { disk, store, .. } = *job;
     let pause = &mut || job.pause();
@@ -64,13 +60,13 @@ pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
         let _ = disk.remove(UNFINISHED);
     })?;
     let failed_here = |error| failed(disk.path(""), "old snapshots cannot be removed", &error);
-    // After `write` has made the new snapshot durable under its name: nothing that it replaces may be lost before.
+    // Nothing that the new snapshot replaces may be removed before `write` has made it durable.
     let obsolete = job.prune_snapshots(&head, base).map_err(failed_here)?;
     Ok(SnapshotOutcome { bytes, obsolete })
 }
 
 impl SnapshotJob<'_> {
-    /// Yields between two chunks, and gives up when the log ends: a close must not wait for a snapshot.
+    /// Yields between chunks. Aborts when the log ends, because a close must not wait for a snapshot.
     fn pause(&self) -> io::Result<()> {
         if self.ends.load(Ordering::Acquire) {
             return Err(io::Error::other("the store is being closed"));
@@ -79,7 +75,6 @@ impl SnapshotJob<'_> {
         Ok(())
     }
 
-    /// Replays the sealed segments.
     fn replay(&self, start: Start, core: &mut Core) -> Result<Facts> {
         let source = Source {
             disk: self.disk,
@@ -96,11 +91,10 @@ impl SnapshotJob<'_> {
         recovery::read_up_to(&source, last, &mut each)
     }
 
-    /// Returns the number of the last frame in the sealed segments.
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
-        // The writer leaves a mark at the start of a segment before it seals the one before, and then overwrites it
-        // with the first frame, of the same number.
+        // The writer leaves a mark at the start of a segment before it seals the previous one. The first frame, with
+        // the same number, overwrites it.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
             _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is found")),
@@ -119,8 +113,8 @@ impl SnapshotJob<'_> {
         write().map_err(|error: io::Error| no_room(self.disk, &error))
     }
 
-    /// Removes all snapshots but the new one and the one that it was made from. Returns the segments that these two do
-    /// not need. Two are kept so that the store can be opened if the new one should turn out to be damaged.
+    /// Removes all snapshots except the new one and its base. Returns the segments that these two do not need. Two are
+    /// kept in case the new one turns out to be damaged.
     fn prune_snapshots(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];
@@ -131,7 +125,7 @@ impl SnapshotJob<'_> {
                 self.disk.remove(name)?;
             }
         }
-        // Before the segments are given up: an old snapshot that came back after a power loss would lack them.
+        // Before the segments are given up. An old snapshot that came back after a power loss would lack them.
         self.disk.sync_folder()?;
         let needed_from = base.map_or(0, |base| base.head.start.segment);
         let numbers = names.iter().filter_map(|name| log_number(name));

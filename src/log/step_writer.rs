@@ -10,13 +10,13 @@ use super::sim::Boot;
 use super::{LogParts, snapshotter};
 use crate::model::error::Result;
 
-/// Log writer in the thread of its caller, step by step: the same turns give the same log.
+/// Log writer that runs step by step in the caller's thread, so the same steps give the same log.
 pub(crate) struct StepWriter {
     parts: LogParts,
-    /// The next batch, when it waits for room.
+    /// The next batch, while it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
-    /// The machine, whose power may fail: then nobody is told, as no process is left that could be.
+    /// If its power fails, we report nothing, because no process is left.
     #[cfg(feature = "simulation")]
     machine: Option<Boot>,
 }
@@ -32,14 +32,12 @@ impl StepWriter {
         }
     }
 
-    /// States the machine that this runs on.
     #[cfg(feature = "simulation")]
     pub(crate) fn on(mut self, machine: &Boot) -> Self {
         self.machine = Some(machine.clone());
         self
     }
 
-    /// Returns a notification of each transaction that is to be written, from now on.
     #[cfg(feature = "simulation")]
     pub(crate) fn work(&self) -> std::sync::Arc<tokio::sync::Notify> {
         self.parts.queue.steps()
@@ -53,7 +51,7 @@ impl StepWriter {
         false
     }
 
-    /// Writes the next batch; false when there is none, or no room for it, or one has failed.
+    /// Writes the next batch. Returns false if there is none, no room, or a failure.
     pub(crate) fn write(&mut self) -> bool {
         if self.has_failed {
             return false;
@@ -76,7 +74,7 @@ impl StepWriter {
         is_written
     }
 
-    /// Prepares a segment, if room is low; false when it is not, or cannot be made.
+    /// Prepares a segment if room is low. Returns false if it is not, or if none can be made.
     pub(crate) fn make_room(&self) -> bool {
         let LogParts {
             queue,
@@ -88,7 +86,7 @@ impl StepWriter {
         !self.has_failed && is_wanted && allocator.make_room().is_ok()
     }
 
-    /// Writes all that is left, while there is room, and says that the store was closed in order.
+    /// Writes everything left while there is room, and records a clean close.
     pub(crate) fn close(mut self) {
         self.parts.queue.append_clean();
         while self.write() || self.make_room() {}
@@ -98,7 +96,7 @@ impl StepWriter {
         }
     }
 
-    /// Goes on in the next segment, and makes a snapshot of all before it.
+    /// Enters the next segment and makes a snapshot of all segments before it.
     pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
         let LogParts {
             allocator, writer, ..

@@ -1,4 +1,4 @@
-//! Helpers of the log's tests.
+//! Helpers for the log's tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,6 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Request};
 use crate::model::types::{CreateMode, SessionId, Zxid};
 
-/// Temporary folder of one test, removed with it.
 pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
@@ -27,7 +26,7 @@ impl TempFolder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("lockkeeper-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Of a process of that id that was killed.
+        // Left by a killed process with the same pid.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder can be made");
         Self(path)
@@ -46,17 +45,15 @@ impl Drop for TempFolder {
 
 pub(crate) const STORE: [u8; 16] = *b"a store's own id";
 
-/// The bytes of a scribe's segment.
 pub(crate) const SEGMENT_BYTES: u64 = 8192;
 
-/// All that a store holds.
 pub(crate) fn content(core: &Core) -> (Vec<SessionImage>, Vec<NodeImage>) {
     let mut sessions: Vec<_> = core.session_images().collect();
     sessions.sort_by_key(|session| session.id);
     (sessions, core.node_images().collect())
 }
 
-/// Keeps a log of a core in small segments, without any threads: tests know what stands where.
+/// Writes the log of a core into small segments without any threads, so that tests know what is where.
 pub(crate) struct TestLog<D> {
     pub(crate) disk: D,
     pub(crate) core: Core,
@@ -95,12 +92,11 @@ impl<D: Disk> TestLog<D> {
         scribe
     }
 
-    /// The number of the segment that is being written.
     pub(crate) fn segment(&self) -> u64 {
         self.header.number
     }
 
-    /// Makes some znodes, one frame each, until segment `number` is being written.
+    /// Creates znodes, one frame each, until segment `number` is being written.
     pub(crate) fn go_on_to(&mut self, number: u64) {
         while self.header.number < number {
             self.create();
@@ -177,7 +173,7 @@ fn header(number: u64) -> Header {
     }
 }
 
-/// The content of a disk by way of a backup.
+/// Returns the content of a disk after a backup.
 pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
     let store = identity::read(disk)?.expect("a store is there").store;
     let content = super::recovery::read(disk, store, &bare_core)?;

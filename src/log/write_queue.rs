@@ -1,8 +1,8 @@
-//! [`WriteQueue`]: transactions waiting for the log writer, grouped into batches, and the room in the log by which
-//! writes are admitted.
+//! [`WriteQueue`]: transactions that wait for the log writer, grouped into batches, and the room by which writes are
+//! admitted.
 //!
-//! Transactions are appended under the store's lock, so the queue's order is that of the zxids (invariant 2). A write
-//! is refused before it is applied, or else it is written: the writer never meets a full disk (invariant 12).
+//! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). A write is refused
+//! before it is applied, or it can be written. The writer never meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -22,24 +22,21 @@ use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 use crate::runtime::histogram::{Distribution, Histogram, LATENCY_BOUNDS_NS};
 
-/// Transactions waiting for the log writer, in batches.
-///
-/// A write is admitted only if the room for it is on the disk already. So the writer never meets a full disk, and
-/// every applied transaction can be written.
+/// Transactions waiting for the log writer, in batches. A write is admitted only if there is already room for it on
+/// disk.
 pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
-    /// Wakes a [`StepWriter`](super::StepWriter)'s caller, where one has asked for that.
+    /// Wakes the caller of a [`StepWriter`](super::StepWriter), if it asked for that.
     step: OnceLock<Arc<Notify>>,
-    /// Copy of [`Queue::room`]'s sum, for readers without the lock: every write is checked against it.
+    /// Copy of [`Queue::room`]'s sum, which every write checks without the lock.
     room: AtomicI64,
-    /// Wakes the tasks in [`until_room`](Self::until_room).
     room_changed: Notify,
     pub(crate) barrier: Arc<DurabilityBarrier>,
-    /// True if no answer has to wait for the log, as long as there is room in it (durability class `None`).
+    /// True if no answer waits for the log while there is room (durability class `None`).
     is_relaxed: bool,
-    /// True while the store admits no session, because earlier ones may still be believed.
+    /// True while no session is admitted, because clients may still believe in earlier ones.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: LogCounters,
@@ -47,50 +44,49 @@ pub(crate) struct WriteQueue {
 
 struct Queue {
     batches: VecDeque<Batch>,
-    /// To be used again.
+    /// Empty batches to reuse.
     used: Vec<Batch>,
     room: SegmentRoom,
-    /// The error for which no more room can be made, as things are.
+    /// Why no more room can be made at present.
     no_room: Option<Error>,
-    /// The last zxid that was handed over, or reserved before.
+    /// The last zxid that was appended, or reserved before.
     last: Zxid,
     /// True if a client waits for any of the batches.
     is_urgent: bool,
-    /// Time at which the batches are written although no client waits for them; `None` when there are none.
+    /// When to write the batches even if no client waits for them. `None` if there are none.
     due: Option<Instant>,
-    /// Number of urgent requests since the last batch was taken.
+    /// Urgent requests since the last batch was taken.
     gathered: usize,
-    /// Number of urgent requests of the last batch: their clients are about to send the next ones.
+    /// Urgent requests in the last batch, whose clients are about to send the next ones.
     answered: usize,
     sleep: Sleep,
     ends: bool,
 }
 
-/// The event that the writer sleeps for.
+/// What the writer sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
-    /// It is awake.
     Not,
-    /// For anything to write.
+    /// Anything to write.
     UntilWork,
-    /// For the moment at which the batches are due, or anything urgent.
+    /// The time at which the batches are due, or anything urgent.
     UntilDue,
-    /// For enough requests to share the next sync, or the end of its patience.
+    /// Enough requests to share the next sync, or the end of its patience.
     UntilGathered,
 }
 
-/// Used batches that are kept for their buffers: one is written, one fills, and the others absorb a burst.
+/// Batches kept for their buffers. One is being written, one fills, and the others absorb a burst.
 const MAX_SPARE_BATCHES: usize = 4;
 
-/// The longest time that a batch stays in the queue when no client waits for it: the bound that the durability
-/// classes promise for writes that are acknowledged early.
+/// Maximum time in the queue for a batch that no client waits for. The durability classes promise this bound for writes
+/// acknowledged early.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Urgent requests of a batch from which on the time of the cores bounds the writes, more than the disk.
+/// From this number of urgent requests per batch, CPU time limits the writes more than the disk does.
 const LARGE_BATCH: usize = 8;
 
 impl WriteQueue {
-    /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
+    /// `last` is the last zxid in use.
     pub(super) fn new(
         barrier: Arc<DurabilityBarrier>,
         is_relaxed: bool,
@@ -126,22 +122,21 @@ impl WriteQueue {
         queue
     }
 
-    /// Returns the counters of the log since it was opened.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn stats(&self) -> LogStats {
         self.stats.read(self.barrier.waits(), self.is_full())
     }
 
-    /// Returns true if there is room for any transaction: the core refuses all above the largest.
+    /// Returns true if there is room for any transaction that the core accepts.
     pub(crate) fn takes_any(&self) -> bool {
         self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Checks that there is room for a transaction of that many bytes. One that frees room may use half of
-    /// the reserve. The rest is for ending dead sessions: no client can release the locks that those hold.
+    /// Checks that there is room for a transaction of `bytes` bytes. If it `frees` room, it may use half of the
+    /// reserve. The rest is for ending dead sessions, because no client can release their locks.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
+    /// [`Error::DiskFull`], or [`Error::LimitReached`] if more room is being made.
     pub(crate) fn check_room(&self, bytes: usize, frees: bool) -> Result<()> {
         let bytes = bytes.min(self.sizes.largest_txn);
         let reserve = self.sizes.reserve / if frees { 2 } else { 1 };
@@ -155,12 +150,12 @@ impl WriteQueue {
         }))
     }
 
-    /// Waits as long as [`check_room`](Self::check_room) says that room is on its way. Cancel safe.
+    /// Waits while [`check_room`](Self::check_room) says that more room is being made. Cancel safe.
     pub(crate) async fn until_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // Enabled before the check, so that no notification is missed in between.
+            // Before the check, so that no notification in between is missed.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
             if !matches!(checked, Err(Error::LimitReached { .. }))
@@ -174,32 +169,31 @@ impl WriteQueue {
 
     /// Ends every wait for the log, which has failed.
     pub(super) fn fail(&self, error: Error) {
-        // First: a waiter for room that is woken looks at the barrier, and ends.
+        // The barrier first, because a woken waiter for room checks it.
         self.barrier.fail(error);
         self.room_changed.notify_waiters();
     }
 
-    /// Returns true if the store may begin changes of its own, such as ending a dead session. A quarter of the reserve
-    /// must be left: the size of such a change is known only once it has been applied.
+    /// Returns true if the store may start changes of its own, such as ending a dead session. Their size is known only
+    /// once they are applied, so a quarter of the reserve must be left.
     pub(crate) fn has_reserve(&self) -> bool {
         self.has_room(self.sizes.reserve / 4)
     }
 
-    /// Returns true if more room is needed soon, while a segment of `size` bytes is written: a larger segment takes
-    /// longer to prepare, and the current one fills as fast. Room is low before it is [short](Self::is_short).
+    /// Returns true if more room is needed soon, given the current segment's `size`. A larger segment takes longer to
+    /// prepare, but fills as fast. Room is low before it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
         let size = size.max(self.sizes.first_segment);
         !self.has_room((size / 2) as usize)
     }
 
-    /// Returns true if there is so little room that the largest request might be refused: the writer then waits for
-    /// more before it acknowledges.
+    /// Returns true if the largest request might be refused. The writer then waits for more room before it
+    /// acknowledges.
     pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
     }
 
-    /// Returns true if no more room can be made, as things are.
     pub(super) fn is_full(&self) -> bool {
         self.queue.lock().no_room.is_some()
     }
@@ -208,8 +202,8 @@ impl WriteQueue {
         self.room.load(Ordering::Acquire) >= (bytes + HEAD_BYTES) as i64
     }
 
-    /// Appends transactions, in the order of their zxids, and empties the list. They are urgent
-    /// if a client waits for them, as all clients do while room is short.
+    /// Appends transactions in zxid order and empties the list. They are urgent if a client waits for them, which all
+    /// clients do while room is short.
     ///
     /// The caller holds the store's lock, which orders the transactions of different sessions.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
@@ -224,28 +218,26 @@ impl WriteQueue {
         self.wake(&mut queue, is_urgent || self.is_short());
     }
 
-    /// Appends a record that is no transaction, urgently.
     pub(crate) fn append_record(&self, record: &Record) {
         let mut queue = self.queue.lock();
         self.write(&mut queue, |batch| batch.push_record(record));
         self.wake(&mut queue, true);
     }
 
-    /// Records that the next start owes a pause if this run ends now, or that it owes none any more.
+    /// Sets whether the next start owes a pause if this run ends now.
     pub(crate) fn set_pausing(&self, is_pausing: bool) {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
 
-    /// Appends the record of a clean close, except during a pause: a clean start admits sessions at once, and would
-    /// skip the rest of the pause.
+    /// Appends the record of a clean close. Not during a pause, because a clean start would skip the rest of it.
     pub(crate) fn append_clean(&self) {
         if !self.is_pausing.load(Ordering::Acquire) {
             self.append_record(&Record::Clean);
         }
     }
 
-    /// Wakes the writer if needed: at once for urgent transactions and for a full batch; otherwise only if it sleeps
-    /// without a deadline. So many lazy transactions cost one wake, not one each.
+    /// Wakes the writer for urgent transactions and full batches. Otherwise only if it sleeps without a deadline, so
+    /// that many lazy transactions cost one wake.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         if let Some(step) = self.step.get() {
             step.notify_one();
@@ -264,7 +256,6 @@ impl WriteQueue {
         }
     }
 
-    /// Writes to the batch that is still open, or to a new one.
     fn write(&self, queue: &mut Queue, write: impl FnOnce(&mut Batch)) {
         let is_open = |batch: &Batch| batch.frame_bytes() < self.sizes.largest_batch;
         let mut before = 0;
@@ -286,46 +277,42 @@ impl WriteQueue {
         }
     }
 
-    /// Publishes a change of room to readers without the lock.
     fn publish(&self, queue: &Queue) {
-        // Under the lock of `queue`, like every change of room: two stores in another order would publish a stale sum.
+        // Under the lock of `queue`. Otherwise two stores could be reordered and publish a stale sum.
         self.room.store(queue.room.left(), Ordering::Release);
-        // Without syncs nothing slows clients down; they must wait for the writer before the room is used up.
+        // Without syncs nothing slows clients down, so they must wait for the writer before the room is used up.
         if self.is_relaxed {
             self.barrier.set_relaxed(!self.is_short());
         }
     }
 
-    /// Notes that the writer has written a batch, and stands behind it.
     pub(super) fn note_written(&self, bytes: usize, position: (&Header, u64)) {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
-        // Notified without the lock: a woken task checks the room, and may append at once.
+        // Without the lock, because a woken task checks the room and may append immediately.
         drop(queue);
         self.room_changed.notify_waiters();
     }
 
-    /// Notes that the writer goes on in a segment that was prepared.
     pub(super) fn note_entered(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.enter(&self.sizes, header);
         self.publish(&queue);
     }
 
-    /// Adds the room of a prepared segment.
     pub(super) fn note_prepared(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.add(&self.sizes, header);
-        // There is space again: writes that were refused as `DiskFull` are admitted without a restart.
+        // There is space again, so no write is refused as `DiskFull` any longer.
         queue.no_room = None;
         self.publish(&queue);
         drop(queue);
         self.room_changed.notify_waiters();
     }
 
-    /// Panics if the room by which writes are admitted differs from that on the disk. The caller has no batch in
-    /// flight, and holds the allocator's lock, so nothing is prepared meanwhile.
+    /// Panics if the room by which writes are admitted differs from the room on disk. The caller has no batch in
+    /// flight, and holds the allocator's lock so that nothing is prepared concurrently.
     #[cfg(debug_assertions)]
     pub(super) fn check_room_is<'a>(
         &self,
@@ -339,26 +326,24 @@ impl WriteQueue {
         assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
 
-    /// Notes that no more room can be made.
     pub(super) fn refuse(&self, error: Error) {
         self.queue.lock().no_room = Some(error);
         self.room_changed.notify_waiters();
     }
 
-    /// Ends the queue: nothing will follow.
     pub(super) fn end(&self) {
-        // Set under the lock: the writer checks it before it sleeps, and would miss the notification otherwise.
+        // Under the lock, because the writer checks it before it sleeps and would otherwise miss the notification.
         let mut queue = self.queue.lock();
         queue.ends = true;
         self.work.notify_one();
     }
 
-    /// Takes the next batch, when it is time; `None` when none will come.
+    /// Takes the next batch when it is time. `None` when no more will follow.
     ///
-    /// Waits for company first: clients that wait for each answer send their next requests once the last batch has
-    /// answered them. Taken at once, the first of these would have a sync of its own, during which all others gather:
-    /// of two syncs one would serve a single client, and the cores would be idle during the other. `sync` is the time
-    /// that a sync takes, by which the wait is [bounded](Queue::patience); zero where there is none.
+    /// Waits first for requests that can share a sync. Clients that wait for each answer send their next requests once
+    /// the last batch has answered them. If we took the first of these immediately, every second sync would serve a
+    /// single client while all the others gather. `sync` is the duration of a sync, which [bounds](Queue::patience) the
+    /// wait. It is zero without syncs.
     pub(super) fn next(&self, used: Option<Batch>, sync: Duration) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
@@ -378,7 +363,7 @@ impl WriteQueue {
             {
                 return Some(batch);
             }
-            // Only after the batches: a queue that ends is drained first.
+            // After the batches, because a queue that ends is drained first.
             if queue.ends {
                 return None;
             }
@@ -396,25 +381,22 @@ impl WriteQueue {
         }
     }
 
-    /// Returns true if the writer waits for more requests to share a sync.
     #[cfg(test)]
     pub(super) fn writer_gathers(&self) -> bool {
         self.queue.lock().sleep == Sleep::UntilGathered
     }
 
-    /// Returns a notification of each transaction that is handed over from now on.
+    /// Returns a notification of each transaction appended from now on.
     #[cfg(feature = "simulation")]
     pub(super) fn steps(&self) -> Arc<Notify> {
         self.step.get_or_init(Arc::default).clone()
     }
 
-    /// Takes the next batch, if there is one.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn try_next(&self) -> Option<Batch> {
         self.queue.lock().pop()
     }
 
-    /// Returns true if the writer has nothing to do.
     #[cfg(test)]
     pub(crate) fn writer_sleeps(&self) -> bool {
         self.queue.lock().sleep == Sleep::UntilWork
@@ -426,20 +408,20 @@ impl WriteQueue {
 }
 
 impl Queue {
-    /// Returns true if the next batch, if there is one, is written at once.
     fn is_ready(&self) -> bool {
         self.is_urgent || self.ends || self.batches.len() > 1
     }
 
-    /// Returns true if the next batch has requests enough, or there is another reason not to wait for more.
+    /// Returns true if the next batch has enough requests or should not wait for more.
     fn is_gathered(&self) -> bool {
         self.gathered >= self.expected() || self.ends || self.batches.len() > 1
     }
 
-    /// Returns the number of urgent requests that the next batch waits for.
+    /// Returns how many urgent requests the next batch waits for.
     ///
-    /// Half as many as a small batch answered: halves take turns, and one is carried out while the other is synced. As many
-    /// as a large one did: the cores are busy in any case, and each sync takes time of a core, too.
+    /// After a small batch this is half of what it answered. The halves take turns, so that one runs while the other is
+    /// synced. After a large batch it is all of them, because the cores are busy anyway and each sync takes CPU time
+    /// too.
     fn expected(&self) -> usize {
         match self.was_large() {
             true => self.answered,
@@ -447,8 +429,7 @@ impl Queue {
         }
     }
 
-    /// Returns the longest time to wait for them, by the time that a sync takes. Bounded, since the clients that were
-    /// answered need not write again, and the next request may be a lone one.
+    /// Returns the maximum wait for them. It is bounded because the answered clients need not write again.
     fn patience(&self, sync: Duration) -> Duration {
         match self.was_large() {
             true => sync.saturating_mul(2),
@@ -464,8 +445,7 @@ impl Queue {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Takes the next batch out. If others are behind it, they keep its urgency and its deadline: both can only come
-    /// too early for them, never too late.
+    /// Takes the next batch. Batches behind it keep its urgency and deadline, which can only be too early for them.
     fn pop(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
         if self.batches.is_empty() {
@@ -477,7 +457,7 @@ impl Queue {
     }
 }
 
-/// Counters of the log. The writer alone counts; any thread reads.
+/// Only the writer counts. Any thread may read.
 #[derive(Debug)]
 pub(crate) struct LogCounters {
     syncs: Histogram<{ LATENCY_BOUNDS_NS.len() }>,
@@ -486,22 +466,19 @@ pub(crate) struct LogCounters {
     bytes: AtomicU64,
 }
 
-/// Counters of a log since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "server"),
     allow(dead_code, reason = "what a server tells")
 )]
 pub(crate) struct LogStats {
-    /// Durations of the syncs.
     pub(crate) syncs: Distribution,
     pub(crate) longest_sync: Duration,
     pub(crate) batches: u64,
-    /// Of the batches, as they were written.
+    /// Size of the batches as written.
     pub(crate) bytes: u64,
-    /// Replies that could not leave at once.
+    /// Replies that had to wait.
     pub(crate) waits: u64,
-    /// True while no more room can be made.
     pub(crate) is_full: bool,
 }
 

@@ -1,8 +1,8 @@
-//! [`Writer`]: the one thread that writes batches to the log, one frame and one sync each. [`Log`] owns the writer's
-//! thread and the threads beside it.
+//! [`Writer`]: the only thread that writes batches to the log, each as one frame with one sync. [`Log`] owns its thread
+//! and the helper threads.
 //!
-//! A batch is acknowledged ([`DurabilityBarrier::open`]) only after its frame is synced, and a frame claims
-//! `synced: n` only after frame n is: both orders are those of [`Writer::write`], and recovery relies on them.
+//! A batch is acknowledged ([`DurabilityBarrier::open`]) only after its frame is synced, and a frame claims `synced: n`
+//! only after frame n is synced. [`Writer::write`] ensures both, and recovery relies on them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,14 +20,14 @@ use super::write_queue::WriteQueue;
 use crate::model::error::{Error, Result};
 use crate::model::types::Zxid;
 
-/// Resource that only one store may have, such as the lock of a folder. It is released when nothing is written any
-/// more: with the last of the log's threads and other holders.
+/// A resource that only one store may have, such as the lock of a folder. It is released with the log's last thread or
+/// other holder, when nothing is written any more.
 pub(crate) trait Exclusive: Send + Sync {
     /// Checks that the store still has it. Nothing may be written or acknowledged without it.
     fn check(&self) -> Result<()>;
 }
 
-/// Of a store that nothing else can open.
+/// For a store that nothing else can open.
 #[cfg(test)]
 impl Exclusive for () {
     fn check(&self) -> Result<()> {
@@ -35,32 +35,29 @@ impl Exclusive for () {
     }
 }
 
-/// A log that is being written. Dropping it writes the batches that are left.
+/// A log that is being written. Dropping it writes the remaining batches.
 pub(crate) struct Log {
     queue: Arc<WriteQueue>,
     allocator: Arc<SegmentAllocator>,
-    /// The writer's is the first.
+    /// The writer's thread is the first.
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Initial state of a log.
 pub(super) struct LogStart {
     pub(super) disk: Arc<dyn Disk>,
-    /// The position at which it goes on, and the segments after that.
     pub(super) position: LogPosition,
     pub(super) prepared: VecDeque<Segment>,
-    /// The first batch; it is durable when the log has started.
+    /// Durable once the log has started.
     pub(super) first: Batch,
-    /// The last zxid that was used or given away before.
+    /// The last zxid that was used or reserved before.
     pub(super) last: Zxid,
     pub(super) sizes: Sizes,
     pub(super) syncs: bool,
-    /// Bytes of segments since the last snapshot, and bytes of that.
+    /// Bytes of segments since the last snapshot, and the size of that snapshot.
     pub(super) sealed_bytes: u64,
     pub(super) snapshot_bytes: u64,
 }
 
-/// Parts of a log before its threads are started.
 pub(crate) struct LogParts {
     pub(crate) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
@@ -71,7 +68,7 @@ impl LogParts {
     /// Writes the first batch.
     pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
-        // Open to everything recovered: `Recovered::repair` has made that durable.
+        // Open to everything recovered, which `Recovered::repair` has made durable.
         let barrier = Arc::new(DurabilityBarrier::new(start.last));
         let room = SegmentRoom::compute(
             &start.sizes,
@@ -97,8 +94,8 @@ impl LogParts {
             .write(&mut start.first)
             .and_then(|()| writer.sync_and_mark());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
-        // Otherwise the first requests would be refused until the allocator's thread has made room. A failure is no
-        // error here: on a full disk the store opens, too, and answers reads and deletes.
+        // Otherwise the first requests would be refused until the allocator's thread has made room. A failure is not an
+        // error here, because even on a full disk the store opens and answers reads and deletes.
         while queue.is_short() && allocator.make_room().is_ok() {}
         if queue.is_low(writer.position.header.size) {
             allocator.request_room();
@@ -113,7 +110,7 @@ impl LogParts {
     /// Starts the threads.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`] when the system refuses one: then none is left.
+    /// [`Error::StoreFailed`] if the system refuses one. Then none is left.
     pub(crate) fn start(self, held: &Arc<dyn Exclusive>) -> Result<Log> {
         let Self {
             queue,
@@ -153,7 +150,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the batches that are left, records a clean close, and ends the threads.
+    /// Writes the remaining batches, records a clean close, and ends the threads.
     pub(crate) fn close(self) {
         if self.queue.barrier.failure().is_none() {
             self.queue.append_clean();
@@ -166,15 +163,15 @@ impl Drop for Log {
         self.queue.end();
         self.allocator.begin_close();
         let here = std::thread::current().id();
-        // The last handle to a store may be dropped on one of these threads, which wake the tasks that waited for the
-        // log. Joining there would be a thread that waits for itself; the threads end without it.
+        // The last handle to a store may be dropped on one of these threads, which wake tasks. A thread cannot join
+        // itself, and the threads end anyway.
         if self
             .threads
             .iter()
             .all(|thread| thread.thread().id() != here)
         {
             for thread in self.threads.drain(..) {
-                // The writer catches its own panics, and reports them through the barrier.
+                // The writer catches its own panics and reports them through the barrier.
                 let _ = thread.join();
             }
         }
@@ -189,40 +186,34 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<J
     })
 }
 
-/// Position of the writer in the log.
 pub(crate) struct LogPosition {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) header: Header,
     pub(crate) offset: u64,
-    /// The number of the next frame.
     pub(crate) chain: u64,
-    /// The last frame that is known to be synced.
     pub(crate) synced: u64,
-    /// The last zxid in the log.
     pub(crate) last: Zxid,
 }
 
-/// Limit of [`Writer::sync_time`]: the answers of a disk that has stalled must not be late for that alone. Clients near the
-/// server have sent their next requests by then.
+/// Limit of [`Writer::sync_time`]. A disk that stalled once must not delay the next answers, and nearby clients have
+/// sent their next requests by then.
 const MAX_SYNC_TIME: Duration = Duration::from_millis(2);
 
-/// Writer of the log. It alone writes frames, so their order is that of the zxids.
+/// Only it writes frames, so they are in zxid order.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
     pub(super) position: LogPosition,
-    /// True if each batch is synced, false if none is.
     pub(super) syncs: bool,
-    /// Duration of the last sync.
     pub(super) last_sync: Duration,
 }
 
 impl Writer {
-    /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
+    /// Writes until the queue ends or the disk fails. Reports a failure and ends the allocator.
     pub(super) fn run_to_the_end(self, held: &dyn Exclusive) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
-        // Wakers run on this thread, and are the users' code: a panic of one must fail the log with an error, not
-        // leave clients waiting for ever (invariant 11).
+        // Wakers are users' code and run on this thread. If one panics, the log must fail with an error instead of
+        // leaving clients waiting forever (invariant 11).
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run(held)));
         let written = run.unwrap_or_else(|_| {
             let panicked = io::Error::other("the thread of the log panicked");
@@ -231,14 +222,14 @@ impl Writer {
         if let Err(error) = written {
             queue.fail(error);
         }
-        // Only now: until its end the writer may need another segment.
+        // Only now, because the writer may need another segment until its end.
         allocator.end();
     }
 
-    /// Writes until nothing will follow.
+    /// Writes until the queue ends.
     ///
     /// # Errors
-    /// The first one is final: the contents of the disk are unknown from then on, and writing again could not change
+    /// The first error is final. From then on the contents of the disk are unknown, and writing again could not change
     /// that (invariant 12).
     fn run(mut self, held: &dyn Exclusive) -> Result<()> {
         let allocator = self.allocator.clone();
@@ -246,11 +237,11 @@ impl Writer {
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take(), self.sync_time()) {
             if self.queue.is_short() {
-                // The batch's answers wait here until room is made, and with them the clients' next requests: so a disk
-                // that is slow, but not full, refuses no client that waits for its answers.
+                // Hold the answers until room is made, and with them the clients' next requests. A disk that is slow
+                // but not full then refuses no client that waits for its answers.
                 self.allocator.wait_for_room();
             }
-            // Before the write: another store may be writing the same files by now.
+            // Before the write, because another store may be writing the same files by now.
             held.check()?;
             used = Some(self.write_batch(batch).map_err(failed)?);
         }
@@ -258,7 +249,7 @@ impl Writer {
         self.sync_and_mark().map_err(failed)
     }
 
-    /// Returns the time that a batch saves where others share its sync; zero if there is none.
+    /// Returns the time that sharing a sync saves. Zero without syncs.
     fn sync_time(&self) -> Duration {
         match self.syncs {
             true => self.last_sync.min(MAX_SYNC_TIME),
@@ -266,7 +257,6 @@ impl Writer {
         }
     }
 
-    /// Writes a batch of the queue; it can be used again.
     pub(super) fn write_batch(&mut self, mut batch: Batch) -> io::Result<Batch> {
         if self.queue.is_low(self.position.header.size) {
             self.allocator.request_room();
@@ -278,14 +268,13 @@ impl Writer {
         Ok(batch)
     }
 
-    /// Makes everything written durable, and leaves a durable mark that says so.
+    /// Makes everything written durable, and leaves a durable mark that states it.
     pub(super) fn sync_and_mark(&mut self) -> io::Result<()> {
-        // The frames first: the mark claims that they are synced, and one that reached the disk without them would have
-        // the next start refuse the log as damaged.
+        // The frames first. If the mark reached the disk without them, the next start would refuse the log as damaged.
         self.sync()?;
         self.mark()?;
-        // The mark itself, which is otherwise never synced: after a clean close, damage of the last frame is told from
-        // a frame that was being written.
+        // Marks are otherwise never synced. After a clean close, this one distinguishes damage of the last frame from a
+        // frame that was being written.
         self.position.file.sync()
     }
 
@@ -294,24 +283,23 @@ impl Writer {
         self.position.file.sync()?;
         self.last_sync = begun.elapsed();
         self.queue.stats.count_sync(self.last_sync);
-        // Only after the sync has returned, and only here: every later frame repeats the claim. Frames of earlier
-        // segments are included, since `enter_next_segment` syncs a segment before it leaves it.
+        // Only here and after the sync, because every later frame repeats the claim. It includes earlier segments,
+        // which `enter_next_segment` syncs before leaving them.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
 
-    /// Returns true if a batch fits the segment, with room for a mark behind it.
+    /// Returns true if a batch fits into the segment with room for a mark behind it.
     pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
         let end = self.position.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
         end <= self.position.header.size
     }
 
-    /// Writes one batch.
     pub(super) fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
         if !self.has_room_for(batch) {
             self.enter_next_segment()?;
         }
-        // Cannot happen: the core refuses larger transactions, and `Sizes` derives the largest batch from them.
+        // Cannot happen. The core refuses larger transactions, and `Sizes` derives the largest batch from them.
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
@@ -326,32 +314,31 @@ impl Writer {
         if self.syncs {
             self.sync()?;
         }
-        // Before the barrier opens: a client that waits for each answer must find room for its next write, and never
-        // be refused for the room that its own last batch still seems to take.
+        // Before the barrier opens. A client that waits for each answer must find room for its next write, and not be
+        // refused because of its own last batch.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
-        // After the barrier: no answer waits for a mark. Under load none is needed, since the next frame makes the same
-        // claim; and without syncs there is nothing to claim.
+        // After the barrier, so that no answer waits for a mark. Under load the next frame makes the same claim.
+        // Without syncs there is nothing to claim.
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
     }
 
-    /// Writes a mark where the next frame will be: all frames before it are synced. Without one, recovery could not
-    /// tell damage of the last frame from a frame that was never acknowledged.
+    /// Writes a mark in place of the next frame, stating that all frames before it are synced. Without it, recovery
+    /// could not distinguish a damaged last frame from one that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
         let mark = mark(self.position.link(), self.position.last);
         self.position.file.write_at(self.position.offset, &mark)
     }
 
-    /// Goes on in the next segment.
     pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // With syncs every frame is on the disk already. Without, each segment gets this one sync as it is sealed:
-            // should the snapshot that is made from it turn out to be damaged, the segment and the snapshot before are
-            // what is left.
+            // With syncs every frame is already on disk. Without them, each segment gets this one sync when it is
+            // sealed. If the snapshot made from it turns out to be damaged, only the segment and the previous snapshot
+            // are left.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {
@@ -364,8 +351,8 @@ impl Writer {
         self.position.header = header;
         self.position.offset = super::segment::HEADER_BYTES;
         self.queue.note_entered(&self.position.header);
-        // Before the segment is sealed: the snapshotter learns from this mark's number which frame was the last of the
-        // sealed segments.
+        // Before the segment is sealed, because this mark's number tells the snapshotter which frame was the last of
+        // the sealed segments.
         self.mark()?;
         self.allocator.seal(&self.position.header);
         Ok(())
@@ -373,7 +360,6 @@ impl Writer {
 }
 
 impl LogPosition {
-    /// Returns the segment, and the offset of the next frame.
     pub(super) fn segment_and_offset(&self) -> (&Header, u64) {
         (&self.header, self.offset)
     }

@@ -1,4 +1,4 @@
-//! Any bytes are restored as a backup.
+//! Restores any bytes as a backup.
 
 use super::corpus::Inputs;
 use super::snapshots::{filled, head, with_valid_checksums, written};
@@ -9,10 +9,10 @@ use crate::log::epoch;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{Form, Head};
 
-/// Date of the restore, in milliseconds since the epoch.
+/// In milliseconds since 1970.
 const NOW_MS: i64 = 1_700_000_000_000;
 
-/// Returns a disk with what is restored from bytes as a backup whose checksums are right; `None` if they are none.
+/// Restores bytes as a backup with valid checksums.
 #[cfg(feature = "simulation")]
 pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
     let (from, restored) = (SimDisk::new(), SimDisk::new());
@@ -21,8 +21,8 @@ pub(super) fn restored(bytes: &[u8]) -> Option<SimDisk> {
     Some(restored)
 }
 
-/// Restores bytes as a backup whose checksums are right. Returns true if they are one. The new store is backed up and
-/// restored again.
+/// Restores bytes as a backup with valid checksums. Returns true if they are one. Backs the new store up and restores
+/// it again.
 pub(crate) fn backup(bytes: &[u8]) -> bool {
     let from = SimDisk::new();
     from.put(SIMULATED, with_valid_checksums(bytes));
@@ -43,7 +43,7 @@ pub(crate) fn backup(bytes: &[u8]) -> bool {
     true
 }
 
-/// Returns true for a backup close to the end of all zxids: each restore begins some thousand epochs later.
+/// Returns true close to the end of all zxids, because each restore starts some thousand epochs later.
 fn is_at_the_end(backup: &SimDisk) -> bool {
     let bytes = backup.content(SIMULATED).unwrap_or_default();
     let head =
@@ -51,7 +51,6 @@ fn is_at_the_end(backup: &SimDisk) -> bool {
     epoch::is_nearly_exhausted(head.start.facts.zxid)
 }
 
-/// Returns the inputs that a fuzzer starts from.
 pub(crate) fn backups() -> Inputs {
     let (empty, full) = (Core::new(super::options()), filled());
     let all = written(Form::Backup, &head(&full), &full);

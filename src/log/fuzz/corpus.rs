@@ -1,4 +1,4 @@
-//! Corpus of the fuzzers: frames and logs of every shape, written by the encoder itself.
+//! Corpus of the fuzzers: frames and logs of every shape, written by the encoder.
 
 use super::{FIX_CHECKSUMS, STORE};
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
@@ -9,17 +9,14 @@ use crate::model::acl::Acl;
 use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, SessionId, Zxid};
 
-/// The bytes of a segment.
 const SIZE: u64 = 576;
 
 const SALT: u64 = 0x5a17_5a17_5a17_5a17;
 
 const SESSION: SessionId = SessionId(0x0100_0000_0000_002a);
 
-/// Each with its name.
 pub(crate) type Inputs = Vec<(&'static str, Vec<u8>)>;
 
-/// Frames.
 pub(crate) fn frames() -> Inputs {
     let link = Link {
         salt: SALT,
@@ -45,7 +42,6 @@ pub(crate) fn frames() -> Inputs {
     inputs
 }
 
-/// Logs.
 pub(crate) fn logs() -> Inputs {
     let whole = log(false);
     let mut torn = whole.clone();
@@ -79,7 +75,7 @@ fn packed(flags: u8, segments: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a segment without frames, of zeros or of what its former use left.
+/// Returns a segment without frames, filled with zeros or with the remains of an earlier use.
 fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     let header = Header {
         salt: SALT + number,
@@ -93,7 +89,7 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns a log of two segments, of which the last frame is a mark, and a prepared third one.
+/// Returns a log of two segments, the last frame of which is a mark, and a prepared third one.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;
@@ -138,7 +134,7 @@ fn facts() -> Vec<Record> {
     ]
 }
 
-/// Returns every kind of transaction, each possible after those before it.
+/// Returns transactions of every kind, each valid after the ones before it.
 fn history() -> Vec<Record> {
     let session = |is_local, timeout_ms| TxnOp::OpenSession {
         timeout_ms,

@@ -1,4 +1,4 @@
-//! Any bytes are loaded as a snapshot.
+//! Loads any bytes as a snapshot.
 
 use super::{STORE, options};
 use crate::core::{Core, Effects, Now};
@@ -14,8 +14,8 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Create, Request};
 use crate::model::types::{AclEntry, CreateMode, SessionId};
 
-/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. Its content is written
-/// and loaded again; then all of it is deleted, to the last session and znode.
+/// Loads bytes as a snapshot with valid checksums. Returns true if they are one. Its content is written, loaded again
+/// and deleted completely.
 pub(crate) fn snapshot(bytes: &[u8]) -> bool {
     let Some((head, mut core)) = loaded(with_valid_checksums(bytes)) else {
         return false;
@@ -46,7 +46,6 @@ pub(super) fn written(form: Form, head: &Head, core: &Core) -> Vec<u8> {
     disk.content("it").unwrap_or_default()
 }
 
-/// Gives the header and each chunk the right checksum.
 pub(super) fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let header = bytes.first_chunk().map(header_crc);
@@ -67,7 +66,7 @@ pub(super) fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Ends all sessions, and deletes all znodes but the four that every store has.
+/// Ends all sessions and deletes all znodes except the four of every store.
 fn delete_everything(core: &mut Core) {
     let (now, effects) = (Now::default(), &mut Effects::default());
     for session in core.session_images().collect::<Vec<_>>() {
@@ -75,19 +74,18 @@ fn delete_everything(core: &mut Core) {
     }
     let opened = core.open_session(SessionId(1), [0; 16], None, true, now);
     let (me, _) = opened.expect("there is no session left");
-    // Whatever the lists of the snapshot allow.
+    // Whatever the ACLs in the snapshot allow.
     let added = core.add_identity(me, Identity::superuser());
     added.expect("it is the only identity");
     let mut paths: Vec<_> = core.node_images().map(|node| node.path).collect();
     while let Some(path) = paths.pop() {
         let version = None;
-        // The four are refused.
+        // The store refuses to delete the four.
         let _ = core.submit(me, Request::Delete { path, version }, now, effects);
     }
     assert_eq!(core.node_count(), 4);
 }
 
-/// Returns the inputs that a fuzzer starts from.
 pub(crate) fn snapshots() -> super::corpus::Inputs {
     let empty = Core::new(options());
     let full = filled();
@@ -118,7 +116,6 @@ pub(super) fn head(core: &Core) -> Head {
     }
 }
 
-/// Returns a core with one of everything.
 pub(super) fn filled() -> Core {
     let mut core = Core::new(options());
     let (now, effects) = (Now::default(), &mut Effects::default());

@@ -8,7 +8,6 @@ use crate::log::inspect::{Inspection, SegmentState};
 use crate::model::path::ZnodePath;
 use crate::model::types::HumanDuration;
 
-/// The most sessions that are told one by one.
 const MAX_SESSIONS: usize = 20;
 
 impl fmt::Display for Inspection {
@@ -140,7 +139,6 @@ impl Inspection {
     }
 }
 
-/// A size in the unit that suits it.
 pub(in crate::log) struct Bytes(pub(in crate::log) u64);
 
 impl fmt::Display for Bytes {
@@ -155,7 +153,6 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// An age, in the two units that suit it.
 struct Age(Duration);
 
 impl fmt::Display for Age {
@@ -172,26 +169,24 @@ impl fmt::Display for Age {
     }
 }
 
-/// A znode and all below it.
+/// A znode and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Subtree {
-    /// The uppermost znode.
+    /// The topmost znode.
     pub path: ZnodePath,
-    /// Number of znodes, that one included.
+    /// Number of znodes, including the topmost.
     pub znodes: u64,
-    /// Bytes of their data and paths.
+    /// Size of their data and paths in bytes.
     pub bytes: u64,
 }
 
-/// Returns the `top` largest subtrees, most bytes first, and the bytes of all znodes' data.
+/// Returns the `top` largest subtrees, most bytes first, and the size of all data.
 ///
-/// The root is none of them, nor are those that every store has; nor is one that is nearly all (nine tenths of the
-/// bytes) one child's: that one says more.
+/// Leaves out the root, the znodes of every store, and subtrees of which one child has nine tenths of the bytes.
 pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
     let mut data_bytes = 0;
     let mut found: Vec<Subtree> = Vec::new();
-    // From the root to the current znode.
     let mut open: Vec<Open> = Vec::new();
     for node in core.node_images() {
         data_bytes += node.data.len() as u64;

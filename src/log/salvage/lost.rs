@@ -1,4 +1,4 @@
-//! [`Seen`]: what can still be read behind the end of a damaged log. It is not salvaged: it tells how much is lost, and
+//! [`Seen`]: everything readable behind the end of a damaged log. It is not salvaged, but shows how much is lost and
 //! which zxids and timeouts the original has given out.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,20 @@ use crate::log::segment::{log_name, log_number};
 use crate::log::snapshot::{Form, Head, snapshot_zxid};
 use crate::model::error::Result;
 
-/// Bytes that are read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Whole frames, and headers, behind the end of a log.
+/// Whole frames and headers behind the end of a log.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// The largest of each fact.
+    /// The maximum of each fact.
     pub(super) facts: Facts,
-    /// Number of transactions in the frames.
     pub(super) txns: u64,
-    /// Ends of what was written in each segment from the end of the log on, by number.
+    /// The end of the written part of each segment, by number, starting at the end of the log.
     ends: BTreeMap<u64, u64>,
 }
 
 impl Seen {
-    /// Looks behind the end of a log, whose last good frame is number `chain`.
+    /// `chain` is the number of the log's last good frame.
     pub(super) fn behind(
         disk: &dyn Disk,
         store: &[u8; 16],
@@ -45,7 +43,7 @@ impl Seen {
                 true => tail.offset,
                 false => Scanner::FIRST,
             };
-            // A place that cannot be read at all tells nothing, and hides nothing from the others.
+            // An unreadable segment must not hide the others.
             let end = seen.segment(disk, number, store, from, chain);
             let end = end.unwrap_or_else(|_| last_byte(disk, number));
             if end > from {
@@ -55,7 +53,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Takes the facts in the headers of the snapshots; a damaged one may have a good header.
+    /// A damaged snapshot may have an intact header.
     fn snapshots(&mut self, disk: &dyn Disk) -> Result<()> {
         for name in recovery::snapshot_names(disk)? {
             let zxid = snapshot_zxid(&name).unwrap_or_default();
@@ -68,7 +66,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Looks for frames in a segment from `from` on. Returns the end of what was written there.
+    /// Finds the frames in a segment. Returns the end of its written part.
     fn segment(
         &mut self,
         disk: &dyn Disk,
@@ -84,7 +82,7 @@ impl Seen {
                 by_frame.ok_or(error)?
             }
         };
-        // The length of a frame that is not whole may be wrong, and is all that tells its end.
+        // A torn frame's length may be wrong, but nothing else says where it ends.
         let torn = segment.head_at(from)?.filter(|head| !head.is_mark());
         let mut end = torn.map_or(from, |head| from + head.frame_bytes() as u64);
         if torn.is_none() && !segment.is_free(from)? {
@@ -133,7 +131,6 @@ impl Seen {
         Ok(())
     }
 
-    /// Returns the lost places of a log that ends at `tail`.
     pub(super) fn places(&self, disk: &dyn Disk, tail: Tail, damage: &Problem) -> Vec<LostPlace> {
         let place = |(number, end): (&u64, &u64)| {
             let offset = match *number == tail.segment {
@@ -160,7 +157,7 @@ impl Seen {
     }
 }
 
-/// Returns the end of the last byte of a segment that is not zero; 0 where it cannot be read.
+/// Returns the end of the last nonzero byte of a segment. 0 if it cannot be read.
 fn last_byte(disk: &dyn Disk, number: u64) -> u64 {
     let Ok(file) = disk.open(&log_name(number)) else {
         return 0;

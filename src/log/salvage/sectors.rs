@@ -1,5 +1,5 @@
-//! [`Sectors`]: a disk with places that it fails to read. They read as zeros, and are noted: what stands around them is
-//! read all the same, and the checksums find what is missing.
+//! [`Sectors`]: a disk on which unreadable places read as zeros and are recorded. Everything around them can still be
+//! read, and checksums detect what is missing.
 
 use std::io;
 use std::sync::Arc;
@@ -9,16 +9,14 @@ use parking_lot::Mutex;
 use crate::log::disk::{Disk, DiskFile, FileIdentity, refused};
 use crate::log::inspect::Problem;
 
-/// Unit in which a range is read that cannot be read at once; a multiple of every disk's sectors.
+/// Unit for reading a range that cannot be read as a whole. A multiple of every disk's sector size.
 const SECTOR_BYTES: u64 = 4096;
 
-/// Read-only view of a disk, without its read errors.
 pub(super) struct Sectors<D> {
     disk: D,
     unreadable: Arc<Mutex<Vec<Unreadable>>>,
 }
 
-/// A place that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub(super) name: String,
@@ -48,7 +46,6 @@ impl<D: Disk> Sectors<D> {
         }
     }
 
-    /// Returns the places that could not be read so far, in order.
     pub(super) fn unreadable(&self) -> Vec<Unreadable> {
         let mut places = self.unreadable.lock().clone();
         places.sort_by(|one, other| (&one.name, one.offset).cmp(&(&other.name, other.offset)));

@@ -1,4 +1,4 @@
-//! [`Boot`]: a simulated disk as one run of a machine sees it.
+//! [`Boot`]: a simulated disk as seen by one run of a machine.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::SimDisk;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 
-/// A simulated disk from the start of a machine to the failure of its power. Threads that are left
-/// over from before a crash do nothing to it any more.
+/// A simulated disk from the start of a machine to its power failure. Threads from before a crash can no longer change
+/// it.
 #[derive(Clone)]
 pub(crate) struct Boot {
     disk: SimDisk,
     life: u64,
-    /// After so many more changes the power fails.
+    /// Number of changes until the power fails.
     left: Arc<AtomicU64>,
 }
 
@@ -32,13 +32,11 @@ impl Boot {
         }
     }
 
-    /// Has the power fail after so many more changes.
     #[cfg(feature = "simulation")]
     pub(crate) fn fail_after(&self, changes: u64) {
         self.left.store(changes, Ordering::Release);
     }
 
-    /// Returns true if the power has failed.
     pub(crate) fn is_off(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0 || self.disk.life() != self.life
     }

@@ -1,5 +1,4 @@
-//! Content of a simulated disk: each file as the process sees it, as the medium has it, and what
-//! lies between.
+//! Content of a simulated disk: each file as the process sees it and as the medium has it, and the writes in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::runtime::splitmix::Random;
 
-/// Faults from now on, each once in so many calls at random; 0 for never.
+/// Each fault occurs at random once in so many calls. 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// A write fails, having written nothing.
+    /// The write fails and has written nothing.
     pub(crate) write_error_every: u64,
-    /// A write fails, having written a part.
+    /// The write fails and has written a part.
     pub(crate) short_write_every: u64,
-    /// A sync of a file or of the folder fails.
+    /// A sync of a file or the folder fails.
     pub(crate) sync_error_every: u64,
-    /// Bytes that all files together may yet grow by.
+    /// Bytes by which all files together may still grow.
     pub(crate) room_bytes: Option<u64>,
 }
 
-/// A change of names that is not synced.
+/// An unsynced change of names.
 #[derive(Debug)]
 enum Change {
     Link {
@@ -127,7 +126,7 @@ impl State {
     }
 
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
-        // A new inode even for an existing name: until the folder is synced, a crash may give the old content back.
+        // A new inode even for an existing name. Until the folder is synced, a crash may bring the old content back.
         let inode = self.new_inode(File::default());
         self.names.insert(name.to_owned(), inode);
         self.changes.push(Change::Link {
@@ -152,7 +151,7 @@ impl State {
     pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
         let inode = self.find(name)?;
         self.names.remove(name);
-        // The space is free at once, although a crash may bring the file back: a full disk can be freed.
+        // The space is free immediately, so that tests can free a full disk, although a crash may bring the file back.
         if let Some(room) = &mut self.faults.room_bytes {
             *room += self.files[&inode].len();
         }
@@ -197,7 +196,7 @@ impl State {
         let fails = self.once_in(self.faults.sync_error_every);
         let file = self.file(inode);
         if fails {
-            // As Linux does: the pages are marked clean, so the next sync succeeds without writing them.
+            // Like Linux, which marks the pages as clean, so that the next sync succeeds without writing them.
             file.fail_sync();
             return Err(failure("sync"));
         }
@@ -221,14 +220,14 @@ impl State {
 
     pub(super) fn crash_by(&mut self, seed: u64) {
         self.random = Random(seed);
-        // Crashes that keep nearly all or nearly nothing find other faults than even ones.
+        // Crashes that keep nearly everything or nearly nothing find other bugs than even ones.
         let share = [1, 4, 8, 12, 15][self.below(5) as usize];
         let mut random = self.random.clone();
         self.crash(|| random.below(16) < share);
     }
 
     pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
-        // Names first, and any subset of their changes: a file may keep its content and lose its name.
+        // Keep any subset of the changes of names first. A file may keep its content and lose its name.
         for change in std::mem::take(&mut self.changes) {
             if keep() {
                 carry_out(&mut self.durable_names, change);
@@ -274,15 +273,15 @@ fn failure(of: &str) -> io::Error {
     io::Error::other(format!("a simulated failure of a {of}"))
 }
 
-/// The unit that a medium writes whole or not at all.
+/// The unit that a medium writes completely or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// A write, or the part of one that falls into one sector.
+/// The part of a write within one sector.
 #[derive(Clone, Debug)]
 struct Piece {
     at: u64,
     bytes: Vec<u8>,
-    /// A sync of it failed: no later one makes it durable.
+    /// A sync of it failed, so no later one makes it durable.
     is_doomed: bool,
 }
 
@@ -342,8 +341,7 @@ impl File {
         }
     }
 
-    /// Syncs the file. Sectors are written with their current content, so a doomed write is saved by a later one to the
-    /// same sector.
+    /// Sectors are written with their current content, so a later write to the same sector saves a doomed one.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();

@@ -1,7 +1,7 @@
 //! The records of a snapshot.
 //!
-//! A znode's record is encoded as the difference to the one before it in the same chunk, in path and times: the znodes
-//! of a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
+//! A znode's path and times are encoded as the difference from the previous znode in the same chunk, because the znodes
+//! of a queue differ little. The first one is complete, so each chunk can be decoded separately.
 
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::{Completeness, Facts};
@@ -15,11 +15,10 @@ const FACTS_OF_FORMAT_1: u8 = 3;
 const FACTS: u8 = 4;
 const END: u8 = 9;
 
-/// One record. Facts come first, then the sessions, then the znodes, parents before children, and
-/// the end comes last.
+/// The order is: facts, sessions, znodes (parents before children), end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The facts beside those of the header: timeouts, sessions and a clean close.
+    /// The facts that are not in the header: timeouts, sessions and a clean close.
     Facts {
         facts: Facts,
         counts: Counts,
@@ -29,14 +28,13 @@ pub(super) enum Record {
     End(Counts),
 }
 
-/// Counts of a snapshot's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sessions: u64,
     pub(crate) nodes: u64,
 }
 
-/// State that the encoding of one znode leaves to the next.
+/// State carried from the encoding of one znode to the next.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBase {
     path: String,
@@ -45,7 +43,6 @@ pub(super) struct DeltaBase {
 }
 
 impl DeltaBase {
-    /// Resets the state to that at the start of a chunk.
     pub(super) fn reset(&mut self) {
         self.path.clear();
         (self.czxid, self.ctime) = (0, 0);
@@ -118,7 +115,7 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut DeltaBa
     before.set(node);
 }
 
-/// Appends a path: the number of bytes it shares with the path before, and the rest.
+/// Appends the number of bytes shared with the previous path, and the rest.
 fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let pairs = path.bytes().zip(before.path.bytes());
     let mut shared = pairs.take_while(|(one, other)| one == other).count();
@@ -128,12 +125,11 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // The two are equal up to there, so this is a character boundary of the former path as well.
+    // The paths are equal up to there, so this is a character boundary of the previous one too.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }
 
-/// Takes a record.
 pub(super) fn read_record(
     reader: &mut Reader<'_>,
     before: &mut DeltaBase,
