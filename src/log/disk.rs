@@ -206,7 +206,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// A read-only folder, with which backups and inspections cannot disturb a store in use.
+/// A read-only folder, so that backups and inspections cannot disturb a store in use.
 #[derive(Clone, Debug)]
 pub(crate) struct View(Folder);
 

@@ -209,7 +209,7 @@ mod tests {
         highest: Zxid,
         /// The current one first. Replaced ones are still copied, backed up and salvaged, but not opened.
         stores: Vec<Content>,
-        /// With the clock epochs at which they were made.
+        /// With the clock epoch of each.
         backups: Vec<(Content, u32)>,
     }
 

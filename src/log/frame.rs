@@ -1,8 +1,8 @@
 //! Frames, the batches of a segment, and the [`Scanner`] that reads them. Each frame is one write and one sync.
 //!
-//! A frame states up to which frame the log was synced when it was written. If it is whole but an earlier one is not,
+//! A frame states how much of the log was synced when it was written. If it is whole but an earlier one is not,
 //! recovery can therefore tell damage from loss. If the earlier one was synced, it has been damaged since. If not, it
-//! is lost together with the frames behind it, none of which was acknowledged.
+//! is lost together with the frames behind it, and none of them was acknowledged.
 
 use crc32fast::hash;
 

@@ -143,7 +143,7 @@ pub(crate) fn recover_undamaged(
     })
 }
 
-/// Reads the frames up to number `last`, all of which must exist.
+/// Reads the frames up to number `last`, which must all exist.
 ///
 /// # Errors
 /// As for [`recover`]. A missing frame is damage.

@@ -86,8 +86,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Panics if the room by which writes are admitted differs from the room on disk. Only the writer may call it,
-    /// between two batches.
+    /// Panics if the accounted room differs from the room on disk. Only the writer may call it, between two batches.
     #[cfg(debug_assertions)]
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
@@ -328,8 +327,8 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Room in the log, by which writes are admitted. Computed from the writer's position, the prepared segments and the
-/// queued batches. There are no reservations to return, so it cannot drift from the disk.
+/// Room in the log, which limits the writes that are admitted. Computed from the writer's position, the prepared
+/// segments and the queued batches. There are no reservations to return, so it cannot drift from the disk.
 ///
 /// Only the [`Sizes::usable`] part of a segment counts, because a batch that does not fit leaves the rest unused. A
 /// batch that is written into the rest anyway takes no room from others.

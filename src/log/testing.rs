@@ -53,7 +53,7 @@ pub(crate) fn content(core: &Core) -> (Vec<SessionImage>, Vec<NodeImage>) {
     (sessions, core.node_images().collect())
 }
 
-/// Writes the log of a core into small segments without any threads, so that tests know what is where.
+/// Writes the log of a core into small segments without any threads, so that tests know every position.
 pub(crate) struct TestLog<D> {
     pub(crate) disk: D,
     pub(crate) core: Core,

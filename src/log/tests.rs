@@ -1,4 +1,4 @@
-//! The formats there and back, and what recovery makes of every broken log.
+//! Tests of the formats and of recovery from broken logs.
 
 mod codec;
 mod frame;
@@ -41,7 +41,7 @@ fn create(at: &str, kind: NodeKind) -> TxnOp {
     })
 }
 
-/// One of each shape, with values at their ends.
+/// One operation of each shape, with extreme values.
 fn ops() -> Vec<TxnOp> {
     let entry = AclEntry {
         permissions: 31,
@@ -94,7 +94,6 @@ fn ops() -> Vec<TxnOp> {
     ops
 }
 
-/// Records of every kind.
 fn records() -> Vec<Record> {
     let txns = ops().into_iter().zip(7..);
     let mut records: Vec<_> = txns.map(|(op, zxid)| Record::Txn(txn(zxid, op))).collect();

@@ -1,5 +1,4 @@
-//! [`WriteQueue`]: transactions that wait for the log writer, grouped into batches, and the room by which writes are
-//! admitted.
+//! [`WriteQueue`]: transactions that wait for the log writer, grouped into batches, and the room that limits them.
 //!
 //! Transactions are appended under the store's lock, so the queue is in zxid order (invariant 2). A write is refused
 //! before it is applied, or it can be written. The writer never meets a full disk (invariant 12).
@@ -311,8 +310,8 @@ impl WriteQueue {
         self.room_changed.notify_waiters();
     }
 
-    /// Panics if the room by which writes are admitted differs from the room on disk. The caller has no batch in
-    /// flight, and holds the allocator's lock so that nothing is prepared concurrently.
+    /// Panics if the accounted room differs from the room on disk. The caller has no batch in flight, and holds the
+    /// allocator's lock so that nothing is prepared concurrently.
     #[cfg(debug_assertions)]
     pub(super) fn check_room_is<'a>(
         &self,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::testing::{STORE, TempFolder, TestLog, content};
 use super::*;
 
-/// Returns a directory with a log of `segments` segments, and the log's content.
+/// Returns a directory with a log of `segments` segments, and the log.
 fn written(segments: u64) -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
     let mut scribe = TestLog::new(Folder::new(folder.path()));
@@ -40,7 +40,7 @@ fn what_is_restored_is_what_was_backed_up() {
     assert_eq!(content(&copy.core), content(&scribe.core));
     assert_eq!(copy.recovered.facts.longest_timeout_ms, 30_000);
     assert_eq!(copy.core.last_zxid(), restored.zxid);
-    // The epoch that was reserved was 7.
+    // The log had reserved epoch 7.
     assert!(restored.zxid.0 >> 32 >= 7 + 4096, "{}", restored.zxid);
     assert!(
         !identity::read(&Folder::new(&to))
@@ -48,7 +48,7 @@ fn what_is_restored_is_what_was_backed_up() {
             .unwrap()
             .is_copied
     );
-    // A backup of the restored directory, too.
+    // The restored directory can be backed up too.
     let second = other.path().join("second");
     let again = backup(&to, &second).unwrap();
     assert_eq!(again.zxid, restored.zxid);
@@ -70,7 +70,7 @@ fn of_two_restores_of_one_backup_the_later_is_above_the_earlier() {
     fs::remove_file(file).unwrap();
 }
 
-/// The log goes on while it is read: that is no damage, and nothing acknowledged before is missing.
+/// A log that grows while it is read is not damage, and the backup lacks nothing acknowledged before.
 #[test]
 fn a_directory_that_is_written_can_be_backed_up() {
     let (dir, mut scribe) = written(1);
@@ -88,7 +88,7 @@ fn a_directory_that_is_written_can_be_backed_up() {
             let before = acknowledged.load(Ordering::Acquire);
             let file = other.path().join(number.to_string());
             let made = backup(dir.path(), &file);
-            // The writer ends after the last backup, or after the first that fails.
+            // The writer stops after the last backup or the first failure.
             backups.fetch_add(1, Ordering::Release);
             if made.is_err() {
                 backups.store(20, Ordering::Release);
@@ -173,7 +173,7 @@ fn what_cannot_be_meant_is_refused() {
     );
 }
 
-/// Names a folder for a child of this test, which makes its files there.
+/// Names a folder in which a child of this test creates its files.
 const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
 
 /// Creates every kind of file of a store, in new directories and in an existing one.
@@ -188,7 +188,7 @@ fn make_all(folder: &Path) {
     drop((stores, open("restored/data")));
 }
 
-/// The names of all below `folder` with their modes.
+/// Collects everything below `folder` with its mode.
 fn modes(folder: &Path, modes: &mut Vec<(PathBuf, u32)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -209,11 +209,11 @@ fn nobody_else_may_read_what_is_made() {
     let was_there = folder.path().join("was-there");
     fs::create_dir(&was_there).unwrap();
     fs::set_permissions(&was_there, fs::Permissions::from_mode(0o755)).unwrap();
-    // Of a version that asked for no mode, and was killed.
+    // Left by a killed older version, which set no mode.
     let unfinished = was_there.join(identity::UNFINISHED);
     fs::write(&unfinished, "").unwrap();
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o666)).unwrap();
-    // A process has one umask: a child's own disturbs no other test.
+    // The umask belongs to the process, so set it in a child.
     let child = std::process::Command::new("sh")
         .args(["-c", "umask 0; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
@@ -236,7 +236,7 @@ fn nobody_else_may_read_what_is_made() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The folder of a backup may be one that others write to.
+/// Other users may be able to write to a backup's folder.
 #[test]
 fn what_stands_in_a_backups_way_is_neither_followed_nor_overwritten() {
     let (dir, _) = written(1);

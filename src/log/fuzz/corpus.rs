@@ -89,7 +89,7 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns a log of two segments, the last frame of which is a mark, and a prepared third one.
+/// Returns a log of two segments that ends with a mark, and a prepared third segment.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;

@@ -1,5 +1,5 @@
 //! [`Sectors`]: a disk on which unreadable places read as zeros and are recorded. Everything around them can still be
-//! read, and checksums detect what is missing.
+//! read, and checksums detect the gaps.
 
 use std::io;
 use std::sync::Arc;

@@ -13,10 +13,10 @@ use super::*;
 use crate::core::{NodeImage, SessionImage};
 use crate::log::Record;
 
-/// All that a store holds at one moment.
+/// All sessions and znodes at one moment.
 type Moment = (Vec<SessionImage>, Vec<NodeImage>);
 
-/// A data directory with the content that it had after each transaction.
+/// A data directory with its content after each transaction.
 struct Recorded {
     dir: TempFolder,
     log: TestLog<Folder>,
@@ -24,15 +24,14 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Records a log of three segments without a snapshot.
     fn new() -> Self {
         let mut recorded = Self::begin();
         recorded.go_on_to(2);
         recorded
     }
 
-    /// Records a log of six segments, with a snapshot before the second, the fourth and the sixth: as in a real one,
-    /// the oldest snapshot is gone, and the segments since the older of the two are there.
+    /// Records a log of six segments, with a snapshot before the second, the fourth and the sixth. As in a real log,
+    /// the oldest snapshot has been removed, and the segments since the older of the other two are there.
     fn with_snapshots() -> Self {
         let mut recorded = Self::begin();
         for segment in [1, 3, 5] {
@@ -87,7 +86,6 @@ impl Recorded {
         self.dir.path().join(log_name(number))
     }
 
-    /// Returns the snapshots, newest first.
     fn snapshots(&self) -> Vec<PathBuf> {
         let names = recovery::snapshot_names(&self.log.disk).unwrap();
         names
@@ -96,7 +94,6 @@ impl Recorded {
             .collect()
     }
 
-    /// Returns the bytes of all files.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let names = self.log.disk.list().unwrap();
         let read = |name: String| {
@@ -110,7 +107,7 @@ impl Recorded {
         self.log.core.last_zxid()
     }
 
-    /// Salvages the directory; the new one holds a moment of the history, and the original is as it was.
+    /// Salvages the directory. Asserts that the result is a moment of the history, and that the original is unchanged.
     fn salvaged(&self) -> Salvage {
         let (to, before) = (TempFolder::new(), self.files());
         let salvaged = salvage(self.dir.path(), to.path()).unwrap();
@@ -132,7 +129,7 @@ impl Recorded {
         assert!(!copied);
     }
 
-    /// As [`salvaged`](Self::salvaged), with a loss; the last moment is none but the first.
+    /// Like [`salvaged`](Self::salvaged), but asserts a loss.
     fn lost(&self) -> (Salvage, Loss) {
         let salvaged = self.salvaged();
         let loss = salvaged.loss.clone().expect("something is lost");
@@ -176,7 +173,7 @@ fn frames_behind_a_damaged_one_are_counted_and_left_out() {
     assert!((3_500..=4_000).contains(&loss.damage.offset), "{loss}");
     assert_eq!(loss.last_zxid, Some(recorded.last()));
     let lost = recorded.history.range(salvaged.read_to..).count() as u64 - 1;
-    // The damaged frame itself cannot be counted.
+    // The damaged frame cannot be counted.
     assert_eq!(loss.transactions, lost - 1);
     let places: Vec<_> = loss.places.iter().map(|place| &place.file).collect();
     assert_eq!(places, [&log, &recorded.segment(2)]);
@@ -197,7 +194,7 @@ fn a_damaged_header_of_a_segment_ends_the_log_before_it() {
     let (_, loss) = recorded.lost();
     assert_eq!(loss.damage.file, recorded.segment(1));
     assert_eq!(loss.damage.offset, 0);
-    // Its frames are known by the salt of the first.
+    // The scanner takes the salt from the first frame.
     assert_eq!(loss.last_zxid, Some(recorded.last()));
     assert_eq!(loss.places.len(), 2, "{loss}");
 }
@@ -242,12 +239,12 @@ fn a_damaged_snapshot_loses_nothing_that_the_log_has() {
     assert_eq!(&salvaged.problems[0].file, newest);
     assert_eq!(salvaged.read_to, recorded.last());
     assert!(salvaged.to_string().contains("DAMAGED, and not needed"));
-    // From the older one the log goes up to its own damage, as far as the newer snapshot or not.
+    // From the older snapshot the log can be read up to its own damage, which may be before the newer snapshot.
     flip(&recorded.segment(4), 4_000);
     let (salvaged, loss) = recorded.lost();
     assert!(older.ends_with(salvaged.snapshot.unwrap()));
     assert_eq!(loss.damage.file, recorded.segment(4));
-    // Without any there is nothing to begin with.
+    // No snapshot is left to start with.
     flip(older, 200);
     let to = TempFolder::new();
     let error = salvage(recorded.dir.path(), to.path()).unwrap_err();
@@ -287,7 +284,7 @@ fn the_id_is_taken_from_other_files_where_its_own_is_damaged() {
     }
 }
 
-/// The lost part has given out tokens, too: those of the epochs that were reserved there.
+/// The lost part has given out tokens too, from the epochs reserved there.
 #[test]
 fn tokens_continue_above_those_of_the_lost_part() {
     let far = epoch::of_clock(now_ms()) + 1_000_000;
@@ -304,7 +301,7 @@ fn tokens_continue_above_those_of_the_lost_part() {
         let (salvaged, _) = recorded.lost();
         assert!(epoch::of(salvaged.summary.zxid) > far);
     }
-    // An epoch whose frame is damaged itself: no store is further ahead of the clock than this.
+    // Damage the frame that reserved the epoch. No store is further ahead of the clock than this.
     let mut recorded = Recorded::new();
     recorded.log.record(&Record::Epoch(far));
     let frame = fs::read(recorded.segment(2)).unwrap();
@@ -314,7 +311,7 @@ fn tokens_continue_above_those_of_the_lost_part() {
     assert!(epoch::of(recorded.salvaged().summary.zxid) >= hidden);
 }
 
-/// A clock that was ahead is known by the times of the files.
+/// The files' dates show that the clock was ahead.
 #[test]
 fn tokens_continue_above_a_clock_that_was_ahead() {
     let recorded = Recorded::new();
@@ -357,7 +354,7 @@ fn timeouts_of_the_lost_part_are_waited_for() {
     assert_eq!(facts.allowed_timeout_ms, Some(99_000));
 }
 
-/// The part that was read says that no other process was ever served; the lost part may have served some.
+/// The part that was read says that the store was never served, but the lost part may have changed this.
 #[test]
 fn never_served_holds_for_the_part_that_was_read_alone() {
     let mut recorded = Recorded::begin();
@@ -432,7 +429,6 @@ fn the_salvaged_store_opens_and_its_sessions_end() {
     assert!(seen.epoch > epoch::of(salvaged.summary.zxid) || seen.zxid > salvaged.summary.zxid);
 }
 
-/// A disk that fails to read a range of a file.
 struct BadDisk {
     view: View,
     name: String,
@@ -488,7 +484,6 @@ impl DiskFile for BadFile {
     }
 }
 
-/// Reads the directory from a disk that fails to read a sector of a file.
 fn read_with_bad_sector(recorded: &Recorded, file: &Path) -> Reading {
     Reading::of(&Sectors::new(BadDisk {
         view: View::new(recorded.dir.path()),
@@ -504,7 +499,7 @@ fn the_frames_around_a_bad_sector_are_seen() {
     let log = recorded.segment(1);
     let read = read_with_bad_sector(&recorded, &log);
     assert_eq!(content(&read.core), recorded.history[&read.facts.zxid]);
-    // The frames of the segment before the sector were read, and those behind it were seen.
+    // The frames before the sector were read, and the ones behind it were seen.
     assert_eq!(
         (read.tail.segment, &read.damage.as_ref().unwrap().file),
         (1, &log)
@@ -515,7 +510,7 @@ fn the_frames_around_a_bad_sector_are_seen() {
     assert_eq!(read.problems.iter().filter(is_sector).count(), 1);
 }
 
-/// Without the error the sector would be taken for the free rest of the log.
+/// Without the error the sector would look like the free rest of the log.
 #[test]
 fn a_bad_sector_at_the_end_of_the_log_is_a_loss() {
     let mut recorded = Recorded::begin();
@@ -533,7 +528,6 @@ fn a_snapshot_with_a_bad_sector_makes_way_for_the_one_before() {
     assert!(recorded.snapshots()[1].ends_with(read.snapshot.unwrap()));
 }
 
-/// Damage of one file.
 #[derive(Clone, Debug)]
 enum Harm {
     Flip(usize, u8),
@@ -585,10 +579,10 @@ fn damage() -> impl Strategy<Value = Harm> {
     ]
 }
 
-/// Whatever is damaged: what is salvaged is a moment of the history, and tokens go on above all of it.
+/// After any damage the result is a moment of the history, and tokens continue above all of it.
 #[test]
 fn what_is_salvaged_is_a_moment_of_the_history() {
-    // Recorded once: each transaction is synced. A case begins with the files as they were.
+    // Recorded only once, because each transaction is synced. Each case starts with a copy of the files.
     let recordings = [Recorded::new(), Recorded::with_snapshots()];
     let recordings = recordings.map(|recorded| (recorded.files(), recorded));
     let damages = prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4);

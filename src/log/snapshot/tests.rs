@@ -1,4 +1,4 @@
-//! There and back, and back from anything.
+//! Round trips, and loading of arbitrary bytes.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn mode(of: u64) -> CreateMode {
     ][of as usize]
 }
 
-/// A store after `steps` random writes; some are refused.
+/// Returns a store after `steps` random writes, some of which are refused.
 fn grown(seed: u64, steps: usize) -> Core {
     let random = &mut Random(seed);
     let mut core = core();
@@ -170,7 +170,7 @@ fn a_snapshot_brings_everything_back() {
     }
 }
 
-/// Chunks end where they are full, and what leans on the record before must not reach over.
+/// Records are encoded relative to the previous one, which must not cross the end of a chunk.
 #[test]
 fn a_snapshot_of_many_chunks_comes_back_and_pauses_between_them() {
     let mut core = core();
@@ -231,7 +231,7 @@ fn every_cut_and_every_changed_byte_is_noticed_and_placed() {
     assert_eq!(offset(&longer), bytes.len() as u64);
 }
 
-/// As no checksum would let it through, but a fuzzer or an enemy does.
+/// Checksums catch accidental damage, but not a fuzzer or an attacker.
 #[test]
 fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     let random = &mut Random(5);
@@ -260,7 +260,7 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     assert!(refused > 100 && taken > 100, "{refused} {taken}");
 }
 
-/// Ends all sessions, and deletes all znodes: possible in every loaded core.
+/// Ends all sessions and deletes all znodes, which must be possible in every loaded core.
 fn delete_everything(core: &mut Core) {
     let now = Now::default();
     let effects = &mut Effects::default();
@@ -278,7 +278,7 @@ fn delete_everything(core: &mut Core) {
     }
     let me = core.open_session(SessionId(i64::MIN), [0; 16], None, true, now);
     let Ok((me, _)) = me else { return };
-    // Fuzzed access lists may allow nothing.
+    // Fuzzed ACLs may allow nothing.
     core.add_identity(me, Identity::superuser()).unwrap();
     let mut paths: Vec<_> = core.node_images().map(|image| image.path).collect();
     while let Some(path) = paths.pop() {

@@ -1,4 +1,4 @@
-//! Records are read as they were written; anything else is refused.
+//! Records are read as they were written, and anything else is refused.
 
 use super::*;
 use crate::log::codec::{Malformed, Put, Reader, put_record, read_record};
@@ -51,10 +51,10 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// The most bytes by which the bound of an operation or of an entry of a list is above what it takes.
+/// Maximum number of bytes by which the bound of an operation or a list entry may exceed its size.
 const MAX_ROOM: usize = 50;
 
-/// Returns the number of operations and of entries of their lists.
+/// Counts the operations and their list entries.
 fn parts(op: &TxnOp) -> usize {
     let entries = |acl: &Acl| acl.entries().map_or(0, <[AclEntry]>::len);
     1 + match op {
@@ -65,7 +65,7 @@ fn parts(op: &TxnOp) -> usize {
     }
 }
 
-/// Admission goes by the bound, and the log by the bytes.
+/// Admission uses the bound, but the log uses the actual size.
 #[test]
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();
@@ -111,7 +111,7 @@ fn no_transaction_takes_more_than_its_bound() {
         let bytes = encoded(&[Record::Txn(txn.clone())]).len();
         let (bound, room) = (txn.log_bytes(), MAX_ROOM * parts(&txn.op));
         assert!(bytes <= bound, "{bytes}, and not {bound}");
-        // A bound far above refuses what would fit.
+        // A bound that is far too high refuses transactions that would fit.
         assert!(bound <= bytes + room, "{bytes}, and not {bound}");
     }
 }

@@ -1,4 +1,4 @@
-//! A frame comes back whole or not at all.
+//! A frame is read back completely or not at all.
 
 use std::io;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ fn zxids_out_of_order_are_refused_though_the_checksum_is_right() {
         batch.push(&one(7));
         batch.push(&one(10));
         let mut frame = batch.seal(LINK).to_vec();
-        // Each of the two ends with its distance, date, session and kind.
+        // Byte 1 of each record is the distance of its zxid.
         let size = (frame.len() - HEAD_BYTES) / 2;
         frame[HEAD_BYTES + 1] = first - 7;
         frame[HEAD_BYTES + size + 1] = second - 7;
@@ -117,7 +117,7 @@ fn reseal(frame: &mut [u8]) {
     frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A disk that is read in windows of the scanner's size at most.
+/// A disk that asserts that no read is larger than the scanner's window.
 struct Narrow(SimDisk);
 
 struct NarrowFile(Box<dyn DiskFile>);

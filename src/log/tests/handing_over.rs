@@ -1,4 +1,4 @@
-//! The batches that the writer is handed, and their time.
+//! Which batches the writer gets, and when.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,10 +11,10 @@ use crate::model::types::Zxid;
 use super::{create, txn};
 use crate::core::NodeKind;
 
-/// Far longer than anything has to wait, on a busy machine, too.
+/// Far longer than any wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Time of a sync for whose patience no test waits.
+/// Duration of a sync so long that the writer's patience never ends within a test.
 const FOREVER: Duration = Duration::from_secs(100_000);
 
 fn queue_without_writer() -> Arc<WriteQueue> {
@@ -24,7 +24,7 @@ fn queue_without_writer() -> Arc<WriteQueue> {
     Arc::new(queue)
 }
 
-/// Starts a writer whose syncs take this time. Returns the last zxids of the batches that it is handed.
+/// Starts a writer with syncs of this duration. Returns the last zxid of each batch that it gets.
 fn start_writer(queue: &Arc<WriteQueue>, sync: Duration) -> Receiver<Zxid> {
     let queue = queue.clone();
     let (sender, handed) = channel();
@@ -38,14 +38,14 @@ fn start_writer(queue: &Arc<WriteQueue>, sync: Duration) -> Receiver<Zxid> {
     handed
 }
 
-/// A queue, and the last zxids of the batches that its writer is handed.
+/// Returns a queue, and the last zxid of each batch that its writer gets.
 fn queue() -> (Arc<WriteQueue>, Receiver<Zxid>) {
     let queue = queue_without_writer();
     let handed = start_writer(&queue, Duration::ZERO);
     (queue, handed)
 }
 
-/// A queue whose last batch has answered that many requests, with zxids up to it.
+/// Returns a queue whose last batch has answered `answered` requests, with zxids up to that number.
 fn queue_behind(answered: i64) -> Arc<WriteQueue> {
     let queue = queue_without_writer();
     for zxid in 1..=answered {

@@ -1,4 +1,4 @@
-//! Folders that are not opened.
+//! Opening of folders: refusals, and logs of older versions.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ fn opened(disk: &SimDisk) -> Result<Opened> {
     )
 }
 
-/// As a version wrote it that knew no terms of sessions: it may have granted longer timeouts than it noted.
+/// As written by an old version without session terms, which may have granted longer timeouts than it recorded.
 #[test]
 fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
     let disk = SimDisk::new();
     TestLog::new(disk.clone());
-    // The first start ends before its log has more than its terms.
+    // The first opening ends before its log has more than its session terms.
     for start in 1..=2 {
         let remote = opened(&disk).unwrap().remote;
         assert!(!remote.live_on && remote.owe_pause(), "start {start}");

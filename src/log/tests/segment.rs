@@ -1,4 +1,4 @@
-//! Segments are made whole, and their headers believed only when they are right.
+//! Segments are created completely, and only valid headers are trusted.
 
 use std::io;
 

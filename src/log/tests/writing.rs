@@ -1,5 +1,4 @@
-//! A log that is written by the rules, by the shortest program that keeps them, so that tests know
-//! what stands where.
+//! A minimal writer that keeps the rules of a log, so that tests know every position.
 
 use crate::core::{Txn, TxnOp};
 use crate::log::disk::{Disk, DiskFile};
@@ -14,10 +13,10 @@ use super::txn;
 
 pub(super) const STORE: [u8; 16] = *b"a store's own id";
 
-/// The bytes of a segment.
+/// Size of a segment in bytes.
 pub(super) const SIZE: u64 = 2048;
 
-/// Position of a frame in a log, and the transactions read when it is the last.
+/// Position of a frame in a log, and the number of transactions up to it.
 #[derive(Clone, Debug)]
 pub(super) struct LogPosition {
     pub(super) segment: u64,
@@ -26,16 +25,14 @@ pub(super) struct LogPosition {
     pub(super) txns: usize,
 }
 
-/// A log that is open.
 pub(super) struct Writing {
     pub(super) disk: SimDisk,
     file: Box<dyn DiskFile>,
-    /// Segments before it that may not be synced.
+    /// Earlier segments that may not be synced.
     unsynced: Vec<Box<dyn DiskFile>>,
     header: Header,
     tail: Tail,
     facts: Facts,
-    /// The last frame that is known to be synced.
     synced: u64,
     pub(super) txns: Vec<Txn>,
     /// Number of acknowledged transactions.
@@ -52,7 +49,6 @@ pub(super) fn header(number: u64) -> Header {
     }
 }
 
-/// Recovers the log of a disk.
 pub(super) fn recovered(disk: &SimDisk) -> Result<(Vec<Txn>, Recovered)> {
     let source = Source {
         disk,
@@ -68,7 +64,7 @@ pub(super) fn recovered(disk: &SimDisk) -> Result<(Vec<Txn>, Recovered)> {
 }
 
 impl Writing {
-    /// Opens a log; makes its first segment where there is none.
+    /// Opens a log. Creates its first segment if there is none.
     pub(super) fn open(disk: &SimDisk) -> Result<Self> {
         let (txns, recovered) = recovered(disk)?;
         recovered.repair(disk)?;
@@ -93,7 +89,7 @@ impl Writing {
         })
     }
 
-    /// Writes a frame of transactions with these sizes of data, and no sync.
+    /// Writes a frame of transactions with these data sizes, without a sync.
     pub(super) fn write(&mut self, sizes: &[usize]) {
         let mut batch = Batch::default();
         batch.begin(self.facts.zxid);
@@ -106,7 +102,7 @@ impl Writing {
         self.put(batch);
     }
 
-    /// Writes a frame of anything, and no sync.
+    /// Writes a frame, without a sync.
     pub(super) fn put(&mut self, mut batch: Batch) {
         let frame_bytes = batch.frame_bytes() as u64;
         if self.tail.offset + frame_bytes > SIZE {
@@ -133,7 +129,7 @@ impl Writing {
         }
     }
 
-    /// One transaction of this size that differs from all others.
+    /// Returns a transaction of this size that differs from all others.
     fn next(&self, size: usize) -> Txn {
         let number = self.txns.len();
         let op = TxnOp::SetData {
@@ -144,7 +140,7 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// Goes on in the next segment, without a sync: its frames do not claim one.
+    /// Enters the next segment without a sync, so its frames do not claim one.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {
@@ -159,7 +155,7 @@ impl Writing {
         };
     }
 
-    /// Syncs all writes, and acknowledges them.
+    /// Syncs all writes and acknowledges them.
     pub(super) fn sync(&mut self) {
         self.unsynced
             .drain(..)
@@ -169,7 +165,7 @@ impl Writing {
         self.acknowledged = self.txns.len();
     }
 
-    /// Writes, when nothing else waits, that all is synced.
+    /// Writes a mark, like an idle writer.
     pub(super) fn mark(&mut self) {
         let mut link = self.link();
         link.chain += 1;
@@ -189,7 +185,7 @@ impl Writing {
     }
 }
 
-/// Prepares a segment: of a spare, if there is one.
+/// Prepares a segment, from a spare if there is one.
 pub(super) fn prepare(disk: &SimDisk, number: u64) {
     let spare = spare_name(number);
     match disk.content(&spare) {
@@ -198,7 +194,7 @@ pub(super) fn prepare(disk: &SimDisk, number: u64) {
     }
 }
 
-/// A file in which a log was written before, with frames of every number.
+/// Returns a file that a log has used before, with frames of every number.
 pub(super) fn used(number: u64) -> Vec<u8> {
     let disk = SimDisk::new();
     let mut log = Writing::open(&disk).unwrap();
@@ -217,7 +213,7 @@ pub(super) fn used(number: u64) -> Vec<u8> {
     disk.content(&log_name(0)).unwrap()
 }
 
-/// A disk on which two segments wait, empty or used before, and the segment after them.
+/// Returns a disk with three prepared segments, empty or used before.
 pub(super) fn fresh(is_used: bool) -> SimDisk {
     let disk = SimDisk::new();
     for number in 0..3 {
@@ -229,7 +225,7 @@ pub(super) fn fresh(is_used: bool) -> SimDisk {
     disk
 }
 
-/// Some dozens of transactions in several frames and two segments; the third is prepared.
+/// Records some dozens of transactions in several frames and two segments. The third is prepared.
 pub(super) fn recorded(disk: &SimDisk) -> Writing {
     let mut log = Writing::open(disk).unwrap();
     let sizes: [&[usize]; 4] = [&[3, 0, 30], &[60], &[1; 5], &[200, 10]];

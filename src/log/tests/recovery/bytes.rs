@@ -1,10 +1,10 @@
-//! A crash at every byte, and damage at every byte.
+//! Crashes and damage at every byte.
 
 use super::*;
 
 const PATTERNS: [u8; 4] = [0x01, 0x80, 0x55, 0xff];
 
-/// The frame that holds a byte.
+/// Returns the frame that contains a byte.
 fn frame_at(log: &Writing, segment: u64, at: u64) -> Option<&LogPosition> {
     let mut places = log.places.iter();
     places.find(|place| place.segment == segment && (place.from..place.to).contains(&at))
@@ -49,7 +49,7 @@ fn a_flip_of_any_byte_is_refused_where_it_is_or_changes_nothing() {
         let log = recorded(&whole);
         for (segment, at) in (0..3).flat_map(|segment| (0..SIZE).map(move |at| (segment, at))) {
             let place = frame_at(&log, segment, at);
-            // What holds nothing is not worth every pattern.
+            // One pattern is enough for unused bytes.
             let is_used = place.is_some() || at < 64;
             for bits in PATTERNS.into_iter().take(if is_used { 4 } else { 1 }) {
                 let disk = whole.copy();
@@ -113,10 +113,10 @@ fn a_segment_that_lost_its_end_is_refused() {
                 .find(|place| place.segment == segment && at < place.to)
             {
                 Some(place) if segment == 0 => {
-                    // The frame that lost its end, or the first after it, begins here.
+                    // The frame that lost its end, or the first after it, starts here.
                     assert_eq!(refused(&disk, &context), (log_name(segment), place.from));
                 }
-                // That is what a crash before these frames leaves.
+                // Like a crash before these frames.
                 Some(place) => {
                     let read = recovered(&disk).expect(&context).0.len();
                     assert!(read < place.txns, "{context}");

@@ -1,4 +1,4 @@
-//! Logs that are refused, each with what an operator needs to know.
+//! Logs that are refused, each with the information that an operator needs.
 
 use super::*;
 use crate::core::Damage;
@@ -44,7 +44,7 @@ fn a_missing_segment_is_named() {
     }
 }
 
-/// A snapshot is made when the log has entered the next segment: that one exists.
+/// A snapshot is made only after the log has entered the next segment, so that segment exists.
 #[test]
 fn a_missing_segment_right_after_a_snapshot_is_named() {
     let disk = fresh(false);
@@ -65,7 +65,7 @@ fn a_missing_segment_right_after_a_snapshot_is_named() {
         panic!("{refused}");
     };
     assert_eq!((file, offset), (disk.path(&log_name(1_000)), 0));
-    // The snapshot of a restored store has no frame before it, and no log yet.
+    // The snapshot of a restored store has no frame before it and no log yet.
     recover(&after_snapshot(0), &mut |_| Ok(())).unwrap();
 }
 
