@@ -1,8 +1,8 @@
-//! The costs of each recipe at a store: requests, events and bytes of a free acquire and release, and
-//! of a hand-over while many wait. One JSON object a line.
+//! The costs of each recipe at a store: requests, events and bytes of a free acquire and release, and of a hand-over
+//! while many wait. One JSON object per line.
 //!
-//! `cargo bench -p lockkeeper-bench --bench costs -- --url memory:`; docs/performance.md has the
-//! tables, and explains the counts.
+//! `cargo bench -p lockkeeper-bench --bench costs -- --url memory:`. docs/performance.md has the tables and explains
+//! the counts.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -34,7 +34,7 @@ struct Args {
     /// Only this recipe
     #[arg(long, value_enum)]
     recipe: Option<Recipe>,
-    /// Only the hand-overs while so many wait
+    /// Only the hand-overs with this many waiters
     #[arg(long, value_delimiter = ',', value_parser = count, default_values_t = [2, 100, 1_000])]
     n: Vec<usize>,
     /// `cargo bench` passes this to every benchmark.
@@ -86,14 +86,14 @@ struct Bench {
 }
 
 impl Bench {
-    /// Measures a recipe with one mode of an acquire.
+    /// Measures a recipe with a single mode.
     async fn recipe<S: Subject>(&self, recipe: Recipe, scenes: &[Scene]) {
         let only = &[(Side::Write, "")];
         self.recipe_by_sides::<S>(recipe, only, scenes).await;
     }
 
-    /// Measures a recipe, unless others are asked for: when it is free, by its modes and their suffixes in the report, and
-    /// in each of the scenes.
+    /// Measures a recipe unless another was requested: the free lock in each mode, with the mode's suffix in the
+    /// report, and each of the scenes.
     async fn recipe_by_sides<S: Subject>(
         &self,
         recipe: Recipe,

@@ -1,7 +1,7 @@
-//! The locks' speed beside that of their peers, in the same run: one JSON object a line.
+//! Speed of the locks and of their peers, in the same run. One JSON object per line.
 //!
-//! `cargo bench -p lockkeeper-bench --bench locks -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix:// --workload w1,w2`;
-//! docs/performance.md explains the measurements.
+//! `cargo bench -p lockkeeper-bench --bench locks -- --url memory:|file:FOLDER|lockkeeper://,lockkeeper+unix://
+//! --workload w1,w2`. docs/performance.md explains the measurements.
 
 #[path = "locks/args.rs"]
 mod args;
@@ -131,7 +131,6 @@ fn scheme(url: &str) -> &str {
     url.split(':').next().unwrap_or(url)
 }
 
-/// Our own locks on a store.
 async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Contender {
     let url = keeper.url();
     match case.workload {
@@ -161,14 +160,14 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
     }
 }
 
-/// A mutex by another call than `lock`.
+/// A mutex, taken by another call than `lock`.
 async fn called(system: &str, keeper: &Keeper, call: Call, case: Case) -> Contender {
     let mut locks = keeper.locks::<Called>(&case).await;
     locks.iter_mut().for_each(|lock| lock.subject.call = call);
     Contender::of(system, keeper.url(), case, locks)
 }
 
-/// Tokio's lock of the same kind, as the floor; with a timeout what a user would write by hand, a map of them by name.
+/// Tokio's lock of the same kind, as the floor. With a timeout, a map of locks by name, as a user would write it.
 fn tokio(recipe: Recipe, case: Case) -> Contender {
     fn of<L: LocalLock>(case: Case) -> Contender {
         Contender::of("tokio", "", case, many::<L>(&case))
@@ -182,7 +181,6 @@ fn tokio(recipe: Recipe, case: Case) -> Contender {
     }
 }
 
-/// Returns the cases to measure, in order.
 fn cases(args: &Args) -> Vec<Case> {
     let mut cases = cases_of_locks(args, args.is_in_process());
     if args.recipes.contains(&Recipe::RwLockRead) {
@@ -242,7 +240,6 @@ fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
     cases
 }
 
-/// Returns the chosen numbers, if there are any.
 fn chosen_or<'a>(chosen: &'a [usize], usual: &'a [usize]) -> &'a [usize] {
     if chosen.is_empty() { usual } else { chosen }
 }

@@ -1,7 +1,7 @@
-//! The memory of a waiter: the growth of live allocations over 100,000 waiters of one
-//! session, each with default metadata, less what as many tasks cost that wait for a tokio mutex.
+//! The memory of a waiter: the growth of live allocations over 100,000 waiters of one session with default metadata,
+//! minus the cost of as many tasks waiting for a tokio mutex.
 //!
-//! `cargo bench -p lockkeeper-bench --bench memory`; separate from the other benchmarks, since counting slows every allocation.
+//! `cargo bench -p lockkeeper-bench --bench memory`. A separate benchmark, because counting slows every allocation.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -36,9 +36,9 @@ fn main() {
     });
 }
 
-/// Returns the bytes of a waiter, its task included, of tasks that run `wait`.
+/// Returns the bytes per waiter, including its task, for tasks that run `wait`.
 async fn growth<F: Future<Output = ()> + Send + 'static>(wait: impl Fn() -> F) -> i64 {
-    // The first waiters allocate tables that all share, which are not counted.
+    // The first waiters allocate shared tables, which do not count.
     let mut tasks: Vec<_> = Vec::with_capacity(WAITERS + 1_000);
     tasks.extend((0..1_000).map(|_| tokio::spawn(wait())));
     settle().await;
@@ -56,7 +56,6 @@ async fn growth<F: Future<Output = ()> + Send + 'static>(wait: impl Fn() -> F) -
     grown / WAITERS as i64
 }
 
-/// Lets every task run until it waits.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

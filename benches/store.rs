@@ -1,7 +1,7 @@
-//! The store's speed: one JSON object a line.
+//! Speed of the store. One JSON object per line.
 //!
-//! `cargo bench -p lockkeeper-bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload create,set`;
-//! docs/performance.md explains the measurements.
+//! `cargo bench -p lockkeeper-bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload
+//! create,set`. docs/performance.md explains the measurements.
 
 #[path = "store/args.rs"]
 mod args;
@@ -41,7 +41,7 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
-    // In a task, so that nothing is measured from a thread outside of the runtime.
+    // In a task, so that nothing is measured from outside the runtime.
     let run = runtime.spawn(run(args));
     runtime.block_on(run).expect("the benchmark ends well");
 }

@@ -1,8 +1,8 @@
-//! A server's own speed, without any client library: frames of ZooKeeper's protocol, written and read
-//! over plain connections. One JSON object a line.
+//! A server's own speed, without any client library: frames of ZooKeeper's protocol over plain connections. One JSON
+//! object per line.
 //!
-//! `cargo bench -p lockkeeper-bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`; docs/performance.md
-//! explains the measurements.
+//! `cargo bench -p lockkeeper-bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`.
+//! docs/performance.md explains the measurements.
 
 #[path = "wire/args.rs"]
 mod args;
@@ -56,7 +56,7 @@ async fn run(args: &Args) {
     }
 }
 
-/// One case, the servers in turns.
+/// Measures one case on all servers in turns.
 async fn measure(args: &Args, servers: &[StoreServer], load: Load, echo: &mut EchoFloor) {
     let mut grounds = Vec::new();
     for server in servers {

@@ -17,23 +17,22 @@ pub(crate) fn entry(queue: &str) -> String {
 
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
-    /// Bytes to send next.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    /// Number of bytes of it that have been taken.
+    /// Number of its bytes that were taken.
     taken: usize,
 }
 
-/// An answer or an event, without its length.
+/// An answer or an event, without its length prefix.
 pub(crate) struct Reply<'a> {
     pub(crate) xid: i32,
-    /// 0, or what went wrong.
+    /// 0 or an error code.
     pub(crate) error: i32,
     pub(crate) body: &'a [u8],
 }
 
 impl Reply<'_> {
-    /// The text that the body begins with.
+    /// The text at the start of the body.
     pub(crate) fn text(&self) -> &str {
         let length = int_at(self.body, 0) as usize;
         std::str::from_utf8(&self.body[4..4 + length]).expect("a path is text")
@@ -41,7 +40,7 @@ impl Reply<'_> {
 }
 
 impl Connection {
-    /// Connects, and opens a session.
+    /// Connects and opens a session.
     pub(crate) async fn open(address: &Address) -> Self {
         let stream = address.connect().await;
         let mut connection = Self {
@@ -57,24 +56,21 @@ impl Connection {
         connection
     }
 
-    /// Returns the bare connection. No request may be under way.
+    /// Returns the bare connection. No request may be in flight.
     pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         self.stream
     }
 
-    /// Appends a request to the bytes to send.
     pub(crate) fn put(&mut self, xid: i32, op: i32, record: &Out) {
         self.outgoing.extend_from_slice(&request(xid, op, record));
     }
 
-    /// Sends the appended requests.
     pub(crate) async fn flush(&mut self) {
         let sent = self.stream.write_all(&self.outgoing).await;
         sent.expect("the server reads");
         self.outgoing.clear();
     }
 
-    /// The next answer or event.
     pub(crate) async fn next(&mut self) -> Reply<'_> {
         let frame = self.frame().await;
         read(frame)
@@ -86,7 +82,7 @@ impl Connection {
         Some(read(self.take(length)))
     }
 
-    /// Waits until more bytes have arrived. Cancel safe.
+    /// Waits for more bytes. Cancel safe.
     pub(crate) async fn read(&mut self) {
         self.incoming.drain(..self.taken);
         self.taken = 0;
@@ -106,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// The length of the next frame, if it has arrived as a whole.
+    /// The length of the next frame, if it has arrived completely.
     fn whole(&self) -> Option<usize> {
         let waiting = &self.incoming[self.taken..];
         let length = int_at(waiting.get(..4)?, 0) as usize;
@@ -120,7 +116,7 @@ impl Connection {
     }
 }
 
-/// Initial room of a connection, affordable for ten thousand of them.
+/// Initial buffer size, affordable for ten thousand connections.
 const FIRST_ROOM: usize = 512;
 
 fn read(frame: &[u8]) -> Reply<'_> {
@@ -131,12 +127,10 @@ fn read(frame: &[u8]) -> Reply<'_> {
     }
 }
 
-/// Returns the address in a URL.
 pub(crate) fn address_of(url: &str) -> Address {
     Address::of(url).expect("the URL names an address and a port, or a socket")
 }
 
-/// Returns the number at this offset.
 fn int_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }

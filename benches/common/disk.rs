@@ -1,4 +1,4 @@
-//! The disk's own time for a durable write: the floor of every acknowledgement.
+//! The disk's own time for a durable write, which is the floor of every acknowledgement.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use super::figures::{Row, Times, WriteTimes};
 
-/// A write and its sync, as databases do them.
+/// How to write and sync, as databases do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// 4 KiB after 4 KiB, of a file that has been written before: the medium alone.
+    /// 4 KiB after 4 KiB in a file that was written before. Measures only the medium.
     Overwrite,
-    /// The same, but as short as a record: the page before is written again, too.
+    /// The same with short records, which rewrite the previous page too.
     OverwriteRecord,
-    /// 4 KiB at the end of a file that grows: the file system's journal in addition.
+    /// 4 KiB at the end of a growing file, which adds the file system's journal.
     Append,
 }
 
@@ -40,7 +40,7 @@ impl Way {
 
 /// A file to be written and synced. Dropping it deletes the file.
 ///
-/// One serves all rounds: creating another would have the file system's journal in them.
+/// All rounds share one, because creating another would involve the file system's journal.
 pub(crate) struct Floor {
     file: File,
     path: PathBuf,
@@ -48,7 +48,6 @@ pub(crate) struct Floor {
     at: u64,
 }
 
-/// Bytes written before the measurement.
 const WRITTEN_BYTES: u64 = 64 << 20;
 
 impl Floor {
@@ -70,7 +69,7 @@ impl Floor {
         }
     }
 
-    /// Writes and syncs for so long, and returns the time of each.
+    /// Writes and syncs for `time`. Returns the duration of each.
     pub(crate) fn times(&mut self, time: Duration) -> Times {
         let bytes = vec![0x5a; self.way.bytes()];
         let mut times = Times::default();
@@ -83,14 +82,14 @@ impl Floor {
         times
     }
 
-    /// Writes and syncs for so long. The row has `sync_p50_us`.
+    /// Like `times`. The row has `sync_p50_us`.
     pub(crate) fn round(&mut self, time: Duration) -> Row {
         let mut row = Row::new();
         self.times(time).write(&mut row, "sync");
         row
     }
 
-    /// Does a round on a thread on which blocking delays no other task.
+    /// Runs a round on a thread where blocking delays no other task.
     pub(crate) async fn round_aside(mut self, time: Duration) -> (Self, Row) {
         let measured = tokio::task::spawn_blocking(move || {
             let row = self.round(time);
@@ -99,7 +98,7 @@ impl Floor {
         measured.await.expect("the disk works")
     }
 
-    /// Writes behind the previous write, and syncs.
+    /// Writes after the previous write, and syncs.
     pub(crate) fn write_and_sync(&mut self, bytes: &[u8]) {
         if self.way != Way::Append && self.at + bytes.len() as u64 > WRITTEN_BYTES {
             self.at = 0;
@@ -113,7 +112,7 @@ impl Floor {
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // A file that cannot be removed does no harm.
+        // A leftover file does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,11 +1,11 @@
-//! [`EchoFloor`]: the round trip of a loopback echo, the floor of every figure of a served store.
+//! [`EchoFloor`]: the round trip of a loopback echo, which is the floor of every figure of a served store.
 //!
-//! The echo server is a separate process with a tokio runtime of as many threads as the servers', so a round trip takes
-//! the same system calls and wakes as a request does, and no work. It is measured beside each round of each system.
+//! The echo server is a separate process with a tokio runtime of as many threads as the servers'. A round trip takes
+//! the same system calls and wakes as a request, but no work. It is measured along with each round of each system.
 //!
-//! Waking a core that sleeps takes several times as long as the rest of a round trip, and the kernel decides anew where
-//! each process runs. So a line also says how often a core went to sleep for each operation ([`Cores`]): about never
-//! where client and server share a core, or other work keeps both awake; about twice where each waits on its own.
+//! Waking a sleeping core takes several times as long as the rest of a round trip, and the kernel chooses the cores
+//! anew for each process. So a line also says how often a core went to sleep per operation ([`Cores`]). This is about 0
+//! if client and server share a core or other work keeps both awake, and about 2 if each waits on its own core.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,14 +19,13 @@ use super::figures::{Row, Times};
 use super::helper::{self, Helper};
 use super::socket::{Address, Stream};
 
-/// Tasks of the helpers.
 const SERVE: &str = "echo";
 const SPIN: &str = "spin";
 
-/// Bytes of a message: about those of a small request.
+/// Size of a message, about that of a small request.
 const MESSAGE_BYTES: usize = 64;
 
-/// The transport of a system's connections.
+/// Transport of a system's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
@@ -34,7 +33,6 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport of a URL.
     pub(crate) fn of(url: &str) -> Self {
         match Address::of(url) {
             Some(Address::Unix(_)) => Self::Unix,
@@ -43,7 +41,7 @@ impl Transport {
     }
 }
 
-/// Runs the task of a helper, if this process is one of the floor's. Then it does not return.
+/// If this process is a helper of the floor, runs its task and does not return.
 pub(crate) fn help() {
     match helper::task() {
         Some((task, threads)) if task == SERVE => serve(threads.parse().expect("a number")),
@@ -52,7 +50,7 @@ pub(crate) fn help() {
     }
 }
 
-/// A running echo server, and, if asked for, a process that keeps the cores awake.
+/// A running echo server and, on request, a process that keeps the cores awake.
 pub(crate) struct EchoFloor {
     tcp: Address,
     unix: Address,
@@ -62,7 +60,7 @@ pub(crate) struct EchoFloor {
 }
 
 impl EchoFloor {
-    /// Starts the helpers. With `keep_awake` the cores are kept awake from now on.
+    /// Starts the helpers. `keep_awake` keeps the cores awake from now on.
     pub(crate) fn start(threads: usize, keep_awake: bool) -> std::io::Result<Self> {
         let folder = TempFolder::short();
         let socket = folder.at("socket");
@@ -73,7 +71,7 @@ impl EchoFloor {
             .map_err(std::io::Error::other)?;
         let mut spinner = None;
         if keep_awake {
-            // SCHED_IDLE: it runs on a core that has nothing else to do, and makes way at once.
+            // SCHED_IDLE runs only on a core without other work, and gives way immediately.
             let mut helper = Helper::start(&["chrt", "--idle", "0"], SPIN, "")?;
             helper.line()?;
             spinner = Some(helper);
@@ -87,8 +85,8 @@ impl EchoFloor {
         })
     }
 
-    /// Measures for about so long. The row has `echo_p50_us`, `echo_sleeps` (of a core, for each round trip) and, for
-    /// more than one connection, `echo_per_s`: round trips of all of them, each with one message under way.
+    /// Measures for about `time`. The row has `echo_p50_us`, `echo_sleeps` (of a core, per round trip) and, with
+    /// several connections, `echo_per_s`, the round trips of all of them with one message in flight each.
     pub(crate) async fn round(
         &mut self,
         transport: Transport,
@@ -114,7 +112,7 @@ impl EchoFloor {
     }
 }
 
-/// Returns the times of single round trips, and the number of all in a second.
+/// Returns the duration of each round trip, and the number of all per second.
 async fn echo(address: &Address, connections: usize, time: Duration) -> (Times, f64) {
     let mut streams = Vec::new();
     for _ in 0..connections {
@@ -148,7 +146,7 @@ async fn round_trips(mut stream: Box<dyn Stream>, end: Instant) -> Times {
     times
 }
 
-/// Serves until the process that started this one ends.
+/// Serves until the parent process ends.
 fn serve(threads: usize) -> ! {
     let mut socket = String::new();
     let asked = std::io::stdin().read_line(&mut socket);
@@ -178,7 +176,7 @@ fn serve(threads: usize) -> ! {
 
 async fn answer(mut stream: impl Stream) {
     let mut bytes = [0; 4096];
-    // Until the client hangs up.
+    // Until the client disconnects.
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
         if stream.write_all(&bytes[..count]).await.is_err() {
             return;
@@ -186,7 +184,7 @@ async fn answer(mut stream: impl Stream) {
     }
 }
 
-/// Keeps each core busy until the process that started this one ends.
+/// Keeps every core busy until the parent process ends.
 fn spin() -> ! {
     helper::end_with_parent();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -197,20 +195,20 @@ fn spin() -> ! {
     spin_here()
 }
 
-/// Spins without a hint to the processor, at which it would hand a virtual core back to its host.
+/// Spins without a hint to the processor, which would give a virtual core back to its host.
 fn spin_here() -> ! {
     loop {
         std::hint::black_box(());
     }
 }
 
-/// Returns true for a figure of the floor, not of the system beside it.
+/// Returns true for a figure of the floor, not of a system.
 pub(crate) fn is_of_floor(field: &str) -> bool {
     field.starts_with("echo_") || field.starts_with("cores_")
 }
 
-/// Returns the ratios of a system's figures to the echo beside them: of its times to one round trip, and of its requests
-/// in a second to the round trips over as many connections.
+/// Returns the ratios of a system's figures to the echo: times to a single round trip, rates to the rate over as many
+/// connections.
 pub(crate) fn ratios(row: &Row) -> Vec<(&'static str, f64)> {
     let times = TIMES.map(|field| (field, "echo_p50_us"));
     let rates = RATES.map(|field| (field, "echo_per_s"));
@@ -226,10 +224,10 @@ const TIMES: [&str; 4] = [
 ];
 const RATES: [&str; 2] = ["requests_per_s", "handovers_per_s"];
 
-/// Rest of the cores up to a moment, as the kernel counts it.
+/// Idleness of the cores up to a moment, as counted by the kernel.
 pub(crate) struct Cores {
     at: Instant,
-    /// Idle time and all time, in the kernel's ticks.
+    /// Idle time and total time, in the kernel's ticks.
     ticks: Option<(f64, f64)>,
     sleeps: Option<f64>,
 }
@@ -243,13 +241,13 @@ impl Cores {
         }
     }
 
-    /// Returns how often a core went to sleep since, if the system counts it.
+    /// Returns how often a core went to sleep since then, if the system counts it.
     fn sleeps(&self) -> Option<f64> {
         Some(sleeps()? - self.sleeps?)
     }
 
-    /// Writes `cores_idle`, the share of the cores' time that was idle since, and `cores_slept`, how often one of them
-    /// went to sleep for each operation of the row: both only where the system counts it.
+    /// Writes `cores_idle`, the idle share of the cores' time since then, and `cores_slept`, how often a core went to
+    /// sleep per operation. Both only if the system counts it.
     pub(crate) fn write_since(&self, row: &mut Row) {
         if let (Some((idle, all)), Some((idle_now, all_now))) = (self.ticks, idle_and_all())
             && all_now > all
@@ -270,7 +268,7 @@ impl Cores {
 fn idle_and_all() -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let fields = stat.lines().next()?.split_whitespace().skip(1);
-    // User, nice, system, idle, waiting for a disk, and so on; those of guests are counted as the user's already.
+    // User, nice, system, idle, waiting for a disk, and so on. User time includes guests.
     let ticks: Vec<f64> = fields.take(8).flat_map(str::parse).collect();
     Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().sum()))
 }

@@ -1,16 +1,15 @@
-//! Figures: times, medians, and rounding to the significant digits.
+//! Figures: times, medians and rounding to the significant digits.
 
 use std::collections::BTreeMap;
 
 use super::times::PERCENTILES;
 pub(crate) use super::times::{Times, rounded};
 
-/// Figures of a round, by the names of the fields.
+/// Figures of a round, by field name.
 pub(crate) type Row = BTreeMap<String, f64>;
 
-/// Writes times into a row.
 pub(crate) trait WriteTimes {
-    /// Writes the percentiles, in microseconds, as `NAME_p50_us` and so on. Writes nothing where there are no times.
+    /// Writes the percentiles in microseconds as `NAME_p50_us` and so on. Writes nothing if there are no times.
     fn write(&self, row: &mut Row, name: &str);
 }
 
@@ -24,7 +23,7 @@ impl WriteTimes for Times {
     }
 }
 
-/// The median of each field over the rounds; of faults, and of grants in another order than that of arrival, the sum.
+/// Returns the median of each field over the rounds. Of violations and of grants out of arrival order, the sum.
 pub(crate) fn medians(rounds: &[Row]) -> Row {
     let mut summary = Row::new();
     for field in rounds[0].keys() {
@@ -32,7 +31,7 @@ pub(crate) fn medians(rounds: &[Row]) -> Row {
             .iter()
             .filter_map(|row| row.get(field).copied())
             .collect();
-        // A median would hide a violation that only one round has.
+        // A median would hide a violation in a single round.
         let is_sum = field.ends_with("_violations") || field.starts_with("order_");
         let value = if is_sum {
             values.iter().sum()

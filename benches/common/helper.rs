@@ -1,5 +1,5 @@
-//! Helpers: this program, started again as a process with another task. A helper ends with the process that started
-//! it, whose end closes its standard input.
+//! Helpers: this program, started again with another task. A helper ends with its parent process, whose end closes the
+//! helper's standard input.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -7,7 +7,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use rustix::process::Signal;
 use testkit::ChildProcess;
 
-/// Name of the variable with the task of a helper, and of those with its parameters.
+/// Environment variables with a helper's task and its parameter.
 const TASK: &str = "LOCKKEEPER_BENCH_TASK";
 const PARAMETER: &str = "LOCKKEEPER_BENCH_PARAMETER";
 
@@ -17,7 +17,7 @@ pub(crate) fn task() -> Option<(String, String)> {
     Some((task, std::env::var(PARAMETER).unwrap_or_default()))
 }
 
-/// Says something to the process that started this helper.
+/// Prints a line for the parent process.
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let said = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -26,7 +26,7 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-/// Ends this helper when the process that started it has ended.
+/// Ends this helper when its parent has ended.
 pub(crate) fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
@@ -42,7 +42,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Starts a helper; `through` is a command that runs the one behind it, or nothing.
+    /// Starts a helper, through the command `through` unless it is empty.
     pub(crate) fn start(through: &[&str], task: &str, parameter: &str) -> std::io::Result<Self> {
         let this = std::env::current_exe()?;
         let mut command = match through {
@@ -65,7 +65,7 @@ impl Helper {
         })
     }
 
-    /// Waits for the next line that it says.
+    /// Waits for its next line.
     pub(crate) fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         match self.answers.read_line(&mut line)? {
@@ -74,13 +74,12 @@ impl Helper {
         }
     }
 
-    /// Sends it a line, and waits for its answer.
+    /// Sends it a line and waits for its answer.
     pub(crate) fn ask(&mut self, line: &str) -> std::io::Result<String> {
         writeln!(self.asks, "{line}")?;
         self.line()
     }
 
-    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.signal(Signal::KILL);
     }

@@ -1,4 +1,4 @@
-//! Parts that the benchmarks share: options, the format of the report, servers, and a plain connection.
+//! Shared parts of the benchmarks: options, report format, servers and a plain connection.
 
 #![allow(dead_code, unused_imports, reason = "each benchmark uses a part of it")]
 
@@ -16,26 +16,26 @@ pub(crate) mod store_server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The workloads and figures of `lockkeeper bench`, which measures any store by them, without its peers.
+/// The workloads and figures of `lockkeeper bench`, which measures any store but no peers.
 pub(crate) use lockkeeper_cli::bench::{kill, lock, recipes, times, workloads};
 
-/// Returns another number each time, for names within this run.
+/// Returns a number that is unique in this run.
 pub(crate) fn fresh_number() -> usize {
     static USED: AtomicUsize = AtomicUsize::new(0);
     USED.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns a name that no other run has.
+/// Returns a name that is unique among all runs.
 pub(crate) fn fresh_name() -> String {
     format!("{}-{}", std::process::id(), fresh_number())
 }
 
-/// Returns the runtime of a load: a single thread runs it in place.
+/// Returns the runtime of a load. A single thread runs it in place.
 pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
     runtime_with(threads, || {})
 }
 
-/// Returns the same; each of its threads begins with `on_start`.
+/// Like `runtime`. Each thread runs `on_start` first.
 pub(crate) fn runtime_with(
     threads: usize,
     on_start: impl Fn() + Send + Sync + 'static,

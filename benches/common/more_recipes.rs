@@ -1,4 +1,4 @@
-//! Recipes and calls that the benchmarks measure besides those of `lockkeeper bench`.
+//! Recipes and calls that `lockkeeper bench` does not measure.
 
 use std::time::Duration;
 
@@ -42,24 +42,23 @@ impl Subject for Two {
     }
 }
 
-/// A call that takes a mutex.
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
     Timeout,
     With,
     Try,
-    /// `lock`, of a mutex that nobody has used before.
+    /// `lock`, of a mutex with a new name.
     NewName,
 }
 
-/// A mutex, taken by one of its calls.
+/// A mutex that is taken by one of these calls.
 #[derive(Clone)]
 pub(crate) struct Called {
     mutex: Mutex,
     pub(crate) call: Call,
 }
 
-/// Timeout of a call that never reaches it.
+/// A timeout that is never reached.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 impl Subject for Called {

@@ -1,4 +1,4 @@
-//! Options that the benchmarks share. Each benchmark's own stand in its `args.rs`.
+//! Options that the benchmarks share. Each benchmark has its own in `args.rs`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,10 +13,10 @@ pub(crate) struct Timing {
     /// Time to measure each system in each case
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// Number of alternating rounds in that time; the report has their medians
+    /// Number of alternating rounds in that time. The report has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Time for which each system runs before its first round, unmeasured
+    /// Time that each system runs unmeasured before its first round
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     pub(crate) warm_up: Duration,
     /// `cargo bench` passes this to every benchmark.
@@ -25,12 +25,11 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Returns the time of one round.
     pub(crate) fn round(self) -> Duration {
         self.seconds / self.rounds
     }
 
-    /// Returns the time of each part of the floor beside a round.
+    /// Returns the time for each part of the floor in a round.
     pub(crate) fn floor(self) -> Duration {
         (self.round() / 8).clamp(Duration::from_millis(20), Duration::from_millis(200))
     }
@@ -45,22 +44,22 @@ pub(crate) struct Serving {
     /// Command whose `serve` is measured [default: a release build of this repository's]
     #[arg(long, value_name = "PATH")]
     pub(crate) server: Option<PathBuf>,
-    /// Durability of a store in a folder, and of a ZooKeeper, which syncs unless it is none
+    /// Durability of a store in a folder. A ZooKeeper syncs unless it is none
     #[arg(long, value_enum, default_value = "fsync")]
     pub(crate) durability: Durability,
-    /// Threads of the servers that are started, of the echo server among them [default: half of the cores, at most 4]
+    /// Threads of each started server, including the echo server [default: half of the cores, at most 4]
     #[arg(long, value_name = "N", value_parser = count)]
     server_threads: Option<usize>,
-    /// Busy polling of the `lockkeeper serve` that is started, as it takes it itself: 0 for none [default: its own]
+    /// The --busy-poll option of the `lockkeeper serve` that is started: 0 for none [default: its own]
     #[arg(long, value_name = "DURATION")]
     pub(crate) busy_poll: Option<String>,
-    /// Keep the cores from sleeping, by a process that runs where nothing else does
+    /// Keep the cores from sleeping, by a process that runs only on idle cores
     #[arg(long)]
     pub(crate) keep_awake: bool,
 }
 
 impl Serving {
-    /// Returns the same options, for a store in a folder for temporary files.
+    /// Returns the same options for a store in a temporary folder.
     pub(crate) fn on_disk(&self) -> Self {
         Self {
             data: std::env::temp_dir().to_string_lossy().into_owned(),
@@ -69,13 +68,12 @@ impl Serving {
         }
     }
 
-    /// Returns the number of threads of a server.
     pub(crate) fn server_threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         self.server_threads.unwrap_or((cores / 2).clamp(1, 4))
     }
 
-    /// Starts the floor of served figures, or ends the program.
+    /// Starts the floor of served figures. Exits on failure.
     pub(crate) fn echo_floor(&self) -> EchoFloor {
         EchoFloor::start(self.server_threads(), self.keep_awake).unwrap_or_else(|error| {
             eprintln!("the echo server: {error}");
@@ -84,7 +82,7 @@ impl Serving {
     }
 }
 
-/// Durability of a store: see `lockkeeper_store::Durability`.
+/// See `lockkeeper_store::Durability`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
     Fsync,
@@ -92,19 +90,17 @@ pub(crate) enum Durability {
     None,
 }
 
-/// Returns the name of a value, as the command line has it.
+/// Returns a value's name on the command line.
 pub(crate) fn name(value: impl ValueEnum) -> String {
     let value = value.to_possible_value().expect("no value is hidden");
     value.get_name().to_owned()
 }
 
-/// Parses a number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
-/// Parses a number of at least 1.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),

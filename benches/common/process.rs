@@ -1,4 +1,4 @@
-//! Servers of other systems, which a benchmark starts for itself, and their packages.
+//! Servers of other systems that a benchmark starts, and their packages.
 
 use std::fmt::Display;
 use std::process::{Command, Stdio};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use testkit::{ChildProcess, TempFolder, open_log};
 
-/// Time within which a server must be ready.
+/// How long a server may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a server with its log in the folder, and waits until `is_ready` returns true.
 ///
 /// # Errors
-/// The log of a server that has ended, or does not get ready.
+/// The log of a server that ended or did not get ready.
 pub(crate) fn start(
     command: &mut Command,
     folder: &TempFolder,
@@ -22,7 +22,7 @@ pub(crate) fn start(
     command.stdout(log.try_clone().expect("a file is cloned"));
     let mut server = ChildProcess::spawn(command.stdin(Stdio::null()).stderr(log));
     let start = Instant::now();
-    // No peer reports that it is ready, so this polls.
+    // Poll, because no peer reports that it is ready.
     while !is_ready() {
         let ended = server.try_wait().map_err(|error| error.to_string())?;
         if ended.is_some() || start.elapsed() > PATIENCE {
@@ -34,10 +34,10 @@ pub(crate) fn start(
     Ok(server)
 }
 
-/// Installs a Debian package unless `is_there` finds it, or `LOCKKEEPER_INSTALL=no` forbids it.
+/// Installs a Debian package unless `is_there` finds it or `LOCKKEEPER_INSTALL=no` forbids it.
 ///
 /// # Errors
-/// A message with the package's name, where it is missing and cannot be installed.
+/// A message with the name of the missing package.
 pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), String> {
     if is_there() {
         return Ok(());
@@ -62,7 +62,7 @@ pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), Str
     }
 }
 
-/// Returns a memory figure of a process, as `/proc/PROCESS/status` has it.
+/// Returns a memory figure from `/proc/PROCESS/status`.
 pub(crate) fn memory_bytes(process: impl Display, field: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;

@@ -1,15 +1,15 @@
-//! The report: one JSON object a line, with the conditions and the figures.
+//! The report: one JSON object per line, with the conditions and the figures.
 
 use serde_json::{Value, json};
 
 use super::figures::{Row, rounded};
 
-/// A line of the report: its conditions, to which the figures are added as it is printed.
+/// A line of the report. It contains the conditions, and gets the figures when it is printed.
 #[derive(Clone)]
 pub(crate) struct Line(Value);
 
 impl Line {
-    /// Creates a line about a workload on a system, and on a store if it has a URL.
+    /// Creates a line about a workload on a system, and on a store if there is a URL.
     pub(crate) fn new(system: &str, url: &str, workload: &str) -> Self {
         let line = Self(json!({ "system": system, "workload": workload }));
         if url.is_empty() {
@@ -19,7 +19,7 @@ impl Line {
         }
     }
 
-    /// Adds a condition, or replaces it.
+    /// Sets a condition.
     pub(crate) fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.0[field] = value.into();
         self
@@ -33,7 +33,7 @@ impl Line {
         println!("{}", self.0);
     }
 
-    /// Prints the ratio of a figure to that of another system.
+    /// Prints the ratio of a figure to another system's.
     pub(crate) fn print_ratio(self, field: &str, to: &str, value: f64) {
         let line = self.with("ratio", field).with("to", to);
         line.with("value", rounded(value)).print(&Row::new());

@@ -1,4 +1,4 @@
-//! [`Address`]: a server on this machine, by TCP or by a Unix socket.
+//! [`Address`]: a server on this machine, over TCP or a Unix socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,25 +6,22 @@ use std::path::PathBuf;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Address of a server's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// A byte stream to a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Address {
-    /// Returns the address of a port on loopback.
     pub(crate) fn loopback(port: u16) -> Self {
         Self::Tcp((Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// Returns the address in the URL of a served store; `None` where it names no single address.
+    /// Returns the address in the URL of a served store. `None` if it has no single address.
     pub(crate) fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         if scheme.ends_with("+unix") {
@@ -34,7 +31,7 @@ impl Address {
         rest.split('/').next()?.parse().ok().map(Self::Tcp)
     }
 
-    /// Connects, by TCP without delay of small writes.
+    /// Connects, over TCP with `TCP_NODELAY`.
     pub(crate) async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
         Ok(match self {
             Self::Tcp(address) => Box::new(tcp(*address).await?),

@@ -1,4 +1,4 @@
-//! Stores in processes of their own: `lockkeeper serve`, and a real ZooKeeper.
+//! Stores in separate processes: `lockkeeper serve`, and a real ZooKeeper.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,23 @@ use super::echo::Transport;
 use super::options::{Durability, Serving, name};
 use super::process;
 
-/// A store's URL, and its server if this program has started it.
+/// A store's URL, and its server if we started it.
 pub(crate) struct StoreServer {
     url: String,
     process: Option<u32>,
-    /// Directory of its data, on a disk.
+    /// Directory of its data on disk.
     folder: Option<PathBuf>,
-    /// The server and its folder, to be dropped in this order.
+    /// The server and its folder, dropped in this order.
     _server: Option<Box<dyn Any>>,
 }
 
 impl StoreServer {
-    /// Takes a URL as it is, or starts the server where it names no host: `lockkeeper://`,
-    /// `lockkeeper+unix://` and `zookeeper://`.
+    /// Uses a URL as it is, or starts the server if it has no host (`lockkeeper://`, `lockkeeper+unix://` and
+    /// `zookeeper://`).
     ///
     /// # Errors
-    /// A missing program, or the log of a ZooKeeper that does not start. A `lockkeeper serve` that does not start panics.
+    /// A missing program, or the log of a ZooKeeper that does not start. A `lockkeeper serve` that does not start
+    /// panics.
     pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
         match url {
             "lockkeeper://" => lockkeeper(serving, Transport::Tcp),
@@ -40,7 +41,7 @@ impl StoreServer {
         }
     }
 
-    /// Returns the same; prints the error and ends the program, where the server cannot be started.
+    /// Like `of`, but prints the error and exits if the server cannot be started.
     pub(crate) fn of_or_exit(url: &str, serving: &Serving) -> Self {
         Self::of(url, serving).unwrap_or_else(|fault| {
             eprintln!("{url}: {fault}");
@@ -52,18 +53,18 @@ impl StoreServer {
         &self.url
     }
 
-    /// Returns the folder of its data, if this program has started it with one.
+    /// Returns the folder of its data, if we started it with one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// The server's process, if this program has started it.
+    /// The server's process, if we started it.
     pub(crate) fn process(&self) -> Option<u32> {
         self.process
     }
 }
 
-/// Ours: built as a release, on a port of the kernel's choice or a socket in its folder.
+/// Starts a release build of ours, on a port chosen by the kernel or a socket in its folder.
 fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, String> {
     let command = match &serving.server {
         Some(command) => command.clone(),
@@ -103,7 +104,7 @@ fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, St
     })
 }
 
-/// The command, as it is now: cargo sees for itself whether anything is to be built.
+/// Builds the command. Cargo checks whether it is up to date.
 fn build_lockkeeper() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let built = Command::new(cargo)
@@ -124,8 +125,8 @@ const JARS: [&str; 2] = [
     "/usr/share/java/slf4j-nop.jar",
 ];
 
-/// ZooKeeper as Debian packages it, with its default settings but for limits on connections; the
-/// heap is large enough that collecting garbage is no more work than it must be.
+/// Starts Debian's ZooKeeper with default settings, except for connection limits and a heap large enough to avoid extra
+/// garbage collection.
 fn zookeeper(serving: &Serving) -> Result<StoreServer, String> {
     let java = || Command::new("java").arg("-version").output().is_ok();
     process::need("default-jdk-headless", java)?;

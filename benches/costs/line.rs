@@ -8,7 +8,7 @@ use lockkeeper::LockGuard;
 use crate::common::recipes::{self, Side, Subject};
 use crate::meter::Meter;
 
-/// Holders and waiters, all through one session.
+/// Holders and waiters in a single session.
 pub(crate) struct Line<S: Subject> {
     subject: S,
     waiting: JoinSet<()>,
@@ -18,7 +18,7 @@ pub(crate) struct Line<S: Subject> {
 }
 
 impl<S: Subject> Line<S> {
-    /// Creates a line of so many holders, without waiters.
+    /// Creates a line of holders without waiters.
     pub(crate) async fn held_by(subject: &S, holders: usize) -> Self {
         let (grant, granted) = mpsc::unbounded_channel();
         let mut held = Vec::new();
@@ -34,16 +34,15 @@ impl<S: Subject> Line<S> {
         }
     }
 
-    /// Adds so many waiters in this mode.
     pub(crate) async fn queue_up(&mut self, side: Side, count: usize) {
         for _ in 0..count {
             let (subject, grant) = (self.subject.clone(), self.grant.clone());
             self.waiting.spawn(async move {
                 let held = subject.take(side).await.expect("granted");
-                // The receiver is gone when the line has ended.
+                // The line has ended if the receiver is gone.
                 let _ = grant.send((side, held));
             });
-            // Tasks run in the order of their spawning, and so do the requests of one session.
+            // Tasks run in the order of spawning, and so do the requests of one session.
             tokio::task::yield_now().await;
         }
     }
@@ -65,7 +64,7 @@ impl<S: Subject> Line<S> {
         for held in leave {
             held.release().await.expect("released");
             if matches!(leaving, Leaving::NewestFirst) {
-                // Each departure is seen before the next: the most that they can cost.
+                // Let each departure be seen before the next, which is the most that they can cost.
                 meter.read().await;
             }
         }
@@ -87,7 +86,7 @@ impl<S: Subject> Line<S> {
 /// Holders that release before a hand-over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leaving {
-    /// So many, at once.
+    /// The given number, together.
     OldestFirst(usize),
     /// All, one after the other.
     NewestFirst,

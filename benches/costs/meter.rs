@@ -8,11 +8,11 @@ use lockkeeper::{Client, ConnectOptions, LockPath, Session, ZnodePath};
 
 use crate::common::fresh_number;
 
-/// A store at which everything is counted.
+/// A store that counts everything.
 pub(crate) struct Ground(TestStore);
 
-/// Longer than a measurement: of renewals of the session there are few, and they fall into few of
-/// the hand-overs, of which the cheapest counts.
+/// Longer than a measurement. The few renewals of the session fall into few of the hand-overs, of which the cheapest
+/// counts.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Ground {
@@ -28,11 +28,10 @@ impl Ground {
 
     pub(crate) fn fresh_path(&self) -> LockPath {
         let (run, number) = (std::process::id(), fresh_number());
-        // Of equal length in each run: the bytes of paths are counted.
+        // Of equal length in each run, because the bytes of paths are counted.
         LockPath::new(format!("/cost/{run:010}-{number:03}")).expect("a valid path")
     }
 
-    /// A meter at a client's session.
     pub(crate) fn meter(&self, client: &Client) -> Meter<'_> {
         Meter {
             store: &self.0,
@@ -72,19 +71,19 @@ impl Sub for Cost {
     }
 }
 
-/// Counts what goes through a session, but for its own questions.
+/// Counts the traffic of a session, except for its own requests.
 pub(crate) struct Meter<'a> {
     store: &'a TestStore,
     session: Session,
     own: Cost,
 }
 
-/// Number of quiet answers in a row after which nothing is under way: a task that one of them woke has sent its
-/// request before the next question, and requests of a session are answered in order.
+/// Number of consecutive quiet answers after which nothing is in flight. A task that was woken by one of them has sent
+/// its request before the next one, and requests of a session are answered in order.
 const QUIET: u32 = 10;
 
 impl Meter<'_> {
-    /// Waits until nothing is under way, and answers all that has gone through so far.
+    /// Waits until nothing is in flight. Returns all traffic so far.
     pub(crate) async fn read(&mut self) -> Cost {
         let root = ZnodePath::root();
         let mut in_a_row = 0;
@@ -94,7 +93,7 @@ impl Meter<'_> {
             tokio::task::yield_now().await;
             let between = self.store.traffic_of(&self.session) - before;
             self.own.requests += 1;
-            // A question and its answer: 64 bytes each, and the path.
+            // A request and its answer of 64 bytes each, and the path.
             self.own.bytes += 2 * 64 + root.as_str().len() as u64;
             let quiet = (
                 between.requests(RequestKind::Any),

@@ -1,4 +1,4 @@
-//! Scenes: hand-overs between the sides of a recipe.
+//! Scenes: hand-overs between the modes of a recipe.
 
 use lockkeeper::{Client, LockGuard};
 
@@ -22,28 +22,26 @@ impl Count {
     }
 }
 
-/// A hand-over that is measured, with the hand-overs that precede it.
+/// A measured hand-over and the ones that precede it.
 pub(crate) struct Scene {
-    /// Suffix that distinguishes it from other scenes of its recipe.
     pub(crate) suffix: &'static str,
-    /// Number of holders at first, taken as writers.
+    /// Number of initial holders, taken as writers.
     holders: usize,
-    /// The next holders, turn by turn; the last turn is measured.
+    /// The next holders, turn by turn. Only the last turn is measured.
     turns: &'static [(Side, Count)],
     is_newest_first: bool,
 }
 
-/// Permits of the semaphore.
 pub(crate) const PERMITS: u32 = 3;
 
-/// Number of hand-overs measured: a renewal of the session may fall into one of them.
+/// Number of measured hand-overs. Several, because a renewal of the session may fall into one.
 const HAND_OVERS: usize = 5;
 
-/// Number of hand-overs measured where each is that of `n` holders.
+/// The same where each hand-over is to or from `n` holders.
 const HAND_OVERS_OF_N: usize = 2;
 
-/// Number of hand-overs before the first one that is measured: a holder that never waited leaves no release
-/// marker, so its hand-over differs.
+/// Number of unmeasured hand-overs first. A holder that never waited leaves no release marker, so its hand-over
+/// differs.
 const WARM_UP: usize = 2;
 
 const READ: (Side, Count) = (Side::Read, Count::One);
@@ -60,7 +58,7 @@ impl Scene {
         ..Self::ONE_BY_ONE
     };
 
-    /// Single ones while `n` wait behind, and then `n` readers at once.
+    /// Single ones while `n` wait behind, then `n` readers together.
     pub(crate) const OF_RWLOCK: [Self; 6] = [
         Self::between(" write to write", &[WRITE]),
         Self::between(" write to read", &[WRITE, READ]),
@@ -82,7 +80,7 @@ impl Scene {
         }
     }
 
-    /// Returns the cost of the cheapest such hand-over, until nothing is under way any more.
+    /// Returns the cost of the cheapest hand-over, measured until nothing is in flight.
     pub(crate) async fn hand_over<S: Subject>(
         &self,
         ground: &Ground,
@@ -118,7 +116,7 @@ impl Scene {
         cheapest.expect("some are measured")
     }
 
-    /// Returns the number of unmeasured rounds, of all rounds, and of the waiters behind them.
+    /// Returns the numbers of unmeasured rounds, of all rounds, and of waiters behind them.
     fn rounds(&self, n: usize) -> (usize, usize, usize) {
         match self
             .turns
@@ -131,7 +129,7 @@ impl Scene {
     }
 }
 
-/// Returns the cost of the cheapest acquire of a free lock, and of the cheapest release.
+/// Returns the costs of the cheapest acquire of a free lock and of the cheapest release.
 pub(crate) async fn when_free<S: Subject>(
     ground: &Ground,
     client: &Client,
@@ -140,7 +138,7 @@ pub(crate) async fn when_free<S: Subject>(
 ) -> [Cost; 2] {
     let mut meter = ground.meter(client);
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());
-    // The first acquire creates the missing parents, which is not measured.
+    // The first acquire also creates the missing parents, so it is not measured.
     let free = subject.take(side).await.expect("granted");
     free.release().await.expect("released");
     for _ in 0..HAND_OVERS {

@@ -14,17 +14,17 @@ pub(crate) enum Recipe {
     MutexTimeout,
     /// By `lock_with` default options
     MutexWith,
-    /// By `try_lock`; w1 alone
+    /// By `try_lock`, only w1
     MutexTry,
-    /// A new one for each lock; w1 alone
+    /// A new one for each lock, only w1
     MutexNewName,
-    /// Of one permit
+    /// With one permit
     Semaphore,
     /// Has no peers
     Election,
-    /// Of two locks; has no peers
+    /// Of two locks, has no peers
     LockAll,
-    /// Without w3: a reader waits for no other. In w2 all hold it together
+    /// Without w3, because readers wait for no other. In w2 they share the lock
     #[value(name = "rwlock-read")]
     RwLockRead,
     #[value(name = "rwlock-write")]
@@ -32,24 +32,23 @@ pub(crate) enum Recipe {
 }
 
 impl Recipe {
-    /// Returns true if tokio has a lock of this kind.
     fn has_tokio_peer(self) -> bool {
         !matches!(self, Self::Election | Self::LockAll)
     }
 }
 
-/// A system that runs beside the locks under test, in the same rounds.
+/// A system that is measured in the same rounds as the locks under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum System {
     /// Tokio's locks
     Tokio,
     /// The same locks on memory:
     Memory,
-    /// The same locks on file:, in a folder for temporary files
+    /// The same locks on file:, in a temporary folder
     File,
     /// The mutex of the crate async-lock
     AsyncLock,
-    /// The same locks on a lockkeeper:// with its data in a folder for temporary files
+    /// The same locks on lockkeeper:// with its data in a temporary folder
     #[value(name = "lockkeeper-durable")]
     Durable,
     Redis,
@@ -67,29 +66,29 @@ pub(crate) enum System {
     /// The lock of the crate zookeeper-client
     ZookeeperClient,
     Curator,
-    /// Of Python; see LOCKKEEPER_PYTHON in benches/peers
+    /// For Python, see LOCKKEEPER_PYTHON in benches/peers
     Kazoo,
     None,
 }
 
-/// The locks' speed beside that of their peers.
+/// Speed of the locks and of their peers.
 #[derive(Debug, Parser)]
 #[command(name = "locks")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; without a
-    /// host or a path, the server is started. Several are measured side by side
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]. Without a
+    /// host or a path, the server is started. Several are measured in the same run
     #[arg(long = "url", value_delimiter = ',', default_value = "memory:")]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
     pub(crate) serving: Serving,
-    /// Systems to run beside; the servers are started [default: tokio for memory:, memory for file:, and for the
+    /// Systems to compare with. Their servers are started [default: tokio for memory:, memory for file:, and for the
     /// mutex curator on zookeeper:, and redis,postgres,zookeeper,curator on lockkeeper:]
     #[arg(long, value_enum, value_delimiter = ',')]
     system: Vec<System>,
-    /// Leave out what runs beside the first URL without a client library: its sessions do not outlive long rounds
+    /// Leave out the load without a client library, whose sessions do not outlive long rounds
     #[arg(long)]
     pub(crate) no_wire: bool,
-    /// Several are measured side by side
+    /// Several are measured in the same run
     #[arg(
         long = "recipe",
         value_enum,
@@ -103,7 +102,7 @@ pub(crate) struct Args {
     /// Numbers of sessions in w2 [default: 2,8,64,512]
     #[arg(long, value_delimiter = ',')]
     pub(crate) clients: Vec<usize>,
-    /// Numbers of queued contenders in w3 and bytes [default: 1,100,1000, in w3 of this process 100000, too], and of
+    /// Numbers of queued contenders in w3 and bytes [default: 1,100,1000, and 100000 in w3 of this process], and of
     /// keys in w4 [default: 10000]
     #[arg(long, value_delimiter = ',')]
     pub(crate) n: Vec<usize>,
@@ -115,7 +114,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line, and ends the program if it is invalid.
+    /// Reads the command line. Exits if it is invalid.
     pub(crate) fn read() -> Self {
         let mut args = Self::parse();
         if args.workloads.is_empty() {
@@ -166,22 +165,21 @@ impl Args {
         }
     }
 
-    /// Returns true if the mutex alone is measured.
+    /// Returns true if only the mutex is measured.
     pub(crate) fn is_of_mutex(&self) -> bool {
         self.recipes == [Recipe::Mutex]
     }
 
-    /// Returns the first URL: it is what the systems run beside.
+    /// Returns the first URL, with which the systems are compared.
     pub(crate) fn url(&self) -> &str {
         &self.urls[0]
     }
 
-    /// Returns true if the system runs beside.
     pub(crate) fn has(&self, system: System) -> bool {
         self.system.contains(&system)
     }
 
-    /// Returns true if the store runs in this program: then its sessions answer at once.
+    /// Returns true if the store runs in this program.
     pub(crate) fn is_in_process(&self) -> bool {
         !is_served(self.url())
     }

@@ -1,5 +1,5 @@
-//! From the end of a holder's process to the next grant: a process acquires the lock and is killed (SIGKILL) while a
-//! client of this one waits for it.
+//! Time from the end of a holder's process to the next grant. A process acquires the lock and gets SIGKILL while a
+//! client of this process waits for the lock.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,13 +16,12 @@ use crate::peers;
 use crate::rounds::Contender;
 use crate::systems::Keeper;
 
-/// Task of a holder.
 const HOLD: &str = "hold";
 
-/// Session timeout of a holder, or lifetime of its lock or lease: after so long its lock is free in any case.
+/// Session timeout of a holder, or lifetime of its lock or lease. Its lock is free after this time in any case.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Holds the lock of a parameter, if this process is a holder. Then it does not return.
+/// If this process is a holder, holds the lock of its parameter and does not return.
 pub(crate) fn help() {
     if let Some((task, parameter)) = helper::task()
         && task == HOLD
@@ -42,7 +41,7 @@ pub(crate) fn help() {
     }
 }
 
-/// Name of Lockkeeper's locks among the systems of holders.
+/// Name of our locks among the systems of holders.
 const OURS: &str = "lockkeeper";
 
 async fn hold(url: &str, path: &str) -> ! {
@@ -54,7 +53,7 @@ async fn hold(url: &str, path: &str) -> ! {
     wait_to_be_killed().await
 }
 
-/// Acquires a lock of a peer, and holds it until the end of this process.
+/// Acquires a peer's lock and holds it until this process ends.
 pub(crate) async fn hold_peer(lock: impl Lock) -> ! {
     let _guard = lock.lock().await.expect("granted");
     wait_to_be_killed().await
@@ -65,14 +64,13 @@ async fn wait_to_be_killed() -> ! {
     std::future::pending().await
 }
 
-/// Starts a holder in another process; returns it when it holds.
+/// Starts a holder in another process. Returns once it holds the lock.
 fn start_holder(target: &str) -> Helper {
     let mut holder = Helper::start(&[], HOLD, target).expect("this program runs");
     holder.line().expect("it holds the lock");
     holder
 }
 
-/// Returns the contender on a store.
 pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
     let path = format!("/bench/{}", fresh_name());
     let lock_path = LockPath::new(&*path).expect("a valid path");
@@ -85,7 +83,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
         let waiter = waiter.borrow().clone();
         async move {
             let (mut times, start) = (Times::default(), Instant::now());
-            // At least one, where the timeout is longer than a round.
+            // At least one, if the timeout is longer than a round.
             while times.count() == 0 || start.elapsed() < time {
                 let mut holder = start_holder(&target);
                 let time = kill_to_grant(&waiter, &place, || holder.kill()).await;
@@ -96,7 +94,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper) -> Contender {
     })
 }
 
-/// Returns the contender of a peer, whose holders take the lock of this key at this address.
+/// Returns the contender of a peer whose holders take the lock `key` at `address`.
 pub(crate) fn of_peer<L: Lock>(system: &str, address: &str, key: &str, waiter: L) -> Contender {
     let target = format!("{system} {address} {key}");
     Contender::new(system, "", move |time| {

@@ -1,4 +1,4 @@
-//! Locks of a process alone, as the floor: tokio's, which are fair as well, and async-lock's mutex.
+//! Locks within a process as the floor: tokio's, which are also fair, and async-lock's mutex.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::common::lock::Lock;
 use crate::common::more_recipes::LONG;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A lock of a process, acquired exclusively unless it says otherwise.
+/// A lock within a process, acquired exclusively unless stated otherwise.
 pub(crate) trait LocalLock: Sync + Sized + 'static {
     type Guard: Send + 'static;
 
@@ -56,13 +56,12 @@ impl LocalLock for async_lock::Mutex<()> {
     }
 
     async fn acquire(&'static self) -> Self::Guard {
-        // As tokio's locks do: otherwise a client that finds it free again and again leaves no other its turn.
+        // As in tokio's locks. Otherwise a client that always finds the lock free would starve the others.
         tokio::task::consume_budget().await;
         self.lock().await
     }
 }
 
-/// A lock that its readers share.
 #[derive(Default)]
 pub(crate) struct Readers(RwLock<()>);
 
@@ -90,7 +89,7 @@ impl LocalLock for Semaphore {
     }
 }
 
-/// Mutexes by name, each taken with a timeout: what a program would have by hand in place of a store.
+/// Mutexes by name, each taken with a timeout, as a program without a store would write it.
 pub(crate) struct ByName {
     mutexes: parking_lot::Mutex<HashMap<String, Arc<Mutex<()>>>>,
     name: String,
@@ -119,7 +118,7 @@ impl LocalLock for ByName {
     }
 }
 
-/// A client's handle. The lock is leaked: its guards borrow it, which costs less than sharing.
+/// A client's handle. The lock is leaked because its guards borrow it, which costs less than sharing.
 pub(crate) struct Floor<L: 'static>(pub(crate) &'static L);
 
 impl<L> Clone for Floor<L> {
@@ -128,7 +127,6 @@ impl<L> Clone for Floor<L> {
     }
 }
 
-/// Returns the handles that a case needs.
 pub(crate) fn many<L: LocalLock>(case: &Case) -> Vec<Floor<L>> {
     let new = || Floor(Box::leak(Box::new(L::new())));
     match case.workload {

@@ -1,4 +1,4 @@
-//! The readers of a read-write lock (`rwlock-read`): in w2 they share it, so they are counted by a loop of their own.
+//! The readers of a read-write lock (`rwlock-read`). In w2 they share it, so a separate loop counts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,12 +9,11 @@ use crate::figures::{Row, Times, WriteTimes};
 use crate::rounds::Contender;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// Returns true for a workload of readers. None of them waits for another, so there is no hand-over.
+/// Returns true for a workload with readers. They do not wait for each other, so there is no hand-over.
 pub(crate) fn have(workload: Workload) -> bool {
     matches!(workload, Workload::W1 | Workload::W2 | Workload::W4)
 }
 
-/// Returns the readers of a system, one for each handle.
 pub(crate) fn contender<L: Relayed>(
     system: &str,
     url: &str,
@@ -28,13 +27,12 @@ pub(crate) fn contender<L: Relayed>(
     Contender::new(system, url, move |time| reads(locks.clone(), time))
 }
 
-/// Acquires and releases.
 async fn read<L: Lock>(lock: &L) {
     let guard = lock.lock().await.expect("granted");
     L::unlock(guard).await.expect("released");
 }
 
-/// Each reader acquires and releases as fast as it can. All of them share the lock all the time.
+/// All readers acquire and release as fast as they can, sharing the lock all the time.
 async fn reads<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -45,7 +43,7 @@ async fn reads<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
             tokio::spawn(async move {
                 let (mut cycles, mut done) = (Times::default(), 0u64);
                 while !stop.load(Relaxed) {
-                    // A clock read now and then only: it costs as much as a free lock of tokio's.
+                    // Read the clock only now and then, because it costs as much as a free lock of tokio's.
                     let begun = Instant::now();
                     read(&lock).await;
                     cycles.push(begun.elapsed());
@@ -74,5 +72,5 @@ async fn reads<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     row
 }
 
-/// Number of reads between two that are timed.
+/// Number of reads between two timed ones.
 const BETWEEN: u64 = 15;

@@ -1,4 +1,4 @@
-//! Bytes of a hand-over, both directions of all connections together: the clients connect through a relay that counts.
+//! Bytes of a hand-over, in both directions of all connections. The clients connect through a relay that counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,8 +17,8 @@ use crate::workloads::{Case, Relayed, handed_over};
 
 /// Returns the contender on a store, with its clients behind a relay.
 ///
-/// A hand-over is w3's: the holder releases, the next one is granted the lock, and the previous one queues again, with
-/// `n` in the queue. Few sessions share the waiters, so that their heartbeats do not count among the bytes.
+/// A hand-over is the same as in w3: the holder releases, the next one is granted the lock, and the previous one queues
+/// again, with `n` in the queue. The waiters share few sessions, so that heartbeats hardly count.
 pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Contender {
     let bytes = Arc::new(AtomicU64::new(0));
     let url = relay(keeper.url(), bytes.clone()).await;
@@ -27,8 +27,7 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Cont
     Contender::new(system, keeper.url(), move |time| {
         let (locks, bytes) = (locks.clone(), bytes.clone());
         async move {
-            // What a round takes besides its hand-overs, the waiters' first entries above all, is taken off by a short
-            // round and a long one.
+            // Subtracting a short round removes the fixed costs, mainly the waiters' first entries.
             let short = round(case, &locks, &bytes, SHORT).await;
             let long = round(case, &locks, &bytes, SHORT + time).await;
             let mut row = Row::new();
@@ -40,10 +39,10 @@ pub(crate) async fn contender(system: &str, keeper: &Keeper, case: Case) -> Cont
     })
 }
 
-/// Time of the short round: a few hand-overs.
+/// Enough for a few hand-overs.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Returns the numbers of hand-overs and of bytes.
+/// Returns the numbers of hand-overs and bytes.
 async fn round<L: Relayed>(
     case: Case,
     locks: &Arc<[L]>,
@@ -56,7 +55,7 @@ async fn round<L: Relayed>(
     (row["handovers"], (after - before) as f64)
 }
 
-/// Starts a relay to the server of a URL; returns the URL of the relay.
+/// Starts a relay to the server of a URL. Returns the relay's URL.
 async fn relay(url: &str, bytes: Arc<AtomicU64>) -> String {
     let to = Address::of(url).expect("the URL names an address");
     match &to {
@@ -100,7 +99,6 @@ async fn carry(client: impl Stream, to: Address, bytes: Arc<AtomicU64>) {
     }
 }
 
-/// Copies until either end closes.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -25,7 +25,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// A system that is measured by this program's own workloads.
+    /// A system measured by the workloads of this program.
     pub(crate) fn of<L: Relayed>(system: &str, url: &str, case: Case, locks: Vec<L>) -> Self {
         let locks: Arc<[L]> = locks.into();
         Self::new(system, url, move |time| {
@@ -33,13 +33,13 @@ impl Contender {
         })
     }
 
-    /// Takes the floor over Unix sockets, as that of a system without a URL.
+    /// Uses the Unix socket's floor, for a system without a URL.
     pub(crate) fn over_unix(self) -> Self {
         let transport = Transport::Unix;
         Self { transport, ..self }
     }
 
-    /// Names the recipe that is measured, where it is not the mutex.
+    /// Sets the measured recipe, if it is not the mutex.
     pub(crate) fn with_recipe(self, recipe: Recipe) -> Self {
         Self { recipe, ..self }
     }
@@ -60,8 +60,8 @@ impl Contender {
     }
 }
 
-/// Runs the rounds of all contenders in turns, with the floor beside each round of a served case. Prints each one's
-/// medians and the ratios of ours to the others, and answers those of the first.
+/// Runs the rounds of all contenders in turns, with the floor in each round of a served case. Prints the medians and
+/// the ratios of ours to the others. Returns the first contender's medians.
 pub(crate) async fn measure(
     args: &Args,
     case: Case,
@@ -128,7 +128,7 @@ pub(crate) async fn measure(
     medians.into_iter().next().expect("lockkeeper comes first")
 }
 
-/// Fields of which a ratio is printed.
+/// Fields whose ratios are printed.
 const COMPARED: [&str; 7] = [
     "cycles_per_s",
     "handovers_per_s",
@@ -148,7 +148,6 @@ fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
         .print(row);
 }
 
-/// Prints the ratio of a system's figure to that of another.
 pub(crate) fn ratio(case: Case, system: &str, field: &str, to: &str, value: f64) {
     line_of(case, system, "").print_ratio(field, to, value);
 }

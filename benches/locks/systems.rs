@@ -35,12 +35,11 @@ impl Keeper {
         &self.url
     }
 
-    /// Returns an observer of queues.
     pub(crate) fn place(&self) -> Place {
         Place::new(&self.observer)
     }
 
-    /// Returns the handles that a case needs: each client has its own session.
+    /// Returns the handles for a case, in which each client has its own session.
     pub(crate) async fn locks<S: Subject>(&self, case: &Case) -> Vec<Ours<S>> {
         let path = LockPath::new(format!("/bench/{}", fresh_name())).expect("a valid path");
         let mut clients = Vec::new();
@@ -64,7 +63,7 @@ impl Keeper {
         }
     }
 
-    /// Returns handles to two locks each; every other one names them in the opposite order.
+    /// Returns handles to pairs of locks, every other one in the opposite order.
     pub(crate) async fn pairs(&self, case: &Case) -> Vec<Ours<Two>> {
         let mut pairs = self.locks::<Two>(case).await;
         for pair in pairs.iter_mut().skip(1).step_by(2) {
@@ -73,8 +72,8 @@ impl Keeper {
         pairs
     }
 
-    /// Lower bounds of an acquire on a remote store: a create and a delete with nothing around them;
-    /// and the way of most recipes, which list only when the create has been answered.
+    /// Lower bounds of an acquire on a remote store: a bare create and delete, and the way of most recipes, which list
+    /// only after the create was answered.
     pub(crate) async fn raw(&self, case: Case) -> [Contender; 2] {
         assert_eq!(case.workload, Workload::W1);
         let path = ZnodePath::new(format!("/bench/{}", fresh_name())).expect("a valid path");

@@ -1,4 +1,4 @@
-//! The cases of the workloads, and their figures.
+//! The workloads and their figures.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ pub(crate) enum Workload {
     W2,
     /// From a release to the next grant.
     W3,
-    /// The same after the holder has waited for 5 ms; by default of stores in this process
+    /// Like w3, but the holder waits for 5 ms first. By default only for stores in this process
     Cold,
     /// Many keys, a few hundred in flight.
     W4,
-    /// From the end of a holder's process, by SIGKILL, to the next grant.
+    /// From the SIGKILL of a holder's process to the next grant.
     Kill,
     /// Bytes of a hand-over with re-entry, over all connections.
     Bytes,
 }
 
 impl Workload {
-    /// Returns true for a workload that only a store of another process has.
+    /// Returns true for a workload that needs a store in another process.
     pub(crate) fn is_of_served_stores(self) -> bool {
         matches!(self, Self::Kill | Self::Bytes)
     }
 
-    /// Returns true for a workload that runs without being named. A served store's w3 pauses before each release
-    /// anyway, until the next waiter has found its predecessor.
+    /// Returns true for a workload that runs by default. A served store's w3 pauses before each release anyway, until
+    /// the next waiter has found its predecessor.
     pub(crate) fn is_usual(self, in_process: bool) -> bool {
         !self.is_of_served_stores() && (self != Self::Cold || in_process)
     }
 
-    /// Time for which a holder waits before each release, when the next one has queued.
+    /// How long a holder waits before each release, once the next one has queued.
     fn hold(self) -> Option<Duration> {
         (self == Self::Cold).then_some(Duration::from_millis(5))
     }
 }
 
-/// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime. The release of
-/// the latter has to wake a thread of the runtime.
+/// Where the holder of a hand-over runs: in a task like the waiters, or in a thread outside the runtime, whose release
+/// has to wake a thread of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Task,
@@ -65,13 +65,11 @@ impl From {
     }
 }
 
-/// A workload with its numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) workload: Workload,
-    /// Number of sessions.
     pub(crate) clients: usize,
-    /// Number of queued contenders (w3, cold), or of keys (w4).
+    /// Number of queued contenders (w3, cold) or of keys (w4).
     pub(crate) n: usize,
     pub(crate) from: From,
 }
@@ -89,7 +87,7 @@ impl Case {
 
 /// A lock whose hand-overs are measured one by one.
 pub(crate) trait Relayed: Lock {
-    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
+    /// Waits until one more contender, which has already sent its request, is waiting in the queue.
     fn settled_again(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -99,7 +97,6 @@ impl<S: Subject> Relayed for Ours<S> {
     }
 }
 
-/// Runs one round.
 pub(crate) async fn run<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let in_a_task = match case.workload {
         Workload::W1 => tokio::spawn(uncontended(locks, time)),
@@ -123,7 +120,7 @@ async fn uncontended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     row
 }
 
-/// Cycles a second, with no clock read within a batch.
+/// Returns the cycles per second, without reading the clock within a batch.
 async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
     let (mut done, mut batch) = (0u64, 1u64);
     let start = Instant::now();
@@ -162,11 +159,11 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     row
 }
 
-/// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
-/// released, and queues again: so `n` are queued at each release, and wait when the holder's own wait begins.
+/// The holder releases. The next waiter notes the time of its grant, passes its guard on as the next one to be
+/// released, and queues again. So `n` are queued at each release, and are waiting when the holder's own wait starts.
 ///
-/// A grant beside the holder is a violation of exclusion. Where waiters are granted in the order of their arrival, each is
-/// granted again after `n` hand-overs; others count as `order_overtakes`, of `order_checked`.
+/// A grant while another guard is held is a violation of exclusion. If grants follow arrival, each waiter is granted
+/// again after `n` hand-overs. Others count as `order_overtakes`, of `order_checked`.
 pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await.expect("granted");
     let asked = Arc::new(AtomicUsize::new(0));

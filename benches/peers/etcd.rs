@@ -1,5 +1,5 @@
-//! etcd as a peer: the lock of its own API (`v3lockpb.Lock`), for which the server queues by revision. The messages are
-//! written out here, since the crate etcd-client needs a compiler of protocol buffers to build.
+//! etcd as a peer: the lock of its own API (`v3lockpb.Lock`), in which the server queues by revision. The messages are
+//! written by hand, because the crate etcd-client needs a protobuf compiler to build.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -54,13 +54,13 @@ struct LeaseGrantResponse {
     id: i64,
 }
 
-/// Lifetime of the leases of a run: none of them needs to be renewed.
+/// Lifetime of the leases of a run, long enough that none needs a renewal.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// Number of leases for many keys: more than tasks that hold or request a lock.
+/// Number of leases for many keys, above the number of tasks that hold or request a lock.
 const LEASES_FOR_KEYS: usize = 300;
 
-/// An etcd of one member that is started for the run, with connections to it.
+/// A single-member etcd that is started for the run, with connections to it.
 pub(crate) struct Etcd {
     address: String,
     connections: Vec<Connection>,
@@ -98,14 +98,14 @@ impl Etcd {
         &self.address
     }
 
-    /// Returns the handles that a case needs: each client has its own connection, and each holder or waiter a lease.
+    /// Returns the handles for a case. Each client has its own connection, and each holder or waiter a lease.
     pub(crate) async fn locks(&mut self, case: &Case) -> Vec<EtcdLock> {
         while self.connections.len() < case.clients {
             self.connections.push(Connection::open(&self.address).await);
         }
         let (count, leases) = match case.workload {
             Workload::W4 => (case.n, LEASES_FOR_KEYS),
-            // Two more than clients: a waiter queues again before the guard that it passed on is released.
+            // Two more than clients, because a waiter queues again before the guard that it passed on is released.
             _ => (case.clients, case.clients + 2),
         };
         self.leases.fill(&self.connections[0], leases, LEASE).await;
@@ -122,7 +122,6 @@ impl Etcd {
     }
 }
 
-/// A connection to etcd.
 #[derive(Clone)]
 struct Connection(Channel);
 
@@ -149,8 +148,7 @@ impl Connection {
     }
 }
 
-/// Leases that no lock uses now. The entry of a lock in its queue is named by its lease, so each holder or waiter of a
-/// lock needs its own.
+/// Free leases. A lock's entry in its queue is named by its lease, so each holder or waiter of a lock needs its own.
 #[derive(Clone, Default)]
 struct Leases(Arc<Mutex<Vec<i64>>>);
 
@@ -176,7 +174,6 @@ impl Leases {
     }
 }
 
-/// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct EtcdLock {
     connection: Connection,
@@ -185,7 +182,7 @@ pub(crate) struct EtcdLock {
 }
 
 impl EtcdLock {
-    /// Connects a client, whose lock ends after `held_for`.
+    /// Connects a client whose lock ends after `held_for`.
     pub(crate) async fn connect(address: &str, name: &str, held_for: Duration) -> Self {
         let (connection, leases) = (Connection::open(address).await, Leases::default());
         leases.fill(&connection, 1, held_for).await;
@@ -204,7 +201,7 @@ impl EtcdLock {
     }
 }
 
-/// A lock that a lease holds. Dropping it requests its release, and does not wait.
+/// A lock that a lease holds. Dropping it requests the release without waiting.
 pub(crate) struct EtcdGuard {
     lock: EtcdLock,
     lease: i64,

@@ -1,5 +1,5 @@
-//! Lock libraries of other languages as peers, each a program that runs the workloads itself: Apache Curator
-//! (`Curator.java`) and kazoo (`kazoo_locks.py`). A program reads a workload a line and answers each with one line of JSON.
+//! Lock libraries of other languages as peers: Apache Curator (`Curator.java`) and kazoo (`kazoo_locks.py`). Each is a
+//! program that runs the workloads itself. It reads one workload per line and answers each with one line of JSON.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use crate::process;
 use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
 
-/// Jars that Curator needs, as Debian names them (libcurator-recipes-java, zookeeper, default-jdk-headless).
+/// Jars that Curator needs, from Debian's libcurator-recipes-java, zookeeper and default-jdk-headless.
 const JARS: [&str; 11] = [
     "curator-recipes",
     "curator-framework",
@@ -39,12 +39,12 @@ pub(crate) struct Foreign {
     system: &'static str,
     url: String,
     program: Rc<RefCell<Program>>,
-    /// Starts the program once more, as a holder that is killed.
+    /// Starts the program once more, as a holder to be killed.
     command: Rc<dyn Fn() -> Command>,
 }
 
 impl Foreign {
-    /// Starts Curator on the ZooKeeper of this URL.
+    /// Starts Curator on the ZooKeeper at this URL.
     ///
     /// # Errors
     /// The missing package or file.
@@ -53,13 +53,13 @@ impl Foreign {
         process::need("libcurator-recipes-java", || jar.exists())?;
         let jars = Path::new("/usr/share/java");
         let class_path: Vec<PathBuf> = JARS.map(|jar| jars.join(format!("{jar}.jar"))).into();
-        // Curator's own jars and ZooKeeper's; a release may need fewer of the others.
+        // Curator's own jars and ZooKeeper's. Some releases need fewer of the others.
         if let Some(jar) = class_path[..4].iter().find(|jar| !jar.exists()) {
             return Err(format!("{} is missing", jar.display()));
         }
         let class_path = std::env::join_paths(class_path).map_err(|error| error.to_string())?;
         let hosts = hosts(url).to_owned();
-        // Java compiles a single source file as it starts it.
+        // Java compiles a single source file when it starts it.
         let command = move || {
             let mut command = Command::new("java");
             command
@@ -72,7 +72,7 @@ impl Foreign {
         Self::start("curator", url, command)
     }
 
-    /// Starts kazoo on the ZooKeeper of this URL, in the Python that `LOCKKEEPER_PYTHON` names.
+    /// Starts kazoo on the ZooKeeper at this URL, with the Python from `LOCKKEEPER_PYTHON`.
     ///
     /// # Errors
     /// A Python without kazoo.
@@ -101,7 +101,7 @@ impl Foreign {
         command: impl Fn() -> Command + 'static,
     ) -> Result<Self, String> {
         let program = Program::start(command()).and_then(|mut program| {
-            // Warm-up: a virtual machine compiles the hot code now, not while it is measured.
+            // Warm-up, so that a virtual machine compiles the hot code before the measurement.
             program.ask("w1 2").map(|_| program)
         });
         Ok(Self {
@@ -112,7 +112,7 @@ impl Foreign {
         })
     }
 
-    /// Returns the contender of a case; each client of it takes a thread and a connection.
+    /// Returns the contender of a case. Each of its clients takes a thread and a connection.
     pub(crate) fn contender(&self, case: Case) -> Option<Contender> {
         let words = match case.workload {
             Workload::W1 => "w1".to_owned(),
@@ -132,14 +132,14 @@ impl Foreign {
         }))
     }
 
-    /// Returns the contender of `kill`: a second program holds, and this one waits.
+    /// Returns the contender of `kill`, in which a second program holds and this one waits.
     fn killed(&self) -> Contender {
         let (program, command) = (self.program.clone(), self.command.clone());
         Contender::new(self.system, &self.url, move |time| {
             let (program, command) = (program.clone(), command.clone());
             async move {
                 let (mut times, start) = (Times::default(), Instant::now());
-                // At least one, where the timeout is longer than a round.
+                // At least one, if the timeout is longer than a round.
                 while times.count() == 0 || start.elapsed() < time {
                     let kill = kill_to_grant(&mut program.borrow_mut(), command());
                     times.push(kill.expect("granted"));
@@ -163,8 +163,8 @@ fn source(name: &str) -> PathBuf {
     benches.join("peers").join(name)
 }
 
-/// The lock is not granted before the kill: the waiting program answers in the order of time, and its answer says how
-/// long it has waited.
+/// The lock is not granted before the kill, because the waiting program answers in order, with the time that it has
+/// waited.
 fn kill_to_grant(waiter: &mut Program, holder: Command) -> std::io::Result<Duration> {
     let path = format!("/bench/{}", fresh_name());
     let mut holder = Program::start(holder)?;

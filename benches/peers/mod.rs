@@ -1,4 +1,4 @@
-//! Other systems that keep locks; their servers are started for the run.
+//! Other lock systems, whose servers are started for the run.
 
 mod etcd;
 mod foreign;
@@ -20,11 +20,10 @@ use crate::store_server::StoreServer;
 use crate::systems::Keeper;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// The peers of this run.
 #[derive(Default)]
 pub(crate) struct Peers {
     redis: Option<redis::Redis>,
-    /// Connections to it that are measured.
+    /// Transports that are measured.
     redis_over: Vec<redis::Way>,
     redis_aof: Option<redis::Redis>,
     redlock: Option<redlock::Redlock>,
@@ -34,11 +33,10 @@ pub(crate) struct Peers {
     zookeeper_client: Option<zookeeper_client::ZookeeperClient>,
     foreign: Vec<foreign::Foreign>,
     wire: Option<wire::Wire>,
-    // The last field: fields are dropped in order, and its clients go before the server.
+    // The last field, because fields are dropped in order and its clients must be dropped before the server.
     _server: Option<StoreServer>,
 }
 
-/// Systems that are clients of a ZooKeeper.
 const OF_ZOOKEEPER: [System; 4] = [
     System::ZooKeeper,
     System::ZookeeperClient,
@@ -47,7 +45,7 @@ const OF_ZOOKEEPER: [System; 4] = [
 ];
 
 impl Peers {
-    /// `ours` is the URL of the store under test: where it is a ZooKeeper, there is no other beside.
+    /// `ours` is the URL of the store under test. If it is a ZooKeeper, no other is started.
     pub(crate) async fn start(args: &Args, ours: &str) -> Self {
         let mut peers = Self {
             wire: wire::Wire::of(ours).filter(|_| args.is_of_mutex() && !args.no_wire),
@@ -102,7 +100,7 @@ impl Peers {
         peers
     }
 
-    /// Those that know this case.
+    /// Returns the peers that support this case.
     pub(crate) async fn contenders(&mut self, case: Case) -> Vec<Contender> {
         let mut contenders = Vec::new();
         if case.workload == Workload::Bytes {
@@ -168,7 +166,6 @@ trait Keyed {
     fn key(&self) -> String;
 }
 
-/// Returns the contender of a peer whose server has this address.
 fn of_peer<L: Relayed + Keyed>(
     system: &str,
     address: &str,
@@ -181,7 +178,7 @@ fn of_peer<L: Relayed + Keyed>(
     }
 }
 
-/// Acquires a peer's lock as a holder that is killed: without anything that renews it.
+/// Acquires a peer's lock as a holder to be killed, without renewing it.
 pub(crate) async fn hold(system: &str, address: &str, key: &str) -> ! {
     let timeout = kill::TIMEOUT;
     match system {
@@ -196,13 +193,13 @@ pub(crate) async fn hold(system: &str, address: &str, key: &str) -> ! {
     }
 }
 
-/// Returns the runtime of the loads, on which the peers' clients can spawn their tasks.
+/// Returns a runtime on which the peers' clients can spawn tasks.
 pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
     zookeeper_client::enter_thread();
     common::runtime_with(threads, zookeeper_client::enter_thread)
 }
 
-/// A system that cannot be had leaves a line that says why.
+/// If a system is not available, prints a line that says why.
 pub(crate) fn told<T>(system: &str, started: Result<T, String>) -> Option<T> {
     let fault = match started {
         Ok(peer) => return Some(peer),

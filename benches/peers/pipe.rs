@@ -1,5 +1,5 @@
-//! A connection with pipelined requests, as common clients of Postgres do it: one task writes
-//! all requests that have queued up, and answers arrive in the order of the requests.
+//! A connection with pipelined requests, like common Postgres clients: one task writes all queued requests, and answers
+//! arrive in the same order.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::common::socket::Address;
 
-/// Parser of the answers of a protocol.
+/// Parser for a protocol's answers.
 pub(crate) trait Protocol: 'static {
     type Answer: Send + 'static;
 
@@ -18,11 +18,9 @@ pub(crate) trait Protocol: 'static {
 
 struct Ask<A> {
     bytes: Vec<u8>,
-    /// Receiver of the answer, if one is wanted.
     answer: oneshot::Sender<A>,
 }
 
-/// A handle to a connection.
 pub(crate) struct Pipe<P: Protocol> {
     asks: mpsc::UnboundedSender<Ask<P::Answer>>,
 }
@@ -36,26 +34,24 @@ impl<P: Protocol> Clone for Pipe<P> {
 }
 
 impl<P: Protocol> Pipe<P> {
-    /// Connects to a server of this machine.
     pub(crate) async fn connect(address: &Address) -> std::io::Result<Self> {
         let (reader, writer) = tokio::io::split(address.connect().await?);
         let (asks, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            // The end drops the senders of the answers, so the waiting requests fail.
+            // When it ends, it drops the senders of the answers, so the waiting requests fail.
             let _ = carry::<P>(reader, writer, asked).await;
         });
         Ok(Self { asks })
     }
 
-    /// Sends a request at once; the receiver of its answer may be dropped.
+    /// Sends a request immediately. The receiver of its answer may be dropped.
     pub(crate) fn send(&self, bytes: Vec<u8>) -> oneshot::Receiver<P::Answer> {
         let (answer, answered) = oneshot::channel();
-        // A connection that has failed drops the request, and with it the sender of the answer.
+        // A failed connection drops the request together with the sender of the answer.
         let _ = self.asks.send(Ask { bytes, answer });
         answered
     }
 
-    /// Sends a request and waits for its answer.
     pub(crate) async fn ask(&self, bytes: Vec<u8>) -> P::Answer {
         self.send(bytes).await.expect("the server answers")
     }

@@ -16,7 +16,7 @@ use crate::common::socket::Address;
 use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A cluster that is started for the run, with sessions of it.
+/// A cluster that is started for the run, with sessions.
 pub(crate) struct Postgres {
     pool: Pool,
     cases: usize,
@@ -35,7 +35,7 @@ impl Postgres {
             owned.map_err(|error| format!("chown: {error}"))?;
         }
         let command = |program: &str| {
-            // Killed, Postgres would leave its processes and its shared memory behind.
+            // A killed Postgres would leave its processes and shared memory behind.
             let mut command = with_death_signal("setpriv");
             command.args(["--pdeathsig", "QUIT"]);
             command.arg(programs.join(program));
@@ -79,10 +79,10 @@ impl Postgres {
         self.pool.port.to_string()
     }
 
-    /// Returns the handles that a case needs. Each holder takes a session from the pool: Postgres would grant the
-    /// same session its lock a second time.
+    /// Returns the handles for a case. Each holder takes a session from the pool, because Postgres would grant the same
+    /// session its lock twice.
     pub(crate) async fn locks(&mut self, case: &Case) -> Vec<PostgresLock> {
-        // Two more than clients: a waiter queues again before the guard that it passed on is released.
+        // Two more than clients, because a waiter queues again before the guard that it passed on is released.
         self.pool.fill(case.clients + 2).await;
         self.cases += 1;
         let key = (self.cases * 1_000_000) as i64;
@@ -113,10 +113,10 @@ impl Drop for Postgres {
     }
 }
 
-/// Limit of sessions; Postgres refuses more.
+/// Postgres refuses more sessions.
 const MOST_SESSIONS: &str = "1200";
 
-/// Returns the folder of `initdb` and `postgres`, which Debian keeps out of the path.
+/// Returns the folder of `initdb` and `postgres`, which Debian does not put into the path.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok();
     let versions = versions.into_iter().flatten().flatten();
@@ -127,7 +127,7 @@ fn programs() -> Option<PathBuf> {
     folders.into_iter().max()
 }
 
-/// Returns the user that Debian's package has created, if this is root: Postgres refuses to run as root.
+/// Returns the user created by Debian's package, if we are root, because Postgres refuses to run as root.
 fn user() -> Result<Option<(u32, u32)>, String> {
     use std::os::unix::fs::MetadataExt;
     let me = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
@@ -146,7 +146,6 @@ fn user() -> Result<Option<(u32, u32)>, String> {
         .ok_or("there is no user postgres to run it as".into())
 }
 
-/// Pool of idle sessions.
 #[derive(Clone)]
 struct Pool {
     port: u16,
@@ -189,10 +188,9 @@ async fn open(port: u16) -> Pipe<Messages> {
     session
 }
 
-/// Postgres' number of the type.
+/// Postgres' type number.
 const BIGINT: i32 = 20;
 
-/// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct PostgresLock {
     key: i64,
@@ -201,14 +199,13 @@ pub(crate) struct PostgresLock {
 
 #[derive(Clone)]
 enum Sessions {
-    /// One of them for each holder or waiter.
+    /// A session for each holder or waiter.
     Pooled(Pool),
-    /// One for many keys, none of which is contended.
+    /// One session for many uncontended keys.
     Shared(Pipe<Messages>),
 }
 
 impl PostgresLock {
-    /// Connects a session.
     pub(crate) async fn connect(port: &str, key: &str) -> Self {
         let session = open(port.parse().expect("a port")).await;
         Self {
@@ -218,7 +215,7 @@ impl PostgresLock {
     }
 }
 
-/// A lock that a session holds. Dropping it asks for its release, and does not wait.
+/// A lock that a session holds. Dropping it requests the release without waiting.
 pub(crate) struct PostgresGuard {
     session: Option<Pipe<Messages>>,
     lock: PostgresLock,
@@ -285,16 +282,16 @@ impl Drop for PostgresGuard {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             drop(session.send(execute("u", self.lock.key)));
-            // The session may be used at once: its requests are answered in order, so the release comes first.
+            // The session can be reused immediately, because its requests are answered in order, the release first.
             self.lock.give_back(session);
         }
     }
 }
 
-/// Binds a key to a prepared statement, runs it, and ends the transaction.
+/// Binds a key to a prepared statement, runs it and ends the transaction.
 fn execute(statement: &str, key: i64) -> Vec<u8> {
     let mut bind = format!("\0{statement}\0").into_bytes();
-    // One format, binary; one parameter, and its length; one format of results, binary.
+    // One format (binary), one parameter with its length, and one result format (binary).
     for short in [1_i16, 1, 1] {
         bind.extend_from_slice(&short.to_be_bytes());
     }
@@ -321,12 +318,12 @@ fn with_length(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Postgres' protocol, as far as it is needed here: an answer is all up to `ReadyForQuery`.
+/// The needed part of Postgres' protocol. An answer is everything up to `ReadyForQuery`.
 pub(crate) struct Messages;
 
 pub(crate) struct Answer {
     error: Option<String>,
-    /// True if a row said `true`.
+    /// True if a row contained `true`.
     is_true: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that first compares
-//! its token. Clients do not queue: they retry after a pause.
+//! Redis as a peer: a lock is a key that is set if absent, and deleted by a script that checks its token first. Clients
+//! do not queue, but retry after a pause.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -22,14 +22,13 @@ pub(crate) struct Server {
     folder: TempFolder,
 }
 
-/// Options of a server that writes nothing to the disk.
+/// Options of a server that writes nothing to disk.
 pub(crate) const VOLATILE: [&str; 2] = ["--appendonly", "no"];
 
 /// Options of a server that syncs each write to its append-only file before it answers.
 pub(crate) const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 impl Server {
-    /// Starts a server with these options.
     pub(crate) fn start(options: &[&str]) -> Result<Self, String> {
         let is_there = || Command::new("redis-server").arg("-v").output().is_ok();
         process::need("redis-server", is_there)?;
@@ -47,7 +46,7 @@ impl Server {
         })
     }
 
-    /// Returns its address by TCP.
+    /// Returns its TCP address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -62,14 +61,12 @@ pub(crate) struct Redis {
     server: Server,
 }
 
-/// Transport of connections to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Tcp,
     Unix,
 }
 
-/// Connections to one of its sockets.
 struct Pool {
     url: String,
     connections: Vec<MultiplexedConnection>,
@@ -88,7 +85,7 @@ impl Pool {
     }
 }
 
-/// Opens a connection, whose requests wait as long as it takes: the machine may be overloaded.
+/// Opens a connection whose requests have no time limit, because the machine may be overloaded.
 async fn connect(url: &str) -> MultiplexedConnection {
     let mut connection = Client::open(url)
         .expect("a URL")
@@ -99,20 +96,19 @@ async fn connect(url: &str) -> MultiplexedConnection {
     connection
 }
 
-/// Script with which a holder deletes its key.
+/// The script by which a holder deletes its key.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// Lifetime of a lock that is not released.
 pub(crate) const HELD_FOR: Duration = Duration::from_secs(30);
 
-/// Bounds of the longest pause before a retry: it doubles each time, up to what common clients of Redis
-/// wait from the first time on (redis-py 100 ms, node-redlock 200 ms). The pause itself is random.
+/// Bounds of the maximum pause before a retry. It doubles each time, up to the constant pause of common clients
+/// (redis-py 100 ms, node-redlock 200 ms). The actual pause is random.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
 impl Redis {
-    /// Starts a server with these options.
     pub(crate) async fn start(options: &[&str]) -> Result<Self, String> {
         let server = Server::start(options)?;
         let mut tcp = Pool::of(format!("redis://{}", server.address()));
@@ -133,7 +129,7 @@ impl Redis {
         self.server.address().to_string()
     }
 
-    /// Returns the handles that a case needs: each client has its own connection.
+    /// Returns the handles for a case. Each client has its own connection.
     pub(crate) async fn locks(&mut self, way: Way, case: &Case) -> Vec<RedisLock> {
         let pool = match way {
             Way::Tcp => &mut self.tcp,
@@ -158,14 +154,13 @@ impl Redis {
     }
 }
 
-/// Loads the script with which a holder deletes its key; returns its name.
+/// Loads the script by which a holder deletes its key. Returns its name.
 async fn load_unlock(connection: &mut MultiplexedConnection) -> String {
     let mut load = cmd("SCRIPT");
     let load = load.arg("LOAD").arg(UNLOCK);
     load.query_async(connection).await.expect("a script")
 }
 
-/// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct RedisLock {
     connection: MultiplexedConnection,
@@ -175,7 +170,7 @@ pub(crate) struct RedisLock {
 }
 
 impl RedisLock {
-    /// Connects a client, whose lock ends after `held_for`.
+    /// Connects a client whose lock ends after `held_for`.
     pub(crate) async fn connect(address: &str, key: &str, held_for: Duration) -> Self {
         let mut connection = connect(&format!("redis://{address}")).await;
         Self {
@@ -187,7 +182,7 @@ impl RedisLock {
     }
 }
 
-/// A key that this client has set. Dropping it requests its deletion, and does not wait.
+/// A key that this client has set. Dropping it requests the deletion without waiting.
 pub(crate) struct RedisGuard {
     connection: MultiplexedConnection,
     unlock: Option<Cmd>,
@@ -235,7 +230,7 @@ impl Lock for RedisLock {
         None
     }
 
-    /// There is no queue: waits for a time in which each client retries a few times.
+    /// Without a queue, waits for a time in which each client retries a few times.
     async fn settled(&self, _queued: usize) -> Result<(), LockError> {
         tokio::time::sleep(LONGEST).await;
         Ok(())
@@ -263,7 +258,7 @@ impl Drop for RedisGuard {
     }
 }
 
-/// Returns a random number, from the keys of the standard library's hash maps.
+/// Returns a random number from the keys of the standard library's hash maps.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,5 +1,5 @@
-//! Redlock as a peer: the crate rslock over five Redis servers, of which three must grant. Its clients do not queue: they
-//! retry after a random pause, by the crate's own defaults.
+//! Redlock as a peer: the crate rslock over five Redis servers, three of which must grant. Its clients do not queue,
+//! but retry after a random pause, with the crate's defaults.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Redlock {
         &self.address
     }
 
-    /// Returns the handles that a case needs: each client has its own connections.
+    /// Returns the handles for a case. Each client has its own connections.
     pub(crate) fn locks(&mut self, case: &Case) -> Vec<RedlockLock> {
         while self.clients.len() < case.clients {
             self.clients.push(client(&self.address));
@@ -69,7 +69,6 @@ fn client(address: &str) -> LockManager {
     LockManager::new(address.split(',').collect())
 }
 
-/// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct RedlockLock {
     client: LockManager,
@@ -78,7 +77,7 @@ pub(crate) struct RedlockLock {
 }
 
 impl RedlockLock {
-    /// Connects a client, whose locks end after `held_for`.
+    /// Connects a client whose locks end after `held_for`.
     pub(crate) fn connect(address: &str, key: &str, held_for: Duration) -> Self {
         let (client, key) = (client(address), key.into());
         Self {
@@ -89,7 +88,7 @@ impl RedlockLock {
     }
 }
 
-/// A lock that a majority of the servers has granted. Dropping it requests its deletion, and does not wait.
+/// A lock granted by a majority of the servers. Dropping it requests the deletion without waiting.
 pub(crate) struct RedlockGuard(Option<rslock::Lock>);
 
 impl Lock for RedlockLock {

@@ -1,6 +1,5 @@
-//! The store under test once more, without any client library of ZooKeeper's: the requests of an uncontended
-//! lock, over connections like those to Redis and Postgres. It separates the server's share of the time from
-//! the client's.
+//! The store under test without a ZooKeeper client library: the requests of an uncontended lock, over connections like
+//! the ones to Redis and Postgres. It separates the server's share of the time from the client's.
 
 use lockkeeper::LockError;
 use testkit::wire::{self, EPHEMERAL_SEQUENTIAL, PERSISTENT, Session, op, request};
@@ -25,12 +24,11 @@ impl Wire {
         Some(Self { address })
     }
 
-    /// Returns true if its connections are over a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         matches!(self.address, Address::Unix(_))
     }
 
-    /// The handles that a case needs; `None` where clients wait for one another.
+    /// Returns the handles for a case. `None` if clients wait for one another.
     pub(crate) async fn locks(&self, case: &Case) -> Option<Vec<WireLock>> {
         let count = match case.workload {
             Workload::W1 => 1,
@@ -120,14 +118,14 @@ fn create_request(path: &str, mode: i32) -> Vec<u8> {
     request(1, op::CREATE, &wire::create(path, b"", mode))
 }
 
-/// ZooKeeper's protocol, as far as it is needed here.
+/// The needed part of ZooKeeper's protocol.
 pub(crate) struct Jute;
 
 pub(crate) struct Answer {
     error: i32,
-    /// The number that the record begins with: of a list, how many names there are.
+    /// The first number of the record. In a list it is the number of names.
     count: i32,
-    /// The text that the record of a create is.
+    /// The text in the record of a create.
     text: String,
 }
 
@@ -141,7 +139,7 @@ impl Protocol for Jute {
         };
         let end = 4 + int(0)? as usize;
         bytes.get(..end)?;
-        // Behind the length: xid, zxid, error, record.
+        // After the length: xid, zxid, error, record.
         let count = if end >= 24 { int(20)? } else { 0 };
         let text = bytes
             .get(24..24 + count.max(0) as usize)

@@ -1,5 +1,5 @@
-//! The lock of the crate zookeeper-client as a peer, on the same ZooKeeper. Its guards are released as they are dropped, in
-//! the background.
+//! The lock of the crate zookeeper-client as a peer, on the same ZooKeeper. Dropping a guard releases it in the
+//! background.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::common::fresh_name;
 use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::workloads::{Case, Relayed, Workload};
 
-/// Runs the crate's tasks on tokio. Its feature for that would turn on in every build of the workspace, and so hide a
-/// missing spawner in the library.
+/// Runs the crate's tasks on tokio. The crate's own tokio feature would be turned on in every build of the workspace,
+/// and hide a missing spawner in the library.
 struct Spawner;
 
 impl spawns_core::Spawn for Spawner {
@@ -21,7 +21,7 @@ impl spawns_core::Spawn for Spawner {
     }
 }
 
-/// Lets the crate spawn its tasks from this thread, which is one of a tokio runtime.
+/// Lets the crate spawn tasks from this thread of a tokio runtime.
 pub(crate) fn enter_thread() {
     // The scope lasts as long as the thread.
     std::mem::forget(spawns_core::enter(&Spawner));
@@ -45,7 +45,7 @@ impl ZookeeperClient {
         &self.hosts
     }
 
-    /// Returns the handles that a case needs: each client has its own session.
+    /// Returns the handles for a case. Each client has its own session.
     pub(crate) async fn locks(&mut self, case: &Case) -> Vec<ZookeeperLock> {
         while self.clients.len() < case.clients {
             let client = connect(&self.hosts, Duration::from_secs(10)).await;
@@ -69,7 +69,7 @@ impl ZookeeperClient {
 
 async fn connect(hosts: &str, timeout: Duration) -> Client {
     let hosts = hosts.to_owned();
-    // On a thread that can spawn the task of the connection.
+    // On a thread that can spawn the connection's task.
     let client = tokio::spawn(async move {
         let connector = Client::connector().with_session_timeout(timeout);
         connector.connect(&hosts).await
@@ -78,7 +78,6 @@ async fn connect(hosts: &str, timeout: Duration) -> Client {
     client.expect("ZooKeeper answers")
 }
 
-/// A client's handle to a lock.
 #[derive(Clone)]
 pub(crate) struct ZookeeperLock {
     client: Client,
@@ -86,7 +85,7 @@ pub(crate) struct ZookeeperLock {
 }
 
 impl ZookeeperLock {
-    /// Connects a client, whose lock ends `timeout` after its end.
+    /// Connects a client whose lock ends `timeout` after the client.
     pub(crate) async fn connect(hosts: &str, path: &str, timeout: Duration) -> Self {
         let (client, path) = (connect(hosts, timeout).await, path.into());
         Self { client, path }

@@ -18,7 +18,7 @@ pub(crate) enum Workload {
     Create,
     /// Their data is replaced
     Set,
-    /// Data is read, beside sets and without
+    /// Data is read, with and without concurrent sets
     Reads,
     /// One set, and many watchers of it
     Fanout,
@@ -28,20 +28,20 @@ pub(crate) enum Workload {
     Recovery,
 }
 
-/// A system that runs beside `file:`, in the same rounds.
+/// A system that is measured in the same rounds as `file:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum System {
-    /// The simplest group commit, with the disk's own syncs
+    /// A minimal group commit, with the disk's own syncs
     Sketch,
     None,
 }
 
-/// The store's speed.
+/// Speed of the store.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "store")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; each case
-    /// creates a store in FOLDER, and removes it; without a host or a path, the server is started
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]. Each case
+    /// creates a store in FOLDER and removes it. Without a host or a path, the server is started
     #[arg(long, default_value = "memory:", value_parser = url)]
     pub(crate) url: String,
     #[command(flatten)]
@@ -51,22 +51,22 @@ pub(crate) struct Args {
     pub(crate) workloads: Vec<Workload>,
     #[arg(long, value_enum, default_value = "sketch")]
     system: System,
-    /// Of file:, the bytes of the log's first and largest segment [default: the store's own]
+    /// For file:, the bytes of the log's first and largest segment [default: the store's own]
     #[arg(long)]
     pub(crate) segment_bytes: Option<u64>,
-    /// Only the cases with so many sessions, one request at a time each
+    /// Only the cases with this many sessions, each with one request at a time
     #[arg(long, value_delimiter = ',', value_parser = count)]
     clients: Vec<usize>,
-    /// Of fanout, the watchers
+    /// For fanout, the number of watchers
     #[arg(long, value_delimiter = ',', value_parser = count, default_values_t = [1, 100, 10_000])]
     pub(crate) watchers: Vec<usize>,
     /// Bytes of data in a znode
     #[arg(long, default_value_t = 100)]
     pub(crate) bytes: usize,
-    /// Of snapshot and recovery, the znodes
+    /// For snapshot and recovery, the number of znodes
     #[arg(long, default_value_t = 1_000_000, value_parser = count)]
     pub(crate) znodes: usize,
-    /// Of recovery, the sessions
+    /// For recovery, the number of sessions
     #[arg(long, default_value_t = 100_000, value_parser = count)]
     pub(crate) sessions: usize,
     #[command(flatten)]
@@ -74,13 +74,13 @@ pub(crate) struct Args {
     /// Threads of the runtime
     #[arg(long, default_value_t = 2, value_parser = count)]
     pub(crate) threads: usize,
-    /// A part of another run of this program: see `recovery`.
+    /// Part of a measurement in a separate run of this program, see `recovery`.
     #[arg(long, value_enum, hide = true)]
     pub(crate) child: Option<Child>,
 }
 
 impl Args {
-    /// Reads the command line, and ends the program if it is invalid.
+    /// Reads the command line. Exits if it is invalid.
     pub(crate) fn read() -> Self {
         let mut args = Self::parse();
         if args.workloads.is_empty() {
@@ -89,12 +89,12 @@ impl Args {
         args
     }
 
-    /// Returns true if the sketch runs beside.
+    /// Returns true if the sketch is measured too.
     pub(crate) fn sketch(&self) -> bool {
         self.system == System::Sketch
     }
 
-    /// Returns the numbers of clients that were asked for, or else the usual ones.
+    /// Returns the requested numbers of clients, or the usual ones.
     pub(crate) fn clients(&self, usual: &[usize]) -> Vec<usize> {
         match &self.clients[..] {
             [] => usual.to_vec(),
@@ -102,12 +102,10 @@ impl Args {
         }
     }
 
-    /// Returns the time of one round.
     pub(crate) fn round(&self) -> Duration {
         self.timing.round()
     }
 
-    /// Returns the folder of `file:FOLDER`.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         self.url.strip_prefix("file:").map(PathBuf::from)
     }
@@ -121,7 +119,6 @@ impl Args {
         self.serving.durability
     }
 
-    /// Creates a line of the report.
     pub(crate) fn line(&self, workload: &str) -> Line {
         let mut line = Line::new("lockkeeper", &self.url, workload).with("threads", self.threads);
         let is_served = self.url.starts_with("lockkeeper");
@@ -135,7 +132,7 @@ impl Args {
     }
 }
 
-/// Parses the URL of a store, or of a server to start.
+/// Parses the URL of a store or of a server to start.
 fn url(url: &str) -> Result<String, lockkeeper::TargetError> {
     if matches!(url, "lockkeeper://" | "lockkeeper+unix://" | "zookeeper://") {
         return Ok(url.to_owned());

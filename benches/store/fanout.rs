@@ -1,4 +1,4 @@
-//! One znode is set, and many watch it: until the last has the event.
+//! Time from a set of a znode until the last of its many watchers has the event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
@@ -13,7 +13,7 @@ use crate::common::workloads::count_first_poll;
 use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::ground::Ground;
 
-/// Watchers share sessions when there are more of them.
+/// More watchers share sessions.
 const MOST_SESSIONS: usize = 100;
 
 pub(crate) async fn measure(args: &Args) {
@@ -67,7 +67,7 @@ async fn round(
     row
 }
 
-/// So many tasks that each wait for the event; answered is when the last of them had it.
+/// Starts tasks that wait for the event. The receiver gets the time at which the last of them had it.
 async fn watch(
     sessions: &[Session],
     path: &ZnodePath,

@@ -1,4 +1,4 @@
-//! The store that a case is measured on, and the sessions at it.
+//! The store that a case is measured on, and its sessions.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::common::fresh_name;
 use crate::options::Durability;
 
-/// A fresh store; on a server, whose store others may use, a fresh znode.
+/// A fresh store or, on a server that others may use, a fresh znode.
 pub(crate) struct Ground {
     store: Option<Store>,
     url: String,
@@ -22,12 +22,11 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Creates a ground that is empty.
     pub(crate) async fn fresh(args: &Args) -> Self {
         Self::new(args, args.folder().map(|parent| fresh_folder(&parent))).await
     }
 
-    /// The store in this folder, or where there is none, a fresh one.
+    /// Opens the store in this folder, or a fresh one without a folder.
     pub(crate) async fn new(args: &Args, folder: Option<PathBuf>) -> Self {
         let store = match &folder {
             Some(folder) => Some(open(folder, args).await),
@@ -47,7 +46,6 @@ impl Ground {
         ground
     }
 
-    /// Another session.
     pub(crate) async fn session(&mut self) -> Session {
         let client = match &self.store {
             Some(store) => store.connect().await,
@@ -59,7 +57,6 @@ impl Ground {
         session
     }
 
-    /// So many sessions.
     pub(crate) async fn sessions(&mut self, count: usize) -> Vec<Session> {
         let mut sessions = Vec::with_capacity(count);
         for _ in 0..count {
@@ -68,17 +65,17 @@ impl Ground {
         sessions
     }
 
-    /// Returns the znode that everything is created below.
+    /// Returns the parent of all created znodes.
     pub(crate) fn root(&self) -> &ZnodePath {
         &self.root
     }
 
-    /// Returns the folder of the store's files, if it has any.
+    /// Returns the folder of the store's files, if any.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Deletes everything. The caller has dropped its sessions, since a store is closed after the last one.
+    /// Deletes everything. The caller has dropped its sessions, because a store is closed after its last one.
     pub(crate) async fn end(mut self) {
         if self.store.is_none() {
             let session = self.session().await;
@@ -94,7 +91,7 @@ impl Ground {
     }
 }
 
-/// Opens the store in a folder, which takes its time and its thread.
+/// Opens the store in a folder, off the async threads.
 async fn open(folder: &Path, args: &Args) -> Store {
     let durability = match args.durability() {
         Durability::Fsync => lockkeeper_store::Durability::Fsync,
@@ -110,10 +107,10 @@ async fn open(folder: &Path, args: &Args) -> Store {
     opened.await.expect("no panic").expect("the store opens")
 }
 
-/// Number of znodes in one multi, and below one parent.
+/// Number of znodes in one multi and below one parent.
 const BATCH: usize = 500;
 
-/// Makes so many znodes, and their parents.
+/// Creates znodes and their parents.
 pub(crate) async fn fill(ground: &mut Ground, znodes: usize, bytes: usize) {
     let sessions = ground.sessions(FILLERS).await;
     let data = Bytes::from(vec![b'x'; bytes]);
@@ -137,7 +134,7 @@ pub(crate) async fn fill(ground: &mut Ground, znodes: usize, bytes: usize) {
     }
 }
 
-/// Number of multis under way.
+/// Number of multis in flight.
 const FILLERS: usize = 8;
 
 async fn make_batch(session: &Session, parent: ZnodePath, count: usize, data: &Bytes) {
@@ -157,7 +154,7 @@ async fn make_batch(session: &Session, parent: ZnodePath, count: usize, data: &B
     session.multi(ops).await.expect("made");
 }
 
-/// Deletes a znode and all below it.
+/// Deletes a znode and everything below it.
 async fn delete_all(session: &Session, top: ZnodePath) {
     let mut deep = vec![top];
     let mut at = 0;
@@ -168,7 +165,7 @@ async fn delete_all(session: &Session, top: ZnodePath) {
         at += 1;
     }
     for batch in deep.rchunks(1_000) {
-        // All are sent before the first is awaited; the deepest first.
+        // Send all before awaiting the first, the deepest first.
         let deleted: Vec<_> = batch
             .iter()
             .rev()
@@ -180,7 +177,7 @@ async fn delete_all(session: &Session, top: ZnodePath) {
     }
 }
 
-/// A new folder in another.
+/// Creates a new folder in `parent`.
 pub(crate) fn fresh_folder(parent: &Path) -> PathBuf {
     let folder = parent.join(format!("lockkeeper-bench-{}", fresh_name()));
     std::fs::create_dir_all(&folder).expect("a folder for the store");

@@ -1,4 +1,4 @@
-//! Data is read by some clients while others set: the same znodes, or others.
+//! Some clients read while others write, the same znodes or others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,6 @@ use crate::figures::{Row, Times, WriteTimes, medians};
 use crate::ground::Ground;
 use crate::writes::{Writer, write_for};
 
-/// Znodes that the readers read.
 #[derive(Clone, Copy)]
 enum Which {
     /// Znodes that are never written.
@@ -26,7 +25,7 @@ pub(crate) async fn measure(args: &Args) {
     }
 }
 
-/// So many readers, alone and beside as many writers.
+/// Measures readers without writers, and with as many writers.
 async fn measure_with(args: &Args, clients: usize) {
     let mut ground = Ground::fresh(args).await;
     let (mut writers, mut unwritten) = (Vec::new(), Vec::new());

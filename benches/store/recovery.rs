@@ -1,5 +1,5 @@
-//! Time of opening a store, and memory of its content. Each figure is that of
-//! a fresh process: this program, started again as a [`Child`].
+//! Time to open a store, and memory of its content. Each figure comes from a fresh process, a [`Child`] of this
+//! program.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -18,12 +18,12 @@ use crate::figures::Row;
 use crate::ground::{self, Ground};
 use crate::options::name;
 
-/// A part of a measurement that another process runs, and reports in one line.
+/// Part of a measurement that runs in another process, which reports it in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Child {
-    /// Makes znodes, and ends without a word to the store.
+    /// Creates znodes, and exits without closing the store.
     Znodes,
-    /// Serves sessions of other processes, with an ephemeral znode each, and ends likewise: they live on.
+    /// Serves sessions of other processes, each with an ephemeral znode, and exits likewise, so that they live on.
     Sessions,
     /// Opens the store.
     Open,
@@ -46,7 +46,7 @@ pub(crate) async fn measure(args: &Args) {
     };
     znodes.measure(args);
     if args.folder().is_some() {
-        // All in the first segment: nothing is ever sealed, and no snapshot made.
+        // All in the first segment, so that none is ever sealed and no snapshot is made.
         let segment_bytes = (args.znodes * (args.bytes + MOST_BESIDE_DATA_BYTES)) as u64;
         let log_alone = Case {
             segment_bytes: Some(segment_bytes.next_multiple_of(1 << 20).max(16 << 20)),
@@ -59,7 +59,7 @@ pub(crate) async fn measure(args: &Args) {
     }
 }
 
-/// Upper bound of a create's bytes in the log beside its data.
+/// Upper bound of a create's bytes in the log in addition to its data.
 const MOST_BESIDE_DATA_BYTES: usize = 120;
 
 /// Content of a store that is opened again.
@@ -96,7 +96,7 @@ impl Case {
         }
     }
 
-    /// Measures the opening of the store, and the size of its files.
+    /// Measures opening the store, and the size of its files.
     fn open(self, args: &Args, folder: &Path) -> Row {
         let files = sizes(folder);
         let mut row = self.run(args, Child::Open, Some(folder));
@@ -104,7 +104,7 @@ impl Case {
         row
     }
 
-    /// Runs this program again, and returns the figures that it prints.
+    /// Runs this program again and returns the figures that it prints.
     fn run(self, args: &Args, child: Child, folder: Option<&Path>) -> Row {
         let url = match folder {
             Some(folder) => format!("file:{}", folder.display()),
@@ -137,7 +137,6 @@ impl Case {
     }
 }
 
-/// Runs a part of a measurement in this process.
 pub(crate) async fn run_child(args: &Args, child: Child) {
     let before = memory("VmRSS:");
     let start = Instant::now();
@@ -156,7 +155,7 @@ pub(crate) async fn run_child(args: &Args, child: Child) {
     row.insert("resident_bytes".into(), memory("VmRSS:") - before);
     row.insert("peak_bytes".into(), memory("VmHWM:") - before);
     println!("{}", serde_json::to_string(&row).expect("numbers"));
-    // As a crash would end it.
+    // Like a crash.
     std::process::exit(0);
 }
 
@@ -190,7 +189,7 @@ async fn serve_sessions(args: &Args) {
 /// Number of clients whose requests share the disk's syncs.
 const AT_ONCE: usize = 250;
 
-/// Opens a session with an ephemeral znode; both outlive the connection.
+/// Opens a session with an ephemeral znode. Both outlive the connection.
 async fn open_session(address: SocketAddr) {
     let mut connection = Connection::open(&Address::Tcp(address)).await;
     let record = create("/of-", b"", EPHEMERAL_SEQUENTIAL);
@@ -199,7 +198,6 @@ async fn open_session(address: SocketAddr) {
     assert_eq!(connection.next().await.error, 0, "made");
 }
 
-/// Returns a memory figure of this process.
 fn memory(field: &str) -> f64 {
     memory_bytes("self", field).expect("Linux has it")
 }

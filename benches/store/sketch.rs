@@ -1,5 +1,5 @@
-//! The least that a group commit takes, as a mark for the store: no znodes, only records of bytes,
-//! one thread that writes all that waits to a file written before, one sync for them.
+//! A minimal group commit, as a reference for the store. It has no znodes, only byte records. One thread writes
+//! everything that waits to a file that was written before, with one sync.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::common::disk::{Floor, Way};
 use crate::figures::Times;
 
-/// Bytes of a record beside its data: a path, numbers, its share of a frame.
+/// Bytes of a record in addition to its data, for a path, numbers and its share of a frame.
 const RECORD_BYTES: usize = 60;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Queue {
         answer
     }
 
-    /// All that waits; `None` when nothing more will come.
+    /// Returns everything that waits, or `None` when no more will follow.
     fn take(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.lock();
         while waiting.done.is_empty() && !waiting.is_over {
@@ -55,7 +55,7 @@ impl Queue {
     }
 }
 
-/// So many clients, one record at a time each, for so long.
+/// Runs clients with one record in flight each.
 pub(crate) async fn round(
     folder: &Path,
     clients: usize,
@@ -70,7 +70,7 @@ pub(crate) async fn round(
             while let Some(mut waiting) = queue.take() {
                 floor.write_and_sync(&waiting.bytes);
                 for done in waiting.done.drain(..) {
-                    // The round may be over for it.
+                    // The client's round may be over.
                     let _ = done.send(());
                 }
             }

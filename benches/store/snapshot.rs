@@ -39,7 +39,7 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
     let lookout = Lookout::begin(folder.clone());
     let writing = Writing::<Dated>::begin(&writers);
     let start = Instant::now();
-    // Those that filling has begun are waited for, too.
+    // Includes snapshots that were triggered by filling.
     while start.elapsed() < PATIENCE && lookout.seen() < SNAPSHOTS {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -105,7 +105,7 @@ struct Making {
     end: Instant,
 }
 
-/// A thread that looks for snapshots in the making.
+/// A thread that watches for snapshots.
 struct Lookout {
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Making>>>,
@@ -134,10 +134,10 @@ impl Lookout {
     }
 }
 
-/// The store's thread that makes snapshots, as the kernel calls it.
+/// Kernel's name of the store's snapshot thread.
 const MAKER: &str = "lockkeeper-snap";
 
-/// Woken for nothing, it works no longer than this.
+/// Maximum working time of a spurious wakeup.
 const IDLE_NS: u64 = 1_000_000;
 
 fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
@@ -148,7 +148,7 @@ fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
         first.parse::<u64>().expect("a number")
     };
     let (mut idle_at, mut newest) = (worked_ns(), newest_snapshot(folder));
-    // A snapshot that is in progress already is not counted: its start was not seen.
+    // A snapshot already in progress does not count, because we did not see its start.
     let mut begun = None;
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(2));
@@ -157,7 +157,7 @@ fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
             if let Some(begin) = begun.take() {
                 seen.lock().push(Making { begin, end: now });
             }
-            // It tidies up yet.
+            // Let it clean up.
             std::thread::sleep(Duration::from_millis(20));
             (newest, idle_at) = (name, worked_ns());
         } else if begun.is_none() && worked_ns() - idle_at > IDLE_NS {

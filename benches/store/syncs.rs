@@ -1,11 +1,11 @@
-//! The disk's own time for the writes of a log: the floor of every durable write.
+//! The disk's own time for the writes of a log, which is the floor of every durable write.
 
 use crate::args::Args;
 use crate::common::disk::{Floor, Way};
 use crate::figures::medians;
 use crate::{ground, sketch, writes};
 
-/// The ways in turns, round by round; then the simplest group commit.
+/// Measures the ways in turns, round by round, then the minimal group commit.
 pub(crate) async fn measure(args: &Args) {
     let Some(parent) = args.folder() else {
         return args

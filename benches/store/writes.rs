@@ -1,4 +1,4 @@
-//! Persistent creates and sets: how many a second, and how long each takes.
+//! Persistent creates and sets: their rate, and how long each takes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,8 +68,7 @@ async fn measure_with(
     ground.end().await;
 }
 
-/// Measurements beside a durable store, in the same rounds: the disk's own syncs, and the
-/// simplest group commit.
+/// Reference measurements in the same rounds as a durable store: the disk's own syncs, and a minimal group commit.
 struct Disk {
     folder: PathBuf,
     clients: usize,
@@ -80,7 +79,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Beside the store's folder.
+    /// Uses a folder next to the store's.
     fn make(folder: &Path, clients: usize, bytes: usize) -> Self {
         let folder = folder.parent().expect("it is in a folder");
         Self {
@@ -117,7 +116,6 @@ impl Disk {
     }
 }
 
-/// Returns the figures of a round of writes.
 pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     let mut row = Row::new();
     row.insert("writes_per_s".into(), per_s);
@@ -125,12 +123,12 @@ pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     row
 }
 
-/// A session with the znode that it alone writes.
+/// A session with a znode that only it writes.
 pub(crate) struct Writer {
     session: Session,
     path: ZnodePath,
     data: Bytes,
-    /// Number of children created; `None` if the znode itself is set.
+    /// Number of children created, or `None` to set the znode itself.
     made: Option<AtomicU64>,
 }
 
@@ -158,7 +156,7 @@ impl Writer {
         loop {
             match self.try_write().await {
                 Ok(()) => return,
-                // Without syncs no reply waits for the disk, so writes gather until the store's limit refuses more.
+                // Without syncs no reply waits for the disk, so writes accumulate until the store refuses more.
                 Err(Error::LimitReached { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) => panic!("a write: {error}"),
             }
@@ -182,10 +180,9 @@ impl Writer {
     }
 }
 
-/// Pause after a refusal for now, in which the disk works.
+/// Lets the disk work after such a refusal.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Collector of the times of writes.
 pub(crate) trait Notes: Default + Send + 'static {
     fn note(&mut self, asked: Instant, took: Duration);
     fn append(&mut self, other: Self);
@@ -201,7 +198,7 @@ impl Notes for Times {
     }
 }
 
-/// Clients that write, each one request after the other.
+/// Clients that write, each with one request in flight.
 pub(crate) struct Writing<N> {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<N>>,
@@ -218,7 +215,7 @@ impl<N: Notes> Writing<N> {
                     let asked = Instant::now();
                     writer.write().await;
                     notes.note(asked, asked.elapsed());
-                    // A store that answers at once would never let another client run.
+                    // A store that answers immediately would never let another client run.
                     tokio::task::coop::consume_budget().await;
                 }
                 notes
@@ -230,7 +227,7 @@ impl<N: Notes> Writing<N> {
         }
     }
 
-    /// Ends the clients, each after its current request.
+    /// Stops each client after its current request.
     pub(crate) async fn end(self) -> N {
         self.stop.store(true, Relaxed);
         let mut notes = N::default();
@@ -241,7 +238,7 @@ impl<N: Notes> Writing<N> {
     }
 }
 
-/// All write for so long; answers the time of each write, and how many there were a second.
+/// Writes with all writers for `time`. Returns the duration of each write, and the writes per second.
 pub(crate) async fn write_for(writers: &[Arc<Writer>], time: Duration) -> (Times, f64) {
     let start = Instant::now();
     let writing = Writing::<Times>::begin(writers);

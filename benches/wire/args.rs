@@ -13,9 +13,9 @@ use crate::report::Line;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measurement {
     Mix(Mix),
-    /// Many sessions, with a watch each.
+    /// Many sessions with one watch each.
     Sessions,
-    /// A few connections beside some that flood the server.
+    /// A few connections while others flood the server.
     Flood,
 }
 
@@ -37,8 +37,8 @@ impl FromStr for Measurement {
 #[derive(Debug, Parser)]
 #[command(name = "wire")]
 pub(crate) struct Args {
-    /// lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]; without a host, it is started; the first is
-    /// compared with the others, in turns
+    /// lockkeeper://[HOST:PORT], lockkeeper+unix://[PATH] or zookeeper://[HOST:PORT]. Without a host, the server is
+    /// started. The first is compared with the others, in turns
     #[arg(long = "url", value_delimiter = ',', default_values = ["lockkeeper://", "zookeeper://"])]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]
@@ -47,14 +47,14 @@ pub(crate) struct Args {
     #[arg(long = "mix", value_delimiter = ',')]
     #[arg(default_values = ["ping", "get", "set", "create", "locks", "sessions", "flood"])]
     pub(crate) mixes: Vec<Measurement>,
-    /// Only so many connections
+    /// Only this many connections
     #[arg(long, value_parser = count)]
     pub(crate) connections: Option<usize>,
-    /// Only so many requests under way at once on each connection
+    /// Only this many requests in flight on each connection
     #[arg(long, value_parser = count)]
     in_flight: Option<usize>,
-    /// Of flood, the connections that send reads as fast as the server takes them, beside 16 with one at a time, which
-    /// are measured
+    /// For flood, the connections that send reads as fast as the server takes them, while 16 others with one request at
+    /// a time are measured
     #[arg(long, default_value_t = 4, value_parser = count)]
     pub(crate) flood: usize,
     /// Bytes of data in a znode
@@ -62,19 +62,19 @@ pub(crate) struct Args {
     pub(crate) bytes: usize,
     #[command(flatten)]
     pub(crate) timing: Timing,
-    /// Threads of the load: by default the other core is the server's
+    /// Threads of the load. By default the server has the other core
     #[arg(long, default_value_t = 1, value_parser = count)]
     pub(crate) threads: usize,
-    /// Of sessions, their numbers
+    /// For sessions, their numbers
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
     pub(crate) sessions: Vec<usize>,
-    /// Of sessions, the time in which they only ping
+    /// For sessions, the time in which they only ping
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) rest: Duration,
 }
 
 impl Args {
-    /// Returns the numbers of connections, with the requests under way on each.
+    /// Returns the numbers of connections, and of requests in flight on each.
     pub(crate) fn cases(&self, mix: Mix) -> Vec<(usize, usize)> {
         match (self.connections, self.in_flight) {
             (None, None) => mix.cases().to_vec(),
@@ -82,7 +82,6 @@ impl Args {
         }
     }
 
-    /// Creates a line of the report.
     pub(crate) fn line(&self, url: &str, workload: &str) -> Line {
         let system = url.split(':').next().unwrap_or(url);
         Line::new(system, url, workload)

@@ -1,4 +1,4 @@
-//! Fairness: connections with one request at a time, alone and beside some that flood the server with requests.
+//! Fairness: connections with one request at a time, with and without others that flood the server with requests.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use crate::mix::Mix;
 use crate::store_server::StoreServer;
 use crate::usage::Usage;
 
-/// The connections that are measured, by default, and how long each pauses between an answer and its next request.
+/// Default number of measured connections, and how long each pauses between an answer and its next request.
 const MEASURED: usize = 16;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The flood begins before the measurement and ends after it.
+/// The flood starts this long before the measurement and ends this long after it.
 const MARGIN: Duration = Duration::from_millis(50);
 
-/// Measures each server, in turns: half of a round without the flood, half beside it.
+/// Measures the servers in turns, half of each round without the flood and half with it.
 pub(crate) async fn measure(args: &Args, servers: &[StoreServer], floor: &mut EchoFloor) {
     let load = Load::new(Mix::Get, args.connections.unwrap_or(MEASURED), 1).pausing(PAUSE);
     let mut grounds = Vec::new();
@@ -69,18 +69,18 @@ pub(crate) async fn measure(args: &Args, servers: &[StoreServer], floor: &mut Ec
     }
 }
 
-/// The same figures, by names that say when they were measured.
+/// Prefixes the field names with `when`.
 fn under(when: &str, row: Row) -> Row {
     let named = |(field, value)| (format!("{when}_{field}"), value);
     row.into_iter().map(named).collect()
 }
 
-/// Connections that send requests as fast as the server takes them, on a separate thread: the measured connections
-/// must not wait for the load generator.
+/// Connections that send requests as fast as the server takes them. On a separate thread, because the measured
+/// connections must not wait for the load generator.
 struct Flood(JoinHandle<f64>);
 
 impl Flood {
-    /// Returns when the connections are there.
+    /// Returns once the connections are open.
     async fn start(address: Address, connections: usize, time: Duration) -> Self {
         let (ready, is_ready) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -90,7 +90,7 @@ impl Flood {
         Self(thread)
     }
 
-    /// Waits for its end; answers how many requests a second were answered.
+    /// Waits for its end. Returns the answered requests per second.
     async fn end(self) -> f64 {
         let ended = tokio::task::spawn_blocking(move || self.0.join()).await;
         let ended = ended.expect("a thread to wait on");
@@ -121,7 +121,7 @@ async fn flood(
     requests as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Writes without waiting for answers, and reads them as they come; returns the number of requests.
+/// Writes without waiting for answers, and reads them as they arrive. Returns the number of requests.
 async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     connection.put(1, op::GET_DATA, &wire::read("/", false));
     connection.flush().await;
@@ -137,7 +137,7 @@ async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     });
     let (mut buffer, mut read) = (vec![0; 256 << 10], 0);
     while !writing.is_finished() {
-        // Of a flood that has ended meanwhile the last answers are still to come.
+        // If the flood has just ended, the last answers are still to be read.
         let more = tokio::time::timeout(MARGIN, from.read(&mut buffer)).await;
         read += more.map_or(0, |more| more.expect("the server writes"));
     }
@@ -150,7 +150,7 @@ async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     requests
 }
 
-/// Requests that are written at once.
+/// Number of requests per write.
 const BLOCK: usize = 1_024;
 
 fn block() -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Connections that keep so many requests under way.
+//! Connections that keep a number of requests in flight.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,24 +11,23 @@ use crate::connection::Connection;
 use crate::figures::{Row, Times, WriteTimes};
 use crate::mix::{self, Done, KEYS, Mix, Slot};
 
-/// A case.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) mix: Mix,
     pub(crate) connections: usize,
     pub(crate) in_flight: usize,
-    /// Between an answer and the next request, if there is any.
+    /// Pause between an answer and the next request.
     pause: Option<Duration>,
 }
 
 /// Znodes and connections of a case on one server.
 pub(crate) struct Ground {
     clients: Vec<Client>,
-    /// Everything that was made for it, parents first.
+    /// Everything that was created for it, parents first.
     made: Vec<String>,
 }
 
-/// A connection with the slots that share it.
+/// A connection and the slots that share it.
 struct Client {
     connection: Connection,
     slots: Vec<Slot>,
@@ -53,13 +52,13 @@ impl Load {
         }
     }
 
-    /// Has each connection pause for so long after an answer.
+    /// Makes each connection pause after an answer.
     pub(crate) fn pausing(self, pause: Duration) -> Self {
         let pause = Some(pause);
         Self { pause, ..self }
     }
 
-    /// Makes the znodes, and opens the sessions.
+    /// Creates the znodes and opens the sessions.
     pub(crate) async fn prepare(&self, address: &Address, bytes: usize) -> Ground {
         let root = format!("/wire-{}", fresh_name());
         let mut made = vec![root.clone()];
@@ -93,14 +92,14 @@ impl Load {
         Ground { clients, made }
     }
 
-    /// Leaves nothing behind.
+    /// Deletes everything.
     pub(crate) async fn clean(&self, mut ground: Ground) {
         let first = &mut ground.clients[0].connection;
         ground.made.reverse();
         in_batches(first, &ground.made, mix::delete).await;
     }
 
-    /// All ask for so long.
+    /// Sends requests on all connections for `time`.
     pub(crate) async fn round(&self, ground: &mut Ground, time: Duration) -> Row {
         let start = Instant::now();
         let end = start + time;
@@ -132,7 +131,7 @@ impl Load {
 impl Client {
     async fn ask_until(mut self, end: Instant, pause: Option<Duration>) -> (Self, Tally) {
         let mut tally = Tally::default();
-        // Answers come in the order of the requests.
+        // Answers arrive in the order of the requests.
         let mut waiting: VecDeque<(usize, Instant)> = VecDeque::new();
         let now = Instant::now();
         for number in 0..self.slots.len() {
@@ -151,7 +150,8 @@ impl Client {
                     tokio::time::sleep(pause).await;
                     now = Instant::now();
                 }
-                // After the end, a slot goes on until it has deleted its znode: the next round begins without any.
+                // After the end, a slot continues until it has deleted its znode, because the next round starts without
+                // any.
                 if done != Done::Nothing && (now < end || !self.slots[number].is_clean()) {
                     self.ask(number, now, &mut waiting);
                 }
@@ -185,7 +185,7 @@ impl Tally {
     }
 }
 
-/// One request for each, some hundred of them at once.
+/// Sends one request per path, in batches.
 async fn in_batches(
     connection: &mut Connection,
     paths: &[String],

@@ -1,5 +1,4 @@
-//! Slots: each repeats one request. As many slots share a connection as requests may be under
-//! way on it.
+//! Slots, each of which repeats one request. A connection has as many slots as requests may be in flight on it.
 
 use testkit::wire::{self, EPHEMERAL_SEQUENTIAL, Out, PERSISTENT, op};
 
@@ -10,9 +9,9 @@ pub(crate) enum Mix {
     Ping,
     Get,
     Set,
-    /// A persistent znode is made, and deleted.
+    /// A persistent znode is created and deleted.
     Create,
-    /// Requests of an uncontended lock: create and list, sent together; then delete.
+    /// Requests of an uncontended lock: create and list, sent together, then delete.
     Locks,
 }
 
@@ -41,32 +40,28 @@ impl Mix {
     }
 }
 
-/// Number of keys to lock.
 pub(crate) const KEYS: usize = 10_000;
 
-/// State of a slot.
 pub(crate) struct Slot {
     mix: Mix,
     /// Path of the slot's znode, or the parent of the keys.
     path: String,
     data: Vec<u8>,
-    /// The next key to lock.
     key: usize,
     /// Path of the znode that it has created.
     made: Option<String>,
     waits_for: Wait,
 }
 
-/// Reply that a slot waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// The only answer.
     Answer,
     /// The name of the created znode.
     Name,
-    /// The list that was asked for with it.
+    /// The list sent along with the create.
     List,
-    /// The deletion.
+    /// The answer of the delete.
     Deletion,
 }
 
@@ -74,11 +69,11 @@ enum Wait {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Nothing,
-    /// A request.
+    /// A single request.
     Request,
     /// Both requests of an acquire.
     Acquire,
-    /// Its release.
+    /// The request of a release.
     Release,
 }
 
@@ -88,7 +83,7 @@ impl Slot {
             mix,
             path,
             data: vec![b'x'; bytes],
-            // Far from those of the others.
+            // Far from the keys of the other slots.
             key: number * 39,
             made: None,
             waits_for: Wait::Answer,
@@ -99,7 +94,7 @@ impl Slot {
         &self.path
     }
 
-    /// Sends the next operation, and returns its number of requests.
+    /// Sends the next operation. Returns its number of requests.
     pub(crate) fn ask(&mut self, to: &mut Connection) -> usize {
         match self.mix {
             Mix::Ping => to.put(-2, op::PING, &Out::new()),
@@ -135,7 +130,6 @@ impl Slot {
         2
     }
 
-    /// Processes an answer.
     pub(crate) fn answered(&mut self, reply: &Reply<'_>) -> Done {
         assert_eq!(reply.error, 0, "a request of {} fails", self.mix.name());
         match self.waits_for {
@@ -150,7 +144,7 @@ impl Slot {
         }
     }
 
-    /// Returns true if the slot has created nothing that it would leave behind.
+    /// Returns true if the slot would leave no znode behind.
     pub(crate) fn is_clean(&self) -> bool {
         self.made.is_none()
     }

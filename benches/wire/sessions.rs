@@ -1,4 +1,4 @@
-//! Many idle sessions, each with one watch: their cost, and the time until the last of them has its event.
+//! Many idle sessions with one watch each: their cost, and the time until the last of them has its event.
 
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,6 @@ use crate::mix;
 use crate::store_server::StoreServer;
 use crate::usage::Usage;
 
-/// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(args: &Args, server: &StoreServer, floor: &mut EchoFloor) {
@@ -53,7 +52,7 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer, floor: &mut EchoF
     expect_answer(&mut setter).await;
 }
 
-/// Opens as many as are missing; answers how many a second that were.
+/// Opens the missing sessions. Returns how many were opened per second.
 async fn open_until(
     count: usize,
     sessions: &mut JoinSet<()>,
@@ -65,7 +64,7 @@ async fn open_until(
     for number in 0..missing {
         let (watched, turns) = (watched.clone(), turns.clone());
         let address = address.clone();
-        // Their pings are spread over the time between two of them.
+        // Spread the pings over the interval.
         let first_ping = PING_EVERY.mul_f64(number as f64 / missing as f64);
         sessions.spawn(async move {
             let turn = turns.acquire_owned().await;
@@ -101,10 +100,10 @@ impl Watched {
         }
     }
 
-    /// Waits until a counter has come so far, and sets it back.
+    /// Waits until a counter has reached `count`.
     async fn wait_until(&self, counter: &AtomicUsize, count: usize) {
         loop {
-            // Before the check: a change between check and await would wake no waiter.
+            // Before the check, because a change between check and await would wake no waiter.
             let changed = self.changed.notified();
             if counter.load(std::sync::atomic::Ordering::Acquire) >= count {
                 return;
@@ -120,7 +119,6 @@ impl Watched {
     }
 }
 
-/// A session's life.
 async fn watch(mut connection: Connection, watched: &Watched, first_ping: Duration) {
     let mut next_ping = tokio::time::Instant::now() + first_ping;
     arm(&mut connection, &watched.path).await;
@@ -159,7 +157,7 @@ async fn arm(connection: &mut Connection, path: &str) {
     connection.flush().await;
 }
 
-/// Sets the znode, and waits for the last event, some times.
+/// Sets the znode and waits for the last event, several times.
 async fn fan_out(
     args: &Args,
     setter: &mut Connection,
@@ -191,7 +189,7 @@ async fn fan_out(
     row.extend(medians(&rounds));
 }
 
-/// The setter is a session, too.
+/// The setter is a session too.
 async fn ping_for(setter: &mut Connection, time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {

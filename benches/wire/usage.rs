@@ -1,4 +1,4 @@
-//! Resource usage of a server's process, as the kernel counts it.
+//! Resource usage of a server's process, as counted by the kernel.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ impl Usage {
         }
     }
 
-    /// Writes what part of one core it has used since, if it is known.
+    /// Writes the share of one core that it has used since, if known.
     pub(crate) fn write_since(&self, row: &mut Row) {
         if let Some(now) = self.process.and_then(cpu_seconds) {
             let share = (now - self.cpu_seconds) / self.at.elapsed().as_secs_f64();
@@ -31,10 +31,10 @@ impl Usage {
     }
 }
 
-/// Returns a process's time on the processor, its own and the kernel's for it.
+/// Returns a process's user and system time.
 fn cpu_seconds(process: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in brackets, may contain spaces and brackets.
+    // The name in parentheses may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
@@ -44,7 +44,7 @@ fn cpu_seconds(process: u32) -> Option<f64> {
 /// Unit of the kernel's times in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
 
-/// Raises the limit of open files: each connection is one, here and in the servers, which inherit the limit.
+/// Raises the limit of open files, because each connection is one, here and in the servers, which inherit the limit.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
