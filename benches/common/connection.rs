@@ -19,7 +19,6 @@ pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    /// Number of its bytes that were taken.
     taken: usize,
 }
 
@@ -40,7 +39,6 @@ impl Reply<'_> {
 }
 
 impl Connection {
-    /// Connects and opens a session.
     pub(crate) async fn open(address: &Address) -> Self {
         let stream = address.connect().await;
         let mut connection = Self {

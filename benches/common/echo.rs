@@ -1,11 +1,11 @@
 //! [`EchoFloor`]: the round trip of a loopback echo, which is the floor of every figure of a served store.
 //!
-//! The echo server is a separate process with a tokio runtime of as many threads as the servers'. A round trip takes
-//! the same system calls and wakes as a request, but no work. It is measured along with each round of each system.
+//! The echo server is a separate process with as many tokio threads as the servers, so a round trip takes the same
+//! system calls and wakes as a request, but no work. It is measured in each round of each system.
 //!
-//! Waking a sleeping core takes several times as long as the rest of a round trip, and the kernel chooses the cores
-//! anew for each process. So a line also says how often a core went to sleep per operation ([`Cores`]). This is about 0
-//! if client and server share a core or other work keeps both awake, and about 2 if each waits on its own core.
+//! Waking a sleeping core takes several times as long as the rest of a round trip, and the kernel chooses new cores for
+//! each process. So a line also says how often a core went to sleep per operation ([`Cores`]). This is about 0 if
+//! client and server share a core or other work keeps both awake, and about 2 if each waits on its own core.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,6 @@ const SPIN: &str = "spin";
 /// Size of a message, about that of a small request.
 const MESSAGE_BYTES: usize = 64;
 
-/// Transport of a system's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
@@ -176,7 +175,6 @@ fn serve(threads: usize) -> ! {
 
 async fn answer(mut stream: impl Stream) {
     let mut bytes = [0; 4096];
-    // Until the client disconnects.
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
         if stream.write_all(&bytes[..count]).await.is_err() {
             return;
@@ -247,7 +245,7 @@ impl Cores {
     }
 
     /// Writes `cores_idle`, the idle share of the cores' time since then, and `cores_slept`, how often a core went to
-    /// sleep per operation. Both only if the system counts it.
+    /// sleep per operation, if the system counts them.
     pub(crate) fn write_since(&self, row: &mut Row) {
         if let (Some((idle, all)), Some((idle_now, all_now))) = (self.ticks, idle_and_all())
             && all_now > all

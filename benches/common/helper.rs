@@ -65,7 +65,6 @@ impl Helper {
         })
     }
 
-    /// Waits for its next line.
     pub(crate) fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         match self.answers.read_line(&mut line)? {

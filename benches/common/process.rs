@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use testkit::{ChildProcess, TempFolder, open_log};
 
-/// How long a server may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a server with its log in the folder, and waits until `is_ready` returns true.

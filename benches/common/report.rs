@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::figures::{Row, rounded};
 
-/// A line of the report. It contains the conditions, and gets the figures when it is printed.
+/// A line of the report. It contains the conditions. The figures are added by `print`.
 #[derive(Clone)]
 pub(crate) struct Line(Value);
 
@@ -19,13 +19,11 @@ impl Line {
         }
     }
 
-    /// Sets a condition.
     pub(crate) fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.0[field] = value.into();
         self
     }
 
-    /// Prints the line with these figures.
     pub(crate) fn print(mut self, row: &Row) {
         for (field, value) in row {
             self.0[field] = rounded(*value);

@@ -14,7 +14,6 @@ use super::process;
 pub(crate) struct StoreServer {
     url: String,
     process: Option<u32>,
-    /// Directory of its data on disk.
     folder: Option<PathBuf>,
     /// The server and its folder, dropped in this order.
     _server: Option<Box<dyn Any>>,
@@ -64,7 +63,7 @@ impl StoreServer {
     }
 }
 
-/// Starts a release build of ours, on a port chosen by the kernel or a socket in its folder.
+/// Starts our release build, on a port chosen by the kernel or a socket in its folder.
 fn lockkeeper(serving: &Serving, transport: Transport) -> Result<StoreServer, String> {
     let command = match &serving.server {
         Some(command) => command.clone(),

@@ -18,7 +18,6 @@ pub(crate) struct Line<S: Subject> {
 }
 
 impl<S: Subject> Line<S> {
-    /// Creates a line of holders without waiters.
     pub(crate) async fn held_by(subject: &S, holders: usize) -> Self {
         let (grant, granted) = mpsc::unbounded_channel();
         let mut held = Vec::new();
@@ -77,7 +76,6 @@ impl<S: Subject> Line<S> {
         self.held.sort_by_key(recipes::token);
     }
 
-    /// Ends all waits.
     pub(crate) async fn end(mut self) {
         self.waiting.shutdown().await;
     }

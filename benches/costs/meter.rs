@@ -11,8 +11,7 @@ use crate::common::fresh_number;
 /// A store that counts everything.
 pub(crate) struct Ground(TestStore);
 
-/// Longer than a measurement. The few renewals of the session fall into few of the hand-overs, of which the cheapest
-/// counts.
+/// Longer than a measurement, so that few hand-overs contain a renewal of the session. Only the cheapest counts.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Ground {
@@ -78,8 +77,8 @@ pub(crate) struct Meter<'a> {
     own: Cost,
 }
 
-/// Number of consecutive quiet answers after which nothing is in flight. A task that was woken by one of them has sent
-/// its request before the next one, and requests of a session are answered in order.
+/// Number of consecutive quiet answers that show that nothing is in flight. A task woken by one of them sends its
+/// request before the next one, and requests of a session are answered in order.
 const QUIET: u32 = 10;
 
 impl Meter<'_> {

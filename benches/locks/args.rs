@@ -165,12 +165,11 @@ impl Args {
         }
     }
 
-    /// Returns true if only the mutex is measured.
     pub(crate) fn is_of_mutex(&self) -> bool {
         self.recipes == [Recipe::Mutex]
     }
 
-    /// Returns the first URL, with which the systems are compared.
+    /// Returns the first URL. The systems are compared with it.
     pub(crate) fn url(&self) -> &str {
         &self.urls[0]
     }
@@ -179,7 +178,6 @@ impl Args {
         self.system.contains(&system)
     }
 
-    /// Returns true if the store runs in this program.
     pub(crate) fn is_in_process(&self) -> bool {
         !is_served(self.url())
     }

@@ -61,7 +61,7 @@ impl Contender {
 }
 
 /// Runs the rounds of all contenders in turns, with the floor in each round of a served case. Prints the medians and
-/// the ratios of ours to the others. Returns the first contender's medians.
+/// our ratios to the others. Returns the first contender's medians.
 pub(crate) async fn measure(
     args: &Args,
     case: Case,

@@ -39,7 +39,7 @@ impl Keeper {
         Place::new(&self.observer)
     }
 
-    /// Returns the handles for a case, in which each client has its own session.
+    /// Returns the handles for a case. Each client has its own session.
     pub(crate) async fn locks<S: Subject>(&self, case: &Case) -> Vec<Ours<S>> {
         let path = LockPath::new(format!("/bench/{}", fresh_name())).expect("a valid path");
         let mut clients = Vec::new();

@@ -229,7 +229,6 @@ pub(crate) async fn handed_over<L: Relayed>(case: Case, locks: Arc<[L]>, time: D
     row
 }
 
-/// Locks and unlocks each key once.
 async fn many_keys<L: Lock>(locks: Arc<[L]>) -> Row {
     let keys = locks.len();
     let measured = workloads::many_keys(locks, None).await;

@@ -1,5 +1,5 @@
-//! etcd as a peer: the lock of its own API (`v3lockpb.Lock`), in which the server queues by revision. The messages are
-//! written by hand, because the crate etcd-client needs a protobuf compiler to build.
+//! etcd as a peer: the lock of its own API (`v3lockpb.Lock`). The server queues by revision. The messages are written
+//! by hand, because the crate etcd-client needs a protobuf compiler to build.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -60,7 +60,6 @@ const LEASE: Duration = Duration::from_secs(3600);
 /// Number of leases for many keys, above the number of tasks that hold or request a lock.
 const LEASES_FOR_KEYS: usize = 300;
 
-/// A single-member etcd that is started for the run, with connections to it.
 pub(crate) struct Etcd {
     address: String,
     connections: Vec<Connection>,

@@ -132,7 +132,7 @@ impl Foreign {
         }))
     }
 
-    /// Returns the contender of `kill`, in which a second program holds and this one waits.
+    /// Returns the contender of `kill`. A second program holds and this one waits.
     fn killed(&self) -> Contender {
         let (program, command) = (self.program.clone(), self.command.clone());
         Contender::new(self.system, &self.url, move |time| {

@@ -1,4 +1,4 @@
-//! Postgres as a peer: advisory locks of a session, for which the server queues.
+//! Postgres as a peer: advisory locks of a session. The server queues.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,6 @@ use crate::common::socket::Address;
 use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A cluster that is started for the run, with sessions.
 pub(crate) struct Postgres {
     pool: Pool,
     cases: usize,

@@ -15,7 +15,6 @@ use crate::common::lock::{Lock, REMOTE_PAUSE};
 use crate::process;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// A Redis server that is started for the run.
 pub(crate) struct Server {
     address: SocketAddr,
     _process: ChildProcess,
@@ -52,7 +51,6 @@ impl Server {
     }
 }
 
-/// A Redis server, and connections to it.
 pub(crate) struct Redis {
     tcp: Pool,
     unix: Pool,
@@ -96,7 +94,6 @@ async fn connect(url: &str) -> MultiplexedConnection {
     connection
 }
 
-/// The script by which a holder deletes its key.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
 
@@ -154,7 +151,6 @@ impl Redis {
     }
 }
 
-/// Loads the script by which a holder deletes its key. Returns its name.
 async fn load_unlock(connection: &mut MultiplexedConnection) -> String {
     let mut load = cmd("SCRIPT");
     let load = load.arg("LOAD").arg(UNLOCK);
@@ -230,7 +226,7 @@ impl Lock for RedisLock {
         None
     }
 
-    /// Without a queue, waits for a time in which each client retries a few times.
+    /// Without a queue, waits long enough for each client to retry a few times.
     async fn settled(&self, _queued: usize) -> Result<(), LockError> {
         tokio::time::sleep(LONGEST).await;
         Ok(())

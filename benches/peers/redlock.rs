@@ -1,5 +1,5 @@
-//! Redlock as a peer: the crate rslock over five Redis servers, three of which must grant. Its clients do not queue,
-//! but retry after a random pause, with the crate's defaults.
+//! Redlock as a peer: the crate rslock over five Redis servers. Three of them must grant. Its clients do not queue, but
+//! retry after a random pause, with the crate's defaults.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use crate::workloads::{Case, Relayed, Workload};
 /// Number of servers, as in the description of the algorithm.
 const SERVERS: usize = 5;
 
-/// Five Redis servers, and clients of all of them.
 pub(crate) struct Redlock {
     address: String,
     clients: Vec<LockManager>,

@@ -11,7 +11,6 @@ use crate::common::lock::Lock;
 use crate::common::socket::Address;
 use crate::workloads::{Case, Relayed, Workload};
 
-/// Sessions over plain connections.
 pub(crate) struct Wire {
     address: Address,
 }

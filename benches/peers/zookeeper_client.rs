@@ -27,7 +27,6 @@ pub(crate) fn enter_thread() {
     std::mem::forget(spawns_core::enter(&Spawner));
 }
 
-/// Clients of a ZooKeeper.
 pub(crate) struct ZookeeperClient {
     hosts: String,
     clients: Vec<Client>,

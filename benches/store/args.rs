@@ -89,7 +89,6 @@ impl Args {
         args
     }
 
-    /// Returns true if the sketch is measured too.
     pub(crate) fn sketch(&self) -> bool {
         self.system == System::Sketch
     }
@@ -110,7 +109,6 @@ impl Args {
         self.url.strip_prefix("file:").map(PathBuf::from)
     }
 
-    /// Returns true if the store is in another process.
     pub(crate) fn is_served(&self) -> bool {
         !self.url.starts_with("memory:") && !self.url.starts_with("file:")
     }

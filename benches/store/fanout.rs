@@ -67,7 +67,7 @@ async fn round(
     row
 }
 
-/// Starts tasks that wait for the event. The receiver gets the time at which the last of them had it.
+/// Starts tasks that wait for the event. The last of them to get it sends the time.
 async fn watch(
     sessions: &[Session],
     path: &ZnodePath,

@@ -14,7 +14,6 @@ use crate::options::Durability;
 pub(crate) struct Ground {
     store: Option<Store>,
     url: String,
-    /// Folder of an embedded durable store.
     folder: Option<PathBuf>,
     /// Sessions live as long as their clients.
     clients: Vec<Client>,
@@ -110,7 +109,6 @@ async fn open(folder: &Path, args: &Args) -> Store {
 /// Number of znodes in one multi and below one parent.
 const BATCH: usize = 500;
 
-/// Creates znodes and their parents.
 pub(crate) async fn fill(ground: &mut Ground, znodes: usize, bytes: usize) {
     let sessions = ground.sessions(FILLERS).await;
     let data = Bytes::from(vec![b'x'; bytes]);
@@ -134,7 +132,6 @@ pub(crate) async fn fill(ground: &mut Ground, znodes: usize, bytes: usize) {
     }
 }
 
-/// Number of multis in flight.
 const FILLERS: usize = 8;
 
 async fn make_batch(session: &Session, parent: ZnodePath, count: usize, data: &Bytes) {

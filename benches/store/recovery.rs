@@ -202,7 +202,6 @@ fn memory(field: &str) -> f64 {
     memory_bytes("self", field).expect("Linux has it")
 }
 
-/// Returns the sizes of the store's logs and snapshots.
 fn sizes(folder: &Path) -> Row {
     let mut row = Row::new();
     for file in std::fs::read_dir(folder).expect("a list").flatten() {

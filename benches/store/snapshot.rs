@@ -15,7 +15,6 @@ use crate::ground::{self, Ground};
 use crate::report::Line;
 use crate::writes::{Notes, Writer, Writing};
 
-/// Longest wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(args: &Args) {
@@ -62,7 +61,6 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
     ground.end().await;
 }
 
-/// Number of snapshots measured.
 const SNAPSHOTS: usize = 2;
 
 fn summary(dated: &Dated, makings: &[Making], bytes: u64) -> Row {

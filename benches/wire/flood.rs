@@ -150,7 +150,6 @@ async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     requests
 }
 
-/// Number of requests per write.
 const BLOCK: usize = 1_024;
 
 fn block() -> Vec<u8> {

@@ -92,7 +92,6 @@ impl Load {
         Ground { clients, made }
     }
 
-    /// Deletes everything.
     pub(crate) async fn clean(&self, mut ground: Ground) {
         let first = &mut ground.clients[0].connection;
         ground.made.reverse();

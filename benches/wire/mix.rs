@@ -1,4 +1,4 @@
-//! Slots, each of which repeats one request. A connection has as many slots as requests may be in flight on it.
+//! Slots. Each repeats one request. A connection has as many slots as requests may be in flight on it.
 
 use testkit::wire::{self, EPHEMERAL_SEQUENTIAL, Out, PERSISTENT, op};
 
@@ -48,7 +48,6 @@ pub(crate) struct Slot {
     path: String,
     data: Vec<u8>,
     key: usize,
-    /// Path of the znode that it has created.
     made: Option<String>,
     waits_for: Wait,
 }

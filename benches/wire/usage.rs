@@ -6,7 +6,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::figures::Row;
 
-/// Resource usage of a process at a moment.
 pub(crate) struct Usage {
     process: Option<u32>,
     at: Instant,
