@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""The goals of the served store and of the store in memory, each beside its peer in the same run.
+"""Checks the goals of the served store and of the store in memory, each against its peer in the same run.
 
-    benches/goals.py                    runs everything (some eight minutes on an idle machine), saves the runs' lines in
-                                        docs/performance/, draws their pictures, and writes the tables into
+    benches/goals.py                    runs everything (about eight minutes on an idle machine), saves the lines in
+                                        docs/performance/, draws the pictures, and writes the tables into
                                         docs/performance.md and README.md
-    benches/goals.py --only keys,bytes  runs these families only; the others keep their saved runs
-    benches/goals.py --only memory      runs the families whose names begin so: those of the store in memory
-    benches/goals.py --only ''          runs nothing, and writes pictures and tables anew
-    benches/goals.py --from FOLDER      runs nothing: prints the tables of the runs saved in FOLDER
-    benches/goals.py --to FOLDER        saves the runs' lines there, and prints their tables; the pages stay as they are
-    benches/goals.py --seconds 1        of each system in each case, in alternating rounds (default: 3)
+    benches/goals.py --only keys,bytes  runs only these families; the others keep their saved runs
+    benches/goals.py --only memory      runs the families with this prefix, for the store in memory
+    benches/goals.py --only ''          runs nothing, and writes pictures and tables again
+    benches/goals.py --from FOLDER      runs nothing, and prints the tables of the runs saved in FOLDER
+    benches/goals.py --to FOLDER        saves the lines there, and prints the tables without changing the pages
+    benches/goals.py --seconds 1        measures each system in each case for so long (default: 3)
 
-A row whose run is missing, or had to do without a peer, says so.
+A row says so if its run or its peer is missing.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SAVED = ROOT / "docs/performance"
 
-# Each family: a benchmark, and its options. {data} is a folder on a disk.
+# A benchmark and its options for each family. {data} is a folder on a disk.
 FAMILIES = {
     "latency": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system redis,redis-unix,postgres --workload w1"),
     "hand-overs": ("locks", "--url lockkeeper://,lockkeeper+unix:// --system postgres,redis --workload w2"),
@@ -63,14 +63,14 @@ class Run:
 
 
 def number(value):
-    """Returns a number with three significant digits, and thousands apart."""
+    """Returns a number with three significant digits and thousands separators."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def floor(line):
-    """Returns the floor of a line: the echo of its rounds, and whether the cores slept in them."""
+    """Returns the floor of a line: the echo of its rounds, and how often the cores slept in them."""
     texts = []
     if (echo := line.get("echo_p50_us")) is not None:
         texts.append(f"echo {number(echo)} µs")
@@ -86,7 +86,7 @@ def floor(line):
 
 
 class Row:
-    """A row of the table: a figure beside its peer's, and the bound of their ratio."""
+    """A row of the table: a figure, its peer's, and the bound of their ratio."""
 
     def __init__(self, name, ours, theirs, bound, is_most, unit, of):
         self.name, self.ours, self.theirs, self.bound, self.is_most = name, ours, theirs, bound, is_most
@@ -102,7 +102,7 @@ class Row:
         return self.ratio() <= self.bound if self.is_most else self.ratio() >= self.bound
 
     def cells(self):
-        """Returns the cells of the row: those of HEAD."""
+        """Returns the cells under HEAD."""
         if self.ratio() is None:
             return [self.name, self.goal(), "not measured", "", "", ""]
         verdict = "met" if self.is_met() else "**missed**"
@@ -116,8 +116,7 @@ class Row:
 
 
 class Call(Row):
-    """A row of a call that takes a mutex, beside `lock` and what a user would write by hand: a map of tokio's mutexes by name,
-    each taken with a timeout."""
+    """A row of a call that takes a mutex, compared with `lock` and with a map of tokio's mutexes, as a user would write it."""
 
     def __init__(self, name, ours, lock, bound, by_hand):
         super().__init__(name, ours, lock, bound, True, "µs", "without" if "hand-over" in name else "`lock`")
@@ -145,7 +144,7 @@ class Limit(Row):
 
 
 def reader(runs):
-    """Returns a function that finds a figure in the runs: its line, and its value."""
+    """Returns a function that finds a figure in the runs and returns its line and value."""
 
     def of(family, system, field, scale=1, **conditions):
         line = runs[family].line(system, **conditions)
@@ -231,7 +230,7 @@ HEAD = ["", "goal", "measured", "", "beside", "floor of its rounds"]
 
 
 def table(rows):
-    """Returns the table of these rows, without the last column where no row has anything in it."""
+    """Returns the table of these rows, without the last column if it is empty."""
     cells = [row.cells() for row in rows]
     columns = len(HEAD) if any(row[-1] for row in cells) else len(HEAD) - 1
     lines = ["|" + "".join(f" {cell} |" if cell else " |" for cell in row[:columns]) for row in [HEAD, *cells]]
@@ -239,7 +238,7 @@ def table(rows):
 
 
 def missed(served, memory):
-    """Returns a table of the goals that are missed, for README.md."""
+    """Returns the table of missed goals for README.md."""
     lines = ["| Missed goal | Measured | Compared with | Goal |", "|---|---|---|---|"]
     for prefix, rows in (("", served), ("`memory:` ", memory)):
         for row in rows:
@@ -249,7 +248,7 @@ def missed(served, memory):
 
 
 def load(folder, families=FAMILIES):
-    """Returns the saved runs; of a family without one, a run without lines."""
+    """Returns the saved runs. A family without one gets a run without lines."""
     runs = {}
     for family in families:
         file = folder / f"{family}.jsonl"
@@ -259,7 +258,7 @@ def load(folder, families=FAMILIES):
 
 
 def tables(runs):
-    """Returns the tables: the page of each, its mark there, and its text."""
+    """Returns the page, mark and text of each table."""
     served, memory = served_rows(runs), memory_rows(runs)
     return [
         ("docs/performance.md", "<!-- goals -->", table(served)),
@@ -269,18 +268,18 @@ def tables(runs):
 
 
 def between(text, mark, content):
-    """Returns the text with this between its marks."""
+    """Replaces the text between two marks."""
     return re.sub(f"({mark}\n).*?({mark})", lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
 
 
 def show(runs):
-    """Prints the tables of the goals that have been measured."""
+    """Prints the tables with measured goals."""
     tables = [table(rows) for rows in (served_rows(runs), memory_rows(runs)) if any(row.ours for row in rows)]
     print("\n\n".join(tables))
 
 
 def measure(family, benchmark, options, folder, ratios=True):
-    """Runs a family, and saves its lines, with or without the ratios."""
+    """Runs a family and saves its lines, with or without the ratios."""
     command = ["cargo", "bench", "--quiet", "-p", "lockkeeper-bench", "--bench", benchmark, "--", *options]
     print(f"{family}: {' '.join(command)}", file=sys.stderr, flush=True)
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -290,8 +289,7 @@ def measure(family, benchmark, options, folder, ratios=True):
 
 
 def read_arguments(parser, families, rounds):
-    """Returns the command line, with `only` as the list of the families to run: those named, and those of a group, whose
-    names begin so."""
+    """Returns the command line, with `only` as the list of the families to run, given by name or by prefix."""
     parser.add_argument("--only", default=",".join(families))
     parser.add_argument("--from", dest="source", type=pathlib.Path)
     parser.add_argument("--to", dest="folder", type=pathlib.Path, default=SAVED)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the saved runs of the benchmarks: benches/plots.py FOLDER reads FOLDER/FAMILY.jsonl and writes FOLDER/FAMILY.svg."""
+"""Draws the saved benchmark runs: benches/plots.py FOLDER reads FOLDER/FAMILY.jsonl and writes FOLDER/FAMILY.svg."""
 
 import json
 import math
@@ -21,7 +21,7 @@ NAMES = {
     "wire": "Lockkeeper without a client library",
     "tokio": "tokio",
 }
-# The names in the race, whose pictures have a line for each system.
+# Names in the race's pictures, which have a line for each system.
 RACE_NAMES = {
     "memory": "Lockkeeper, `memory:`",
     "file": "Lockkeeper, `file:`",
@@ -43,18 +43,18 @@ RACE_NAMES = {
 IN_MEMORY = "Lockkeeper, in memory"
 ECHO = "echo server, nothing written"
 
-# The same colour in all pictures.
+# Each has the same color in all pictures.
 SERIES = ["Lockkeeper, TCP", "Lockkeeper, Unix socket", "Redis, TCP", "Redis, Unix socket", "Postgres"]
 SERIES += ["Lockkeeper without a client library", ECHO, IN_MEMORY, "tokio"]
 
 
 def name_of(line):
-    """Returns the name of a line's system in the pictures; None if it is in none."""
+    """Returns the name of a line's system in the pictures, or None if it is not shown."""
     return IN_MEMORY if line.get("url") == "memory:" else NAMES.get(line["system"])
 
 
 class Picture:
-    """Bars in groups: one group for each case, one bar for each system."""
+    """Bars in groups: a group for each case, a bar for each system."""
 
     def __init__(self, title, unit, is_log=False, floor=None):
         self.title, self.unit, self.is_log, self.floor = title, unit, is_log, floor
@@ -131,7 +131,7 @@ class Picture:
 
 
 class Race:
-    """Horizontal bars by powers of ten: a line for each system, and in it a bar for each case."""
+    """Horizontal bars on a logarithmic scale: a line for each system, with a bar for each case."""
 
     LEFT, TOP, BAR, GAP = 220, 62, 13, 9
 
@@ -155,7 +155,7 @@ class Race:
             tall = self.BAR * len(bars)
             shapes.append(f'<text x="{self.LEFT - 8}" y="{y + tall / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
             for case, value in bars:
-                # Ours in blue, the others in grey; the second case of both is lighter.
+                # Ours in blue, the others in gray, the second case lighter.
                 style = 2 * (not name.startswith("Lockkeeper")) + cases.index(case)
                 box = f'x="{self.LEFT}" y="{y}" width="{x(value) - self.LEFT:.1f}" height="{self.BAR - 2}"'
                 shapes.append(f'<rect class="bar r{style}" {box} rx="2"><title>{escape(f"{name}, {case}: {short(value)}")}</title></rect>')
@@ -186,7 +186,7 @@ class Race:
 
 
 class Scale:
-    """The vertical axis, from zero, or by powers of ten."""
+    """The vertical axis, from zero or logarithmic."""
 
     def __init__(self, values, is_log):
         self.is_log = is_log
@@ -213,7 +213,7 @@ class Scale:
 
 
 def short(value):
-    """Returns a number of three digits at most, with k and M."""
+    """Returns a number with at most three digits, with k and M."""
     for limit, divisor, suffix in [(1e6, 1e6, "M"), (1e4, 1e3, "k")]:
         if value >= limit:
             return f"{value / divisor:.3g}{suffix}"
@@ -225,7 +225,7 @@ def figures(lines):
 
 
 def named(lines):
-    """Returns the lines with figures of the systems that the pictures show, each behind its name."""
+    """Returns the lines with figures of the shown systems, each with its name."""
     return [(name, line) for line in figures(lines) if (name := name_of(line))]
 
 
@@ -297,7 +297,7 @@ def memory_waiters(lines):
 
 
 def race(title, unit, bars):
-    """Returns a function that draws the race's lines, whose cases and fields `bars` names for each line."""
+    """Returns a function that draws the race. `bars` returns the cases and values of a line."""
 
     def draw(lines):
         picture, lines = Race(title, unit), figures(lines)
@@ -312,7 +312,7 @@ def race(title, unit, bars):
 
 def race_w1(line):
     yield "acquire", line.get("acquire_p50_us")
-    # The crate does not wait for it.
+    # The crate does not wait for the release.
     if line["system"] != "zookeeper-client":
         yield "release", line.get("release_p50_us")
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The race: all lock systems beside each other, the same workloads in alternating rounds on loopback.
+"""The race: all lock systems under the same workloads, in alternating rounds on loopback.
 
-    benches/race.py                    installs what is missing, starts the servers, runs everything (some fifteen minutes on
-                                       an idle machine), stops the servers, saves the runs' lines in docs/performance/, draws
-                                       their pictures, and writes the tables into docs/performance.md and README.md
-    benches/race.py --only race-w1     runs this workload only; the others keep their saved runs
-    benches/race.py --only ''          runs nothing, and writes table and pictures anew
-    benches/race.py --from FOLDER      runs nothing: prints the table of the runs saved in FOLDER
-    benches/race.py --to FOLDER        saves the runs' lines there, and prints their table; the page stays as it is
-    benches/race.py --seconds 1        of each system in each case, in alternating rounds (default: 3, in 3 rounds)
-    benches/race.py --smoke COMMAND    a moment of each workload, with this `lockkeeper` and those servers that are installed
+    benches/race.py                    installs what is missing, starts the servers, runs everything (about fifteen minutes
+                                       on an idle machine), stops the servers, saves the lines in docs/performance/, draws
+                                       the pictures, and writes the tables into docs/performance.md and README.md
+    benches/race.py --only race-w1     runs only this workload; the others keep their saved runs
+    benches/race.py --only ''          runs nothing, and writes table and pictures again
+    benches/race.py --from FOLDER      runs nothing, and prints the table of the runs saved in FOLDER
+    benches/race.py --to FOLDER        saves the lines there, and prints the table without changing the page
+    benches/race.py --seconds 1        measures each system in each case for so long (default: 3, in 3 rounds)
+    benches/race.py --smoke COMMAND    runs each workload briefly, with this `lockkeeper` and the installed servers
 
-A system that cannot be had says why. A run ends with an error where two clients held the same lock at a time, or where a
-lock of Lockkeeper's was granted out of order.
+A missing system is reported with the reason. A run fails if two clients held a lock at the same time, or if one of our locks
+was granted out of order.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import plots
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", goals.ROOT / "target"))
 
-# Each system: where the state of its locks is, and the order of grants that it promises or is built for.
+# Where each system keeps the state of its locks, and the order of grants that it promises or is built for.
 PROCESS, MEMORY, SYNCED = "one process", "server, memory", "server, synced"
 ARRIVAL, NONE = "arrival", "none"
 SYSTEMS = {
@@ -51,7 +51,7 @@ SYSTEMS = {
     "kazoo": (SYNCED, ARRIVAL),
 }
 OURS = ["memory", "file", "lockkeeper", "lockkeeper+unix", "lockkeeper-durable", "zookeeper"]
-# The first of them starts the ZooKeeper.
+# The first one starts the ZooKeeper.
 OF_ZOOKEEPER = ["zookeeper", "zookeeper-client", "curator", "kazoo"]
 
 URLS = {"lockkeeper": "lockkeeper://", "lockkeeper+unix": "lockkeeper+unix://"}
@@ -65,7 +65,7 @@ FAMILIES = {
     "race-kill": "--workload kill",
 }
 
-# The version of each system that Debian packages.
+# Debian packages whose versions are reported.
 PACKAGES = ["redis-server", "etcd-server", "postgresql", "zookeeper", "libcurator-recipes-java"]
 
 HEAD = [
@@ -81,7 +81,7 @@ HEAD = [
 
 
 def cells(system, runs):
-    """Returns the cells of a system's row: those of HEAD."""
+    """Returns the cells of a system's row."""
     state, order = SYSTEMS[system]
     figure = lambda family, field, **conditions: runs[family].figure(system, field, **conditions)
 
@@ -92,7 +92,7 @@ def cells(system, runs):
     if checked:
         overtakes, grants = (sum(line[field] for line in checked) for field in ("order_overtakes", "order_checked"))
         order += f": {overtakes:,.0f} of {grants:,.0f} overtook"
-    # The crate does not wait for it.
+    # The crate does not wait for the release.
     release = None if system == "zookeeper-client" else figure("race-w1", "release_p50_us")
     killed = figure("race-kill", "kill_to_grant_p50_us")
     handovers = [text(figure("race-w2", "handovers_per_s", clients=clients)) for clients in (8, 64)]
@@ -110,7 +110,7 @@ def cells(system, runs):
 
 
 def table(runs):
-    """Returns the table of the systems that have been measured, and the reasons of the others."""
+    """Returns the table of the measured systems, and why the others are missing."""
     measured = [system for system in SYSTEMS if any(run.line(system) for run in runs.values())]
     rows = [HEAD, *(cells(system, runs) for system in measured)]
     lines = ["|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in rows]
@@ -120,7 +120,7 @@ def table(runs):
     return text
 
 
-# The systems in README.md, by the promise of a grant, under names that state their options. The others are on the page.
+# The systems in README.md by the promise of a grant, with their options. All systems are in docs/performance.md.
 FRONT_PAGE = {
     "synced": {
         "lockkeeper-durable": "Lockkeeper, TCP (the default)",
@@ -140,12 +140,12 @@ FRONT_PAGE = {
 
 
 def time(us):
-    """Returns a time in its unit."""
+    """Returns a time with a suitable unit."""
     unit, scale = next((unit, scale) for unit, scale in (("s", 1e6), ("ms", 1e3), ("µs", 1)) if us >= scale or scale == 1)
     return f"{goals.number(us / scale)} {unit}"
 
 
-# The columns of README.md: which figure is the best, its text, and the figures of each system.
+# The columns of README.md: how to find the best figure, how to format one, and where the figures are.
 FRONT_COLUMNS = {
     "Acquire, p50": (min, time, [("race-w1", "acquire_p50_us", {})]),
     "Hand-overs/s, 8 / 64 clients": (max, goals.number, [("race-w2", "handovers_per_s", {"clients": clients}) for clients in (8, 64)]),
@@ -155,7 +155,7 @@ FRONT_COLUMNS = {
 
 
 def front_page(runs):
-    """Returns the table of README.md. The best figure of each group is bold, whoever has it."""
+    """Returns the table for README.md. The best figure of each group is bold."""
     head = ["A grant is", "System", *FRONT_COLUMNS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for promise, systems in FRONT_PAGE.items():
@@ -184,7 +184,7 @@ def caption(about):
 
 
 def tables(folder):
-    """Returns the tables: the page of each, its mark there, and its text."""
+    """Returns the page, mark and text of each table."""
     about = json.loads((folder / "race.json").read_text())
     runs = goals.load(folder, FAMILIES)
     text = f"{caption(about)}\n\n{table(runs)}"
@@ -192,7 +192,7 @@ def tables(folder):
 
 
 def skipped(lines):
-    """Returns the systems that could not be had, each with the reason."""
+    """Returns the missing systems and why they are missing."""
     found = {line["system"]: line["skipped"] for line in lines if "skipped" in line}
     if "zookeeper" in found:
         found.update(dict.fromkeys(OF_ZOOKEEPER, found["zookeeper"]))
@@ -200,7 +200,7 @@ def skipped(lines):
 
 
 def faults(lines):
-    """Yields what must not happen."""
+    """Yields violations of exclusion and of the order of grants."""
     for line in lines:
         case = f"{line['system']}, {line['workload']}"
         if line.get("exclusion_violations"):
@@ -212,19 +212,19 @@ def faults(lines):
 
 
 def end_with(found):
-    """Ends the program, with an error where anything was found."""
+    """Exits, with an error if there are faults."""
     for fault in found:
         print(fault, file=sys.stderr)
     sys.exit(1 if found else 0)
 
 
 def kazoo_version():
-    """Returns the package of kazoo's that the tests install."""
+    """Returns the kazoo package that the tests install."""
     return re.search(r"^kazoo=(\S+)$", (goals.ROOT / "tests/run").read_text(), re.MULTILINE)[1]
 
 
 def install_kazoo():
-    """Puts kazoo into the virtual environment of the tests, and names its Python to the benchmark."""
+    """Installs kazoo into the tests' virtual environment, and sets LOCKKEEPER_PYTHON for the benchmark."""
     folder, package = TARGET / "venv", kazoo_version()
     installed = folder / "installed"
     if not installed.exists() or installed.read_text().strip() != package:
@@ -240,7 +240,7 @@ def install_kazoo():
 
 
 def debian_version(package):
-    """Returns the version of a package, without that of its packaging; None if it is not installed."""
+    """Returns the upstream version of a package, or None if it is not installed."""
     query = ["dpkg-query", "--show", "--showformat=${Version}", package]
     found = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return re.sub(r"^\d+:|[-+].*$", "", found.stdout) if found.returncode == 0 else None
@@ -277,7 +277,7 @@ def race(arguments):
 
 
 def smoke(command):
-    """Runs a moment of each workload with the servers that are installed; each of these must have figures."""
+    """Runs each workload briefly with the installed servers. Each of these must have figures."""
     install_kazoo()
     run = ["cargo", "test", "--quiet", "--workspace", "--all-features", "--bench", "locks", "--", *RACERS]
     workloads = ["w1", "w2", "w3", "w4"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the samples of a soak: benches/soak_plots.py FILE reads FILE.jsonl, as `lockkeeper-faults soak --out` writes it, and
-writes FILE-PICTURE.svg beside it."""
+"""Draws the samples of a soak: benches/soak_plots.py FILE reads FILE.jsonl, which `lockkeeper-faults soak --out` writes, and
+writes FILE-PICTURE.svg next to it."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ PROCESSES = {
 
 
 class Lines:
-    """Lines over the minutes of a soak, from zero."""
+    """Lines over the minutes of a soak."""
 
     def __init__(self, title, unit):
         self.title, self.unit = title, unit
@@ -75,7 +75,7 @@ class Lines:
 
 
 def nice(value):
-    """Returns a step of 1, 2 or 5 and zeros, not below the value."""
+    """Returns the value rounded up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** len(str(int(value))) / 10 if value >= 1 else 0.1
     return next(power * part for part in (1, 2, 5, 10, 20) if power * part >= value)
 
@@ -85,7 +85,7 @@ def points(samples, name, scale=1.0):
 
 
 def rates(samples, figures, smooth=3):
-    """Returns the growth per second of a sum of counters, over some samples."""
+    """Returns the growth per second of a sum of counters, smoothed over some samples."""
     sums = [(sample["at"], sum(sample.get(name, 0) for name in figures)) for sample in samples]
     pairs = zip(sums, sums[smooth:])
     return [(to / 60, (after - before) / (to - since)) for (since, before), (to, after) in pairs]
@@ -145,7 +145,7 @@ PICTURES = {
 
 
 def draw(text):
-    """Returns the pictures of the lines of a soak, by name."""
+    """Returns the pictures of a soak, by name."""
     samples = [json.loads(line) for line in text.splitlines()]
     return {name: picture(samples).svg() for name, picture in PICTURES.items()}
 

@@ -1,5 +1,5 @@
-"""kazoo's lock under the workloads of benches/locks.rs, as peers/Curator.java has them: reads a workload a line, and
-answers each with one line of JSON."""
+"""kazoo's lock under the workloads of benches/locks.rs, like peers/Curator.java: reads one workload per line, and answers
+each with one line of JSON."""
 
 import itertools
 import json
@@ -11,9 +11,9 @@ import time
 
 from kazoo.client import KazooClient
 
-# Tasks over many keys that hold or request a lock: as many as in the other systems.
+# Number of tasks over many keys, the same as in the other systems.
 IN_FLIGHT = 256
-# Time in which a contender finds its predecessor.
+# Time in which a contender finds its predecessor, in seconds.
 PAUSE = 0.005
 
 
@@ -24,7 +24,7 @@ def percentiles(name, times):
 
 
 def in_threads(count, run):
-    """Starts so many threads, each with its number."""
+    """Starts `count` threads, each with its number."""
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -100,7 +100,7 @@ class Kazoo:
         }
 
     def w3(self, waiting, seconds):
-        # A lock of kazoo's belongs to its holder, so the holder itself queues again, behind the others.
+        # A kazoo lock belongs to its holder, so the holder itself queues again, behind the others.
         path, stop = self.path(), threading.Event()
         clients = waiting + 1
         locks = [self.client(number).Lock(path) for number in range(clients)]
@@ -189,7 +189,7 @@ def main():
             *counts, seconds = words
             row = getattr(kazoo, name)(*map(int, counts), float(seconds))
         print(json.dumps(row), flush=True)
-    # Its threads would keep the process.
+    # Otherwise its threads would keep the process alive.
     os._exit(0)
 
 
