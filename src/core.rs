@@ -1,24 +1,24 @@
-//! The store's state machine: znodes, sessions and watches. Pure: no clock, no IO, no randomness.
+//! The store's state machine: znodes, sessions and watches. It has no clock, no IO and no randomness.
 //!
-//! It is driven by calls, each of which brings the time ([`Now`]), and returns a reply and [`Effects`]: events that
-//! fired, sessions that ended. The same calls give the same results, so tests and replays are exact (invariant 1).
+//! Every call passes the time ([`Now`]) and returns a reply and [`Effects`], such as fired events and ended sessions.
+//! The same calls give the same results, so tests and replays are exact (invariant 1).
 //!
-//! A request goes through three steps. It is *admitted*: its session must live (`lifecycle`) and have the right
-//! (`acl`). A write is then *resolved*: every rule is checked and every decision made, against the tree and the
-//! limits (`write`, `multi`, `queue`, `budget`), before anything is changed. At last it is *applied* (`apply_create`
-//! and its like in `write`), which cannot fail: tree and watches change, events go to the effects. An applied write
-//! is a [`Txn`]; the journal keeps it for a log, and [`Core::replay`] applies it again without deciding anything.
+//! A request takes three steps. It is *admitted* if its session is alive (`lifecycle`) and has the right (`acl`). A
+//! write is then *resolved*: every rule and limit is checked and every decision made before anything changes (`write`,
+//! `multi`, `queue`, `budget`). Finally it is *applied* (`apply_create` and the like in `write`), which cannot fail. An
+//! applied write is a [`Txn`]. The journal keeps it for a log, and [`Core::replay`] applies it again without deciding
+//! anything.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `tree`, `table`, `queue` | znodes by parent and name; a hash table that grows in parts; the index of queue entries, and the requests that it answers |
-//! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
-//! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
-//! | `expiry` | the decision about an overdue session, on a store that may be late itself |
+//! | `tree`, `table`, `queue` | znodes by parent and name; an incrementally growing hash table; the queue index and its requests |
+//! | `watches`, `set_watches` | watches by znode and their events; watches that a reconnected client restores |
+//! | `sessions`, `lifecycle` | the session table with its deadlines; how sessions start, move and end |
+//! | `expiry` | the decision about an overdue session |
 //! | `write`, `multi`, `read`, `acl` | the requests |
-//! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
+//! | `budget`, `work` | limits in bytes; the meter of work that ends a turn |
 //! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
-//! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; what an audit log keeps |
+//! | `reaper`, `introspection`, `audit` | container and TTL znodes; counts and lists for operators; changes for the audit log |
 //! | `dump` | the content as text, for tests and fuzzers |
 
 mod acl;
@@ -92,20 +92,18 @@ use crate::model::types::Zxid;
 use crate::model::watch::{DeleteReason, WatchMode};
 use crate::runtime::clock::BootInstant;
 
-/// Units of work after which a tick leaves the other sessions that are due to the next tick, so that requests run in
-/// between (invariant 15). A tick exceeds it by the znodes of one session at most.
+/// Units of work after which a tick postpones the remaining due sessions to the next tick, so that requests can run in
+/// between (invariant 15). A tick exceeds it by at most the znodes of one session.
 const TICK_WORK: u64 = 16_384;
 
-/// The time, as the caller read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
-    /// For the times in a [`Stat`](crate::Stat) and for a log; may be wrong where neither is seen.
+    /// For a [`Stat`](crate::Stat) and for a log. May be wrong where neither is seen.
     pub(crate) unix_ms: i64,
-    /// For deadlines; may be wrong where the session has none.
+    /// For deadlines. May be wrong where the session has none.
     pub(crate) moment: BootInstant,
 }
 
-/// The number and date of a transaction, and the way in which a log keeps it.
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     zxid: Zxid,
@@ -114,7 +112,6 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Returns the stamp of content that is put back.
     fn restored(zxid: Zxid) -> Self {
         Self {
             zxid,
@@ -124,7 +121,7 @@ impl Stamp {
     }
 }
 
-/// A reply in which keys stand for the watches that it arms.
+/// Reply that contains keys of the watches it arms.
 pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
 /// The state machine of one store.
@@ -135,7 +132,7 @@ pub(crate) struct Core {
     watches: Watches,
     sessions: Sessions,
     reaper: Reaper,
-    /// The last zxid that was given out.
+    /// The last zxid assigned.
     zxid: i64,
     kept: JournalState,
 }
@@ -153,22 +150,19 @@ impl Core {
         }
     }
 
-    /// Returns the units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    /// Returns the units of work spent on requests since the store was opened ([`Work`](work::Work)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn work(&self) -> u64 {
         self.tree.work.total()
     }
 
-    /// Returns the last zxid that was given out.
     pub(crate) fn last_zxid(&self) -> Zxid {
         Zxid(self.zxid)
     }
 
-    /// Carries out a request.
-    ///
     /// # Errors
-    /// A refusal, which has changed nothing; but a session past its deadline is ended by its own request, and so is one
-    /// that fails to prove an identity.
+    /// A refusal changes nothing, with two exceptions: a request ends its session if the deadline has passed, or if it
+    /// fails to prove an identity.
     #[inline(always)] // so that the request is not copied on its way
     pub(crate) fn submit(
         &mut self,
@@ -177,7 +171,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // First, also for a request that is refused later: every request is a sign of life (rule 14).
+        // First, because every request is a sign of life, even one that is refused below (rule 14).
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
@@ -202,7 +196,7 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
-            // All earlier writes are applied already; for the log the reply waits by `shown_by`.
+            // All earlier writes are applied already. The reply waits for the log by `shown_by`.
             Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
@@ -230,18 +224,18 @@ impl Core {
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Ends the sessions and reaps the znodes that are due. Of an overdue session that may have sent signs of life, the
+    /// Ends the sessions and reaps the znodes that are due. If an overdue session may have sent signs of life, its
     /// connection is asked first ([`Effects::asked`]).
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // Not even the reaper: the deadlines of the other sessions are past, so the next tick is due at once.
+                // Skip the reaper, too. The other sessions are overdue, so the next tick is due immediately.
                 return;
             }
             self.tree.work.add(1);
             match self.sessions.check_deadline(slot, now.moment) {
-                // One with many watches stays due, and loses more of them until the work of the tick is done.
+                // A session with many watches stays due and loses more of them until this tick's work is used up.
                 Verdict::Expire => self.expire(slot, now, effects),
                 Verdict::Postpone { .. } => {}
                 Verdict::Probe { .. } => effects.asked.push(slot),
@@ -250,7 +244,7 @@ impl Core {
         self.reap(now, effects);
     }
 
-    /// Returns the time at which [`tick`](Self::tick) is due next. `now` is called only when a timer starts.
+    /// Returns the time at which [`tick`](Self::tick) is due next. Calls `now` only when a timer starts.
     pub(crate) fn next_deadline(
         &mut self,
         now: impl FnOnce() -> BootInstant,
@@ -273,22 +267,21 @@ impl Core {
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
-        // No right is needed to watch a path: each event asks for it anew (`Watches::tell`).
+        // Watching a path needs no right, because each event checks it (`Watches::tell`).
         self.check_watch_limit(session, path)?;
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Checks that the session may have one more watch. To be called before anything is armed or changed, so that a
-    /// refusal leaves nothing behind.
+    /// Call it before arming or changing anything, so that a refusal leaves nothing behind.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    /// Checks that the session may have `count` more watches; `path_bytes` are those of all their paths.
+    /// Checks that the session may have `count` more watches, whose paths have `path_bytes` in total.
     fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
-            // A watch ends with its session, so that the session's share pays for it.
+            // A watch ends with its session, so it is charged to the session's share.
             let bytes = count * WATCH_BYTES + path_bytes;
             return self.budget().check(bytes, || self.payer(session, true));
         }

@@ -1,6 +1,6 @@
-//! Access control: the right that each request needs, as ZooKeeper 3.9 decides it.
+//! Access control: the right that each request needs, as in ZooKeeper 3.9.
 //!
-//! The open list is a null pointer, and costs nothing.
+//! The open list is a null pointer, so it costs nothing.
 
 use std::collections::HashSet;
 
@@ -17,17 +17,16 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::Reply;
 use crate::model::types::AclEntry;
 
-/// Limit of the entries of a list: each identity of a session is searched for in all of them (invariant 10).
+/// Most entries of a list. Every identity of a session is looked up in all of them (invariant 10).
 const MAX_ENTRIES: usize = 1_024;
 
 impl Core {
-    /// Returns the digest that makes a superuser.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn superuser(&self) -> Option<&Identity> {
         self.options.super_digest.as_ref()
     }
 
-    /// Returns the identities that the session of this connection has proved.
+    /// Returns the identities proved by the session of this connection.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn identities(&self, of: SessionRef) -> &[Identity] {
         let session = self.sessions.slots.get(of.slot as usize);
@@ -35,17 +34,16 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
-    /// Replaces the digest of the superuser. Sessions that have proved the former one keep their rights until their
-    /// connections end.
+    /// Sessions that proved the old digest keep their rights until their connections end.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_superuser(&mut self, digest: Option<Identity>) {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity to the session of this connection, once. The digest of the superuser brings that identity, too.
+    /// Adds an identity to the session of this connection, once. The superuser's digest also adds the superuser.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] and [`Error::LimitReached`], by the limits of [`Identities`].
+    /// [`Error::TooLarge`] and [`Error::LimitReached`], if a limit of [`Identities`] is exceeded.
     ///
     /// [`Identities`]: crate::model::identity::Identities
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
@@ -55,7 +53,7 @@ impl Core {
             return Ok(());
         };
         let before = session.identities.bytes();
-        // Each connection has an address, which takes little: it must not make a full store refuse the connection.
+        // Every connection has an address. It is small, and must not make a full store refuse the connection.
         if identity.is_proof() && !session.is_local {
             self.check_identity_room(before, identity.kept_bytes())?;
         }
@@ -71,7 +69,7 @@ impl Core {
         added
     }
 
-    /// Proves an identity by a secret. A wrong one ends the session: a ZooKeeper server closes the connection then
+    /// Proves an identity with a secret. A wrong secret ends the session: a ZooKeeper server closes the connection
     /// (rule 23), and a session of this process has no other connection.
     pub(super) fn add_auth(
         &mut self,
@@ -93,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Refuses a session that has none of these rights on a znode. `asked` is the path for errors.
+    /// Refuses a session that has none of these rights. `asked` returns the path for the error.
     #[inline]
     pub(super) fn allow(
         &self,
@@ -103,7 +101,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let acl = &self.tree.node(node).acl;
-        // The open list, before the session is looked up: the common case costs one comparison.
+        // Before looking up the session, so that the common open list costs one comparison.
         if acl.entries().is_none() {
             return Ok(());
         }
@@ -111,7 +109,7 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// Returns the list of a new znode, with the creator's identities in place of `auth`.
+    /// Returns the list of a new znode, with `auth` replaced by the creator's identities.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -128,7 +126,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
-        // A session that may set the list may see all of it, digests included: it could replace them anyway.
+        // A session that may set the list may also see its digests, because it could replace them anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
@@ -169,7 +167,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Replaces a list. No watch fires, and no zxid of the znode moves (rule 7).
+    /// Replaces a list. Fires no watch and changes no zxid of the znode (rule 7).
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -184,13 +182,12 @@ impl Core {
 }
 
 impl Session {
-    /// Returns true if this is the session of that connection, and still on it.
+    /// Returns true if this is the connection's session and it has not moved to another connection.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
 }
 
-/// Refuses a client that has none of these rights.
 #[inline]
 pub(super) fn check_right(
     acl: &Acl,
@@ -205,7 +202,6 @@ pub(super) fn check_right(
     }
 }
 
-/// Returns true if a list gives these identities one of these rights.
 #[inline]
 pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &Work) -> bool {
     acl.granted(identities).is_none_or(|granted| {
@@ -214,7 +210,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// Returns the list as the znode will have it: without repetitions, and with the creator's ids in place of `auth`.
+/// Returns the list as stored: without duplicates, and with `auth` replaced by the creator's identities.
 #[inline(never)]
 pub(super) fn resolved(
     acl: Acl,
@@ -241,8 +237,8 @@ pub(super) fn resolved(
         } else if is_valid(entry) {
             list.push(entry.clone());
         }
-        // An invalid entry, or `auth` of a session that has proved nothing: dropped silently, it would leave a list
-        // that the creator did not mean.
+        // Invalid, or `auth` of a session that has proved nothing. Dropping the entry silently would change the list's
+        // meaning.
         if list.len() == before {
             return Err(invalid());
         }
@@ -262,8 +258,7 @@ pub(super) fn resolved(
     }
 }
 
-/// Returns the list as it is shown to a session that may not set it: without hashes, from which passwords could be
-/// guessed.
+/// Removes the hashes, from which passwords could be guessed, for a session that may not set the list.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,6 +1,6 @@
-//! [`Change`]: the part of a request that an audit log keeps: deletes, and new access control lists.
+//! [`Change`]: what an audit log keeps of a request, which is deletes and new access control lists.
 //!
-//! The end of a session's own ephemeral znode is none of them: that is how locks are released.
+//! The deletion of a session's own ephemeral znode is not kept, because that is how locks are released.
 
 use super::journal::NodeKind;
 use super::{Core, SessionRef};
@@ -9,7 +9,6 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Op, Request};
 use crate::model::types::SessionId;
 
-/// A change that a request asks for, as the tree looks before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) path: ZnodePath,
@@ -26,8 +25,7 @@ pub(crate) enum ChangeKind {
 }
 
 impl Core {
-    /// Returns the changes that a request of this session asks for. To be called before the request: a znode that is
-    /// gone has no owner.
+    /// Returns the changes that a request asks for. Call it before the request, because a deleted znode has no owner.
     pub(crate) fn changes_of(&self, session: SessionRef, request: &Request) -> Vec<Change> {
         match request {
             Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
@@ -53,7 +51,7 @@ impl Core {
         let node = node.map(|index| &self.tree.nodes[index as usize]);
         let owner = node.filter(|node| node.kind == NodeKind::Ephemeral);
         let owner = owner.map(|node| node.owner);
-        // A session deletes its own ephemeral znode to release a lock: a record for each would be one for each hand-over.
+        // A session releases a lock by deleting its own ephemeral znode. Every hand-over would add a record.
         (owner != Some(session.id)).then(|| Change {
             path: path.clone(),
             kind: ChangeKind::Delete { owner },

@@ -1,8 +1,8 @@
-//! [`Budget`]: one limit in bytes for everything that clients make the store keep, with a share for each of them; the
-//! bytes that each thing counts for; and the limit of the events that one transaction has for clients (invariant 10).
+//! [`Budget`]: one limit in bytes for everything that clients make the store keep, and each session's share of it
+//! (invariant 10).
 //!
-//! Only growth is ever refused: deletes, ends of sessions, pings and reads pass without a check, so that a full store
-//! can be emptied.
+//! Also defines how many bytes each thing counts for, and limits the events that one transaction sends to clients. Only
+//! growth is ever refused. Deletes, ends of sessions, pings and reads are not checked, so a full store can be emptied.
 
 use super::sessions::{PendingEvents, Session};
 use super::tree::Node;
@@ -10,20 +10,18 @@ use super::{Core, Effects, Limits, SessionRef};
 use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 
-/// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its entries in tables and
-/// lists, and the allocator's overhead.
+/// Bytes that a znode counts for in addition to its path, data and list: the node, its table entries and list links,
+/// and the allocator's overhead.
 pub(crate) const ZNODE_BYTES: usize = 384;
 
-/// Bytes that an entry of an access control list counts for beyond its texts.
+/// Bytes that an access control entry counts for in addition to its texts.
 pub(crate) const ACL_ENTRY_BYTES: usize = 80;
 
-/// Returns the bytes that a znode counts for.
 #[inline]
 pub(super) fn bytes_of(path_bytes: usize, data_bytes: usize, acl: &Acl) -> usize {
     ZNODE_BYTES + path_bytes + data_bytes + bytes_of_acl(acl)
 }
 
-/// Returns the bytes that a list counts for.
 #[inline]
 pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
     let (entries, text_bytes) = acl.size();
@@ -31,7 +29,6 @@ pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
 }
 
 impl Node {
-    /// Returns the bytes that it counts for.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         bytes_of(self.path_bytes as usize, self.data.len(), &self.acl)
@@ -39,7 +36,7 @@ impl Node {
 }
 
 impl Core {
-    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it ends with the session.
+    /// Checks that there is room for one more znode of `bytes`. `is_own` is true if it ends with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;
@@ -47,8 +44,8 @@ impl Core {
         self.budget().check(bytes, payer)
     }
 
-    /// Checks that a part of a znode may grow from `from` bytes to `to`. One that does not grow always may: a full
-    /// store can still be worked on.
+    /// Checks that a part of a znode may grow from `from` bytes to `to`. Anything but growth is allowed, so that a full
+    /// store stays usable.
     #[inline]
     pub(super) fn check_growth(
         &self,
@@ -66,20 +63,19 @@ impl Core {
     }
 }
 
-/// Growth of the store by the operations of a multi. Only the sum is checked: one operation may take the room that
-/// another gives back, before or after it.
+/// Growth of the store by the operations of a multi. Only the sum is checked, because one operation may use the room
+/// that another one frees, in either order.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
     bytes: isize,
-    /// The last operation that adds anything.
+    /// The last operation that adds something.
     last: usize,
-    /// True if any addition outlives the session.
     is_lasting: bool,
 }
 
 impl Growth {
-    /// Adds the growth by one operation; `is_own` if it ends with the session.
+    /// Adds one operation's growth. `is_own` is true if it ends with the session.
     pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -89,7 +85,7 @@ impl Growth {
         }
     }
 
-    /// Checks that there is room for the sum; the error names the operation to blame.
+    /// Checks that there is room for the sum. The error names the operation to blame.
     pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
         let (tree, limits) = (&core.tree, &core.options.limits);
         let mut checked = Ok(());
@@ -105,7 +101,6 @@ impl Growth {
     }
 }
 
-/// Checks that one more znode may be added to `before`.
 #[inline]
 fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     if before < limits.znodes {
@@ -117,48 +112,46 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     })
 }
 
-/// The bytes that a watch counts for beyond its path.
+/// Bytes that a watch counts for in addition to its path.
 pub(super) const WATCH_BYTES: usize = 256;
 
-/// The bytes that a session of another process counts for, beside its watches and ephemeral znodes.
+/// Bytes that a session of another process counts for, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Part of the limit up to which sessions are admitted, however full the store is: a client must be able to connect and
+/// Fraction of the limit up to which sessions are admitted even if the store is full, so that a client can connect and
 /// delete.
 const SESSIONS_PART: usize = 16;
 
-/// Part of the limit up to which identities are accepted, for the same reason.
+/// Fraction of the limit up to which identities are accepted, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
-/// The last part of the limit, of which each session has an equal share.
+/// The last fraction of the limit, which the sessions share equally.
 const SHARED_PART: usize = 4;
 
 /// A limit, and how much of it is in use.
 ///
-/// The first three quarters are free for all. In the last quarter a session of another process may only grow up to its
-/// share, which is the same for each: no client can take the room that a session below its share needs (invariant 15).
+/// The first three quarters are free for all. In the last quarter, a session of another process may only grow up to its
+/// equal share, so no client can take the room that a session below its share needs (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
     pub(super) used: usize,
-    /// Sessions of other processes.
+    /// Number of sessions of other processes.
     pub(super) sessions: usize,
 }
 
-/// The account that something new is charged to.
+/// Account that growth is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
-    /// The program that the store is a part of: it may fill the store.
+    /// The program that contains the store. It may fill the store.
     Program,
-    /// A session of another process, which counts for `own` bytes already.
+    /// A session of another process, which already counts for `own` bytes.
     Session { own: usize },
-    /// None: it outlives the session that creates it.
+    /// No account, because the addition outlives the session that creates it.
     Nobody,
 }
 
 impl Budget {
-    /// Checks that there is room for `growth` bytes.
-    ///
     /// # Errors
     /// [`Error::LimitReached`].
     #[inline]
@@ -173,7 +166,7 @@ impl Budget {
     #[cold]
     fn check_share(self, after: usize, growth: usize, payer: Payer) -> Result<()> {
         let (what, limit) = match payer {
-            // Persistent content stays out of the last quarter: no end of a session would ever free it.
+            // Persistent content stays out of the last quarter, because no end of a session would ever free it.
             Payer::Nobody => (
                 "bytes in znodes that outlive their session",
                 self.limit - self.limit / SHARED_PART,
@@ -193,7 +186,6 @@ impl Budget {
 }
 
 impl Core {
-    /// Returns the bytes that everything counts for that the store keeps.
     pub(crate) fn bytes(&self) -> usize {
         self.tree.bytes + self.watches.bytes + self.sessions.bytes + self.sessions.identity_bytes
     }
@@ -206,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Returns the account that a session's growth is charged to; `is_own` if that ends with the session.
+    /// Returns the account for a session's growth. `is_own` is true if the growth ends with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,
@@ -215,7 +207,6 @@ impl Core {
         }
     }
 
-    /// Checks that one more session of another process may be opened.
     pub(super) fn check_session_room(&self) -> Result<()> {
         let limit = self.options.limits.bytes / SESSIONS_PART;
         if self.sessions.bytes.saturating_add(SESSION_BYTES) <= limit {
@@ -225,9 +216,9 @@ impl Core {
         Err(Error::LimitReached { what, limit })
     }
 
-    /// Checks that a session with `own` bytes of identities may prove one of `bytes`.
+    /// Checks that a session with `own` bytes of identities may prove another one of `bytes`.
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
-        // A part of its own: clients must be able to prove their identities to a store that is full of znodes.
+        // A separate fraction, because clients must be able to prove their identities even if znodes fill the store.
         let budget = Budget {
             limit: self.options.limits.bytes / IDENTITIES_PART,
             used: self.sessions.identity_bytes,
@@ -270,13 +261,13 @@ impl Core {
 }
 
 impl Core {
-    /// Limits the bytes of an answer to a session, and of the events that one transaction has for it.
+    /// Limits the bytes of an answer to a session, and of the events that one transaction sends to it.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
         self.sessions.get_mut(of.slot).answer_bytes = limit;
     }
 
-    /// Limits the bytes of the events that one transaction has for all sessions of other processes.
+    /// Limits the bytes of the events that one transaction sends to all sessions of other processes.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn limit_events(&mut self, limit: usize) {
         self.watches.event_bytes = limit;
@@ -284,9 +275,9 @@ impl Core {
 }
 
 impl Effects {
-    /// Counts an event for a session of another process. `all_bytes` is the limit of the events that wait for all of
-    /// these sessions, and `sessions` their number. Returns false for an event beyond the limits: it is dropped, with
-    /// all later ones, and the session's connection is closed.
+    /// Counts an event for a session of another process. `all_bytes` limits the events that wait for all of these
+    /// sessions, and `sessions` is their number. Returns false beyond the limits: this event and all later ones are
+    /// dropped, and the session's connection is closed.
     pub(super) fn count(
         &mut self,
         session: &mut Session,
@@ -294,7 +285,7 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // The caller has taken the events out since the last call: all counts of sessions begin anew, without a walk
+        // The caller has taken the events since the last call. The new round resets all sessions' counts without a walk
         // over them.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
@@ -312,7 +303,7 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // Over the sum, only a session with more than its part is cut off: one with few events is not to blame.
+        // Beyond the total, only sessions above their part are cut off. One with few events is not to blame.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

@@ -1,12 +1,11 @@
-//! [`Core::dump`]: the content of a store as text, for tests and fuzzers that compare two of them.
+//! [`Core::dump`]: the content of a store as text, so that tests and fuzzers can compare two stores.
 
 use super::Core;
 use super::journal::NodeKind;
 use super::tree::ROOT;
 
 impl Core {
-    /// Returns everything that a client could see, and what a replay must restore beside. Checks the counts and the
-    /// indexes of the tree on the way.
+    /// Returns everything that clients can see or a replay must restore. Also checks the tree's counts and indexes.
     pub(crate) fn dump(&self) -> Vec<String> {
         let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
         assert_eq!(self.tree.bytes, counted.sum::<usize>());
@@ -60,8 +59,8 @@ impl Core {
         dump
     }
 
-    /// Checks every count of the store, and that a replay of all transactions so far gives the same content. They must
-    /// have been kept from the first one on.
+    /// Checks all counts, and that replaying all transactions gives the same content. The journal must have kept every
+    /// transaction.
     #[cfg(feature = "simulation")]
     pub(crate) fn check_replay(&mut self) {
         self.check_bytes();

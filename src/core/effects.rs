@@ -1,30 +1,29 @@
-//! [`Effects`]: the effects of a call to the core beside its reply.
+//! [`Effects`]: what a call to the core causes in addition to its reply.
 
 use super::lifecycle::End;
 use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::model::types::SessionId;
 
-/// Effects of a call beside its reply, each list in the order of its events. The caller takes them out.
+/// Effects of a call, each list in the order of its events. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Events for watchers; they precede the answer (invariant 3).
+    /// Events for watchers. They precede the answer (invariant 3).
     pub(crate) fired: Vec<Fired>,
-    /// The waiters that events of the present transaction may leave without a predecessor, with the places of these
-    /// events; resolved at the end of the transaction.
+    /// Waiters that the transaction's events may leave without a predecessor, with the positions of these events.
+    /// Resolved at the end of the transaction.
     pub(super) waiters: Vec<(usize, Waiter)>,
-    /// Sessions that have ended.
     pub(crate) ended: Vec<Ended>,
-    /// The watches of these.
+    /// Watches of the ended sessions.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
-    /// Slots of overdue sessions: their connections are asked for signs of life that are not read yet.
+    /// Slots of overdue sessions whose connections are asked for unread signs of life.
     pub(crate) asked: Vec<u32>,
-    /// Slots of sessions of other processes that had more events than may wait for their clients. Some are missing, so
-    /// their connections must be closed before anything else is sent to them.
+    /// Slots of sessions of other processes that exceeded the limit of events. Some events are missing, so the
+    /// connection must be closed before anything else is sent.
     pub(crate) overflowed: Vec<u32>,
     /// Bytes of the events for sessions of other processes.
     pub(super) event_bytes: usize,
-    /// Number of times that the events were taken out.
+    /// How often the events were taken out.
     pub(super) round: u64,
 }
 
@@ -36,7 +35,6 @@ impl Effects {
     }
 }
 
-/// A session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) id: SessionId,

@@ -1,27 +1,27 @@
-//! [`Entries`]: the index of a queue, which finds the entry ahead of one and counts those ahead.
+//! [`Entries`]: the index of a queue. It finds the entry ahead of a given one and counts the entries ahead.
 
 use super::work::Work;
 
-/// Sort key of an entry in its queue: its number, then the order of creation.
+/// Sort key of a queue entry: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
 
 type Entry = (QueueKey, u32);
 
-/// Entries of a queue, by their keys. The first is kept apart, so that a lock without waiters is taken and released
+/// Entries of a queue, by key. The first one is stored separately, so that a lock without waiters is taken and released
 /// without an allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<Entry>,
-    /// Those behind the first, in pieces whose lengths are added up to count. No piece is empty, except for the only one:
-    /// it is kept for the next waiter.
+    /// The entries behind the first, in pieces whose lengths are added up to count. No piece is empty, except a sole
+    /// one, which is kept for the next waiter.
     rest: Vec<Vec<Entry>>,
     len: usize,
 }
 
-/// Most entries of a piece. Two pieces beside each other that have half of it together become one.
+/// Most entries of a piece. Neighbors that have at most half as many together are merged.
 const PIECE: usize = 256;
 
-/// As many pieces whose lengths are added up, or which are moved, are a unit of work.
+/// Number of pieces that can be moved or counted for one unit of work.
 const PIECES_OF_A_UNIT: usize = 16;
 
 impl Entries {
@@ -74,17 +74,16 @@ impl Entries {
         self.rest.remove(at)
     }
 
-    /// Returns the piece that a key of the rest is in, or would be put into.
+    /// Returns the piece that contains a key, or into which it would be inserted.
     fn piece_of(&self, key: QueueKey) -> usize {
         let starts_before = |piece: &Vec<Entry>| piece.first().is_none_or(|first| first.0 <= key);
-        // Mostly it is the last.
+        // Usually it is the last one.
         match self.rest.last() {
             Some(last) if starts_before(last) => self.rest.len() - 1,
             _ => self.rest.partition_point(starts_before).saturating_sub(1),
         }
     }
 
-    /// Returns the piece and the place of a key in it, and whether it is there.
     fn place_of(&self, key: QueueKey) -> (usize, Result<usize, usize>) {
         let at = self.piece_of(key);
         let piece = self.rest.get(at).map_or(&[][..], |piece| piece);
@@ -136,16 +135,15 @@ impl Entries {
         self.len
     }
 
-    /// Returns the first entry.
     #[inline]
     pub(super) fn head(&self) -> Option<u32> {
         self.first.map(|(_, index)| index)
     }
 
-    /// Returns the nearest entry ahead of a key. O(log n).
+    /// Returns the nearest entry ahead of a key, in O(log n).
     pub(super) fn ahead_of(&self, key: QueueKey) -> Option<Entry> {
         let first = self.first.filter(|(first, _)| *first < key)?;
-        // Mostly the entry that asks is the last: then no search is needed.
+        // Usually the last entry asks, which needs no search.
         if let Some([.., ahead, last]) = self.rest.last().map(Vec::as_slice)
             && last.0 == key
         {
@@ -162,7 +160,7 @@ impl Entries {
         Some(nearest.unwrap_or(first))
     }
 
-    /// Returns the number of entries ahead of a key. It adds up the lengths of the pieces on the shorter side.
+    /// Adds up the pieces on the shorter side.
     pub(super) fn count_ahead_of(&self, key: QueueKey, work: &Work) -> usize {
         if self.first.is_none_or(|(first, _)| first >= key) {
             return 0;
@@ -180,7 +178,6 @@ impl Entries {
         pieces_ahead + place
     }
 
-    /// Returns all entries, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
         self.first
             .into_iter()
@@ -198,7 +195,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// It keeps its first entry apart, takes shortcuts for the last, and cuts the rest into pieces.
+        /// The index stores its first entry separately, takes shortcuts for the last one, and splits the rest into
+        /// pieces.
         #[test]
         fn the_index_of_a_queue_is_an_ordered_map(
             steps in proptest::collection::vec((0..3, 0i64..1_500, 0i64..2), 1..6_000)

@@ -1,18 +1,17 @@
-//! Expiry: the decision about an overdue session, in particular on a store that was late itself (rule 14, extended).
+//! Expiry: the decision about an overdue session, especially on a store that was late itself (rule 14, extended).
 //!
-//! A store that was stopped or overloaded cannot tell a silent client from one that has sent signs of life which are
-//! not read yet, and no session may expire because the *store* was slow. The core is told a plain fact, the time for
-//! which the store was kept from its work ([`Core::count_stall`](super::Core::count_stall)); [`Grace::decide`] turns it
-//! into a verdict. In return a dead holder's lock must be freed on a slow store, too: all grace together is limited.
+//! A store that was stopped or overloaded cannot distinguish a silent client from one whose signs of life are still
+//! unread, and no session may expire because the *store* was slow. The core receives only the time for which the store
+//! was kept from its work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] turns it into a
+//! verdict. The total grace is limited, because a slow store must free a dead holder's lock, too.
 //!
-//! Moving a deadline later is always safe. A client's belief in its session (invariant 6) ends by the client's own
-//! clock, a margin before the first deadline that the store sets.
+//! Moving a deadline later is always safe. The client's belief in its session (invariant 6) ends by its own clock, a
+//! margin before the first deadline that the store sets.
 
 use std::time::Duration;
 
 use crate::runtime::clock::BootInstant;
 
-/// The facts about a session that has reached its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overdue {
     pub(super) deadline: BootInstant,
@@ -20,37 +19,35 @@ pub(super) struct Overdue {
     pub(super) timeout: Duration,
     /// The width of an expiry bucket.
     pub(super) tick: Duration,
-    /// All stalls of the store since it was opened.
+    /// Total stalls since the store was opened.
     pub(super) stalled: Duration,
-    /// True while a connection of another process has the session.
+    /// True while the session has a connection of another process.
     pub(super) is_attached: bool,
-    /// True if no unread sign of life can save the session: it lives in the store's own process, which calls the core
-    /// directly, or it is losing its watches already.
+    /// True if no unread sign of life can save the session, because it lives in this process and calls the core
+    /// directly, or because it is already losing its watches.
     pub(super) is_final: bool,
 }
 
-/// Verdict on a session that has reached its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It ends.
     Expire,
-    /// The store was late for as long: it has a new deadline.
+    /// The store was late by that much, so the deadline moves.
     Postpone { until: BootInstant },
-    /// It has a new deadline, and ends before that if its connection, which is asked now, has nothing to read.
+    /// The deadline moves and the connection is asked. The session ends earlier if the connection has nothing to read.
     Probe { until: BootInstant },
 }
 
-/// The time by which a session's deadline has been moved since its last sign of life.
+/// Time by which a session's deadline has moved since its last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
-    /// The stalls of the store that are accounted for: those up to the last sign of life, or to the last verdict.
+    /// Stalls already accounted for, up to the last sign of life or verdict.
     accounted: Duration,
     granted: Duration,
     is_probed: bool,
 }
 
 impl Grace {
-    /// Returns the grace of a session that gives a sign of life now: none is used, and earlier stalls do not count.
+    /// Returns unused grace for a session that gives a sign of life now. Earlier stalls do not count.
     pub(super) fn renewed(stalled: Duration) -> Self {
         Self {
             accounted: stalled,
@@ -58,20 +55,19 @@ impl Grace {
         }
     }
 
-    /// Returns true if the connection was asked for signs of life, and there has been none since.
+    /// Returns true if the connection was asked for signs of life and none has arrived since.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_probed(self) -> bool {
         self.is_probed
     }
 
-    /// Decides about a session that has reached its deadline. Returns the verdict, and the grace as it is used up then.
-    ///
-    /// All grace together, for stalls and for the probe, is at most the session's timeout and a tick.
+    /// Returns the verdict and the remaining grace. The total grace, for stalls and for the probe, is at most the
+    /// session's timeout plus a tick.
     pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
         if facts.is_final {
             return (Verdict::Expire, self);
         }
-        // Only stalls since the last sign of life count, each of them once, and together no more than the timeout.
+        // Only stalls since the last sign of life count, each once, and at most for the timeout in total.
         let left = facts.timeout.saturating_sub(self.granted);
         let stall = facts.stalled.saturating_sub(self.accounted).min(left);
         let mut grace = Self {
@@ -83,14 +79,15 @@ impl Grace {
         if until > facts.now {
             return (Verdict::Postpone { until }, grace);
         }
-        // Without a connection, too, after a stall that was too long for its client: that may be about to come back.
+        // Also without a connection, if a long stall may have cost the client its connection and it may be about to
+        // return.
         let may_be_unread = facts.is_attached || stall > Duration::ZERO;
         if grace.is_probed || !may_be_unread {
             return (Verdict::Expire, grace);
         }
         grace.is_probed = true;
-        // The connection's task may have no turn for a while, on a busy store. So a probe takes all that is left: later
-        // stalls find none, and a session is probed once.
+        // On a busy store the connection's task may have to wait for its turn. So a probe takes all remaining grace.
+        // Later stalls find none, and a session is probed once.
         let rest = match facts.is_attached {
             true => left - stall,
             false => Duration::ZERO,
@@ -113,7 +110,7 @@ mod tests {
         BootInstant::from_nanos(0).after(second * SECOND)
     }
 
-    /// A session without a connection that has reached its deadline, after 12 s, on a store that was never late.
+    /// A session without a connection that reaches its deadline after 12 s, on a store that was never late.
     fn left() -> Overdue {
         Overdue {
             deadline: at(12),
@@ -133,7 +130,7 @@ mod tests {
         }
     }
 
-    /// The same when a deadline has come that an earlier verdict granted.
+    /// The same session at a deadline granted by an earlier verdict.
     fn later(second: u32, facts: Overdue) -> Overdue {
         let (deadline, now) = (at(second), at(second));
         Overdue {
@@ -203,7 +200,7 @@ mod tests {
         assert_eq!(Grace::default().decide(facts).0, Verdict::Expire);
     }
 
-    /// For four fifths of the time the store is stopped, and the session is judged as often as its deadline comes.
+    /// The store is stopped for four fifths of the time, and the session is judged at each of its deadlines.
     #[test]
     fn all_grace_together_is_the_timeout_and_a_tick_at_the_most() {
         for mut facts in [left(), attached()] {
