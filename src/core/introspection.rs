@@ -1,7 +1,7 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
-//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that no client waits long for the
-//! store. A change between two pieces may be in the list or not.
+//! Lists are walked in pieces of a few slots, so that no client waits long for the store. A list may or may not contain
+//! changes made between two pieces.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -16,24 +16,22 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{SessionId, Zxid};
 use crate::runtime::clock::BootInstant;
 
-/// Number and size of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Znodes, with the root and the system's own, as ZooKeeper counts.
+    /// Includes the root and the system's znodes, as in ZooKeeper.
     pub(crate) znodes: usize,
     pub(crate) ephemerals: usize,
-    /// Watches of all kinds.
     pub(crate) watches: usize,
     pub(crate) sessions: usize,
     /// Sessions of other processes.
     pub(crate) remote_sessions: usize,
-    /// Bytes of all paths and data.
+    /// Total of all paths and data.
     pub(crate) data_bytes: usize,
-    /// Bytes of all znodes, as they count towards the limit.
+    /// All znodes, as charged to the limit.
     pub(crate) znode_bytes: usize,
-    /// Bytes of the watches of other processes, as they count towards the limit.
+    /// Watches of other processes, as charged to the limit.
     pub(crate) watch_bytes: usize,
-    /// Bytes of the sessions of other processes, with their identities, as they count towards the limit.
+    /// Sessions of other processes with their identities, as charged to the limit.
     pub(crate) session_bytes: usize,
     /// Limit of the sum of these three.
     pub(crate) max_bytes: usize,
@@ -41,7 +39,6 @@ pub(crate) struct Counts {
     pub(crate) ended: SessionEnds,
 }
 
-/// Settings of a store, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
@@ -53,7 +50,7 @@ pub(crate) struct Settings {
 type Expiry = (BootInstant, u32);
 
 impl Core {
-    /// Counts everything. O(1).
+    /// Runs in O(1).
     pub(crate) fn counts(&self) -> Counts {
         let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
         Counts {
@@ -80,7 +77,7 @@ impl Core {
         }
     }
 
-    /// Returns the first `most` sessions that expire behind `after`, in the order of their deadlines.
+    /// Returns the first `most` sessions that expire after `after`, by deadline.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -89,12 +86,11 @@ impl Core {
             .collect()
     }
 
-    /// Returns a bound of the slots that sessions are in.
+    /// Returns an upper bound of the slots.
     pub(crate) fn session_slots(&self) -> usize {
         self.sessions.slots.capacity()
     }
 
-    /// Visits the sessions in these slots.
     pub(crate) fn sessions_in(&self, slots: Range<usize>, see: &mut dyn FnMut(SessionFacts<'_>)) {
         for session in slots.filter_map(|slot| self.sessions.slots.get(slot)) {
             see(SessionFacts {
@@ -108,12 +104,11 @@ impl Core {
         }
     }
 
-    /// Returns a bound of the slots that znodes are in.
+    /// Returns an upper bound of the slots.
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
     }
 
-    /// Visits the ephemeral znodes in these slots, each with its owner.
     pub(crate) fn ephemerals_in(
         &self,
         slots: Range<usize>,
@@ -127,7 +122,7 @@ impl Core {
         }
     }
 
-    /// Returns a bound of the slots that watches are in.
+    /// Returns an upper bound of the slots.
     pub(crate) fn watch_slots(&self) -> usize {
         self.watches.slots()
     }
@@ -137,7 +132,7 @@ impl Core {
         self.watches.absences()
     }
 
-    /// Visits the watches in these slots that ZooKeeper lists: all but those of children alone.
+    /// Visits the watches in these slots that ZooKeeper lists, which are all but watches of children.
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {
@@ -154,23 +149,21 @@ impl Core {
     }
 }
 
-/// A session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionFacts<'a> {
     pub(crate) id: SessionId,
-    /// `None` for one that never expires.
+    /// `None` if it never expires.
     pub(crate) timeout: Option<Duration>,
     pub(crate) is_local: bool,
     pub(crate) identities: &'a [Identity],
     pub(crate) watches: usize,
 }
 
-/// A watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchInfo<'a> {
     pub(crate) session: SessionId,
     pub(crate) session_slot: u32,
     pub(crate) path: &'a ZnodePath,
-    /// The slot of the znode, if there is one.
+    /// The slot of the znode, if it exists.
     pub(crate) node: Option<u32>,
 }

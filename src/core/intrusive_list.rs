@@ -1,12 +1,10 @@
-//! [`List`]: a doubly linked list with its links inside the slab entries. Adding and removing take no look-up and no
-//! allocation, and the order is that of insertion.
+//! [`List`]: a doubly linked list in insertion order, with its links inside the slab entries. Adding and removing needs
+//! no look-up and no allocation.
 
 use slab::Slab;
 
-/// No entry.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// An entry's place in one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     prev: u32,
@@ -14,14 +12,12 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Links of an entry that is in no list.
     pub(super) const NONE: Self = Self {
         prev: NIL,
         next: NIL,
     };
 }
 
-/// The two ends of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) first: u32,
@@ -56,7 +52,7 @@ impl List {
         self.last = index;
     }
 
-    /// Puts entry `index`, which must not be in a list through these links, before all others.
+    /// Prepends entry `index`, which must not be in a list through these links.
     pub(super) fn push_front<T>(
         &mut self,
         entries: &mut Slab<T>,
@@ -74,7 +70,7 @@ impl List {
         self.first = index;
     }
 
-    /// Takes entry `index` out, which must be in this list.
+    /// Removes entry `index`, which must be in this list.
     pub(super) fn unlink<T>(
         &mut self,
         entries: &mut Slab<T>,
@@ -93,7 +89,6 @@ impl List {
         }
     }
 
-    /// Returns the entries, first to last.
     pub(super) fn iter<'a, T>(
         self,
         entries: &'a Slab<T>,

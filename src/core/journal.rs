@@ -1,8 +1,9 @@
-//! The journal: writes with every decision made ([`Txn`]), the choice of those that a log keeps, and the transaction
-//! that a reply shows, before which it must not leave.
+//! The journal: resolved writes ([`Txn`]), which of them a log keeps, and which transaction must be durable before a
+//! reply may leave.
 //!
-//! [`Core::replay`](super::Core::replay) applies a transaction again without any decision (invariant 1). Its size in a
-//! log is checked before anything of it is applied, so that every acknowledged write fits into the log (invariant 2).
+//! [`Core::replay`](super::Core::replay) applies a transaction again without any decision (invariant 1). A
+//! transaction's size is checked before it is applied, so that every acknowledged write fits into the log (invariant
+//! 2).
 
 use bytes::Bytes;
 
@@ -19,27 +20,26 @@ use crate::model::protocol::{Condition, Enqueue, GetPredecessor, Op, Request};
 use crate::model::size::{Scale, acl_entry_bytes, auth_entries};
 use crate::model::types::{CreateMode, SessionId, Zxid};
 
-/// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
-    /// The session that asked; 0 for the store itself.
+    /// The session that asked, or 0 for the store itself.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,
 }
 
-/// The effect of a transaction, with every decision made.
+/// Effect of a transaction, with every decision made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TxnOp {
     OpenSession {
-        /// 0: the session never expires.
+        /// 0 if the session never expires.
         timeout_ms: u64,
         password: [u8; 16],
         /// True if it dies with the store's process.
         is_local: bool,
     },
-    /// The session and all its ephemeral znodes go.
+    /// Also deletes its ephemeral znodes.
     CloseSession(End),
     Create(NewNode),
     Delete {
@@ -48,39 +48,37 @@ pub(crate) enum TxnOp {
     SetData {
         path: ZnodePath,
         data: Bytes,
-        /// The version that the znode gets.
+        /// The new version.
         version: i32,
     },
     SetAcl {
         path: ZnodePath,
         acl: Acl,
-        /// The version that the list gets.
+        /// The new version of the list.
         aversion: i32,
     },
-    /// A part of a multi that changes nothing.
+    /// An operation of a multi that changes nothing.
     Check,
     Multi(Vec<TxnOp>),
 }
 
-/// A znode to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewNode {
-    /// Its final path, number included.
+    /// The final path, including the number.
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// Its number, if its name makes it an entry of a queue.
+    /// Its number, if its name makes it a queue entry.
     pub(crate) sequence: Option<i64>,
-    /// The parent's count of child creates, this one included.
+    /// The parent's count of child creates, including this one.
     pub(crate) creates: i64,
 }
 
-/// Lifetime of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Persistent,
-    /// Belongs to the session that makes it.
+    /// Belongs to the session that creates it.
     Ephemeral,
     Container,
     Ttl {
@@ -88,23 +86,22 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// The transactions that are kept for a log.
+/// Which transactions are kept for a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
-    /// All but those that concern only sessions of this process: these die with it.
+    /// All except those that concern only sessions of this process, because these sessions die with it.
     Durable,
     All,
 }
 
-/// The journal's state in a core.
 #[derive(Debug)]
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
     /// The last transaction that is kept synchronously.
     last: i64,
-    /// Log mode of sessions and their ephemerals, where a log keeps these.
+    /// Log mode of sessions and their ephemerals, where a log keeps them.
     sessions: LogMode,
 }
 
@@ -117,45 +114,44 @@ impl JournalState {
     };
 }
 
-/// The way in which a log keeps a transaction, in increasing order of care.
+/// How a log keeps a transaction, from least to most careful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
     /// The log never sees it.
     None,
-    /// It is kept soon, and no reply waits for that.
+    /// The log keeps it soon, and no reply waits.
     Async,
-    /// Nothing that shows it may leave before it is kept.
+    /// Nothing that shows it may leave before the log has kept it.
     Sync,
 }
 
 impl Core {
-    /// Sets which transactions are kept for a log from now on.
     pub(crate) fn set_journal(&mut self, journal: Journal) {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions that the log is to keep, since the last call.
+    /// Returns the transactions for the log since the last call.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
 
-    /// Returns the last transaction that a log keeps synchronously: nothing that shows it may leave before it is kept.
+    /// Returns the last transaction that a log keeps synchronously.
     pub(crate) fn last_kept(&self) -> Zxid {
         Zxid(self.kept.last)
     }
 
-    /// Returns the log mode of a change to a znode of this owner (`NIL`: of no session).
+    /// Returns the log mode of a change to a znode of this owner, or `NIL` for no owner.
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
-            // It dies with this process, and its session with it: a log could only delete it again.
+            // The znode and its session die with this process. A log could only delete them again.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
-    /// Returns true if a log keeps this session and its ephemerals; false for one that is over.
+    /// Returns true if a log keeps this session and its ephemerals, and false for an ended session.
     pub(crate) fn logs_session(&self, slot: u32) -> bool {
         let is_known = self.sessions.slots.contains(slot as usize);
         is_known && self.log_mode_of(slot) != LogMode::None
@@ -166,8 +162,8 @@ impl Core {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps everything from now on, and logs the sessions of this process, with their ephemerals, that were left out
-    /// so far.
+    /// Keeps everything from now on, and logs the sessions of this process and their ephemerals, which were left out so
+    /// far.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -181,8 +177,8 @@ impl Core {
         }
     }
 
-    /// Logs a session and its ephemerals late, each as if it were created just now. A replay checks that a parent's
-    /// count of creates grows, so each counts as one more create.
+    /// Logs an existing session and its ephemerals as if they were created now. Each ephemeral counts as one more
+    /// create of its parent, because a replay checks that this count grows.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -191,10 +187,10 @@ impl Core {
             .ephemerals
             .iter(&self.tree.nodes, |node| &node.ephemerals);
         let owned: Vec<u32> = owned.map(|(index, _)| index).collect();
-        // Before its znodes: a replay refuses an ephemeral without its session.
+        // Before its znodes, because a replay refuses an ephemeral without its session.
         self.log_session(slot, now);
         for index in owned {
-            // A transaction each: together they might be larger than any that a log takes.
+            // One transaction for each, because together they might exceed a transaction's size limit.
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let new = self.as_new(index, creates);
             let at = self.stamp(now, self.log_mode_of(slot));
@@ -202,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Returns a znode as the log has its create, which was its parent's of this number.
+    /// Returns the create of a znode, as in the log. `creates` is the parent's count.
     pub(super) fn as_new(&self, index: u32, creates: i64) -> NewNode {
         let node = self.tree.node(index);
         NewNode {
@@ -217,9 +213,9 @@ impl Core {
 
     /// Returns the log mode of a create.
     ///
-    /// A container of a session of this process is kept asynchronously, so that a lock waits for no disk: if it is lost
-    /// in a crash, so are all that knew of it, and its logged children come after it in the log. Sessions of other
-    /// processes outlive a crash, and their containers are kept as their ephemerals are.
+    /// A container of a session of this process is kept asynchronously, so that a lock waits for no disk. If a crash
+    /// loses it, all who knew of it are lost, too, and its logged children follow it in the log. Sessions of other
+    /// processes outlive a crash, so their containers are kept like their ephemerals.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -229,11 +225,11 @@ impl Core {
         }
     }
 
-    /// Begins the next transaction: draws its number. Called when nothing can fail any more, so that a refused write
-    /// takes no zxid.
+    /// Starts the next transaction and assigns its zxid. Call it when nothing can fail any more, so that a refused
+    /// write takes no zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        // From here on a reply that shows this transaction waits for the log.
+        // From here on, replies that show this transaction wait for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
@@ -244,7 +240,7 @@ impl Core {
         }
     }
 
-    /// Adds a transaction to those for the log, if it is kept. `op` is called only then.
+    /// Adds a transaction for the log if it is kept. Calls `op` only then.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
         if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
@@ -256,14 +252,15 @@ impl Core {
         }
     }
 
-    /// Returns the last transaction that the answer to a request may show, and must not leave before (invariant 2).
+    /// Returns the last transaction that the answer to a request may show. The answer must not leave before it is
+    /// durable (invariant 2).
     ///
-    /// For a read that is the last one of its znodes, not of the store: reads do not wait for unrelated writes. A write
-    /// shows its own, and the answer about a queue names only entries, which die with their sessions. A condition that
-    /// holds, or fails, tells what a read would.
+    /// For a read it is the last one of its znodes, so reads do not wait for unrelated writes. A write waits for its
+    /// own transaction anyway. An answer about a queue names only entries, which die with their sessions. Conditions
+    /// reveal as much as reads, whether they hold or fail.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
-            // Without a log there is nothing to wait for, and no path is looked up.
+            // Without a log there is nothing to wait for, and no path needs a look-up.
             _ if self.kept.journal == Journal::Off => 0,
             Request::Exists { path, .. }
             | Request::GetData { path, .. }
@@ -299,35 +296,32 @@ impl Core {
         Zxid(shown)
     }
 
-    /// Returns true if transactions are kept for a log.
     pub(super) fn has_journal(&self) -> bool {
         self.kept.journal != Journal::Off
     }
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // A missing znode has no record of when it went: any kept transaction may have deleted it.
+        // A missing znode has no record of its deletion, so any kept transaction may have deleted it.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
-    /// Returns the last transaction that is shown by a condition on a znode, `node`.
+    /// Returns the last transaction that a condition on `node` shows.
     fn shown_by_condition<Z, D>(&self, condition: &Condition<Z, D>, node: Option<u32>) -> i64 {
         match (node, condition) {
             (Some(node), _) => self.tree.node(node).kept,
             (None, Condition::Data { .. }) => self.kept.last,
-            // A missing znode has no children, and none can have been lost with it: it was deleted without children.
+            // A missing znode has no children, and its deletion cannot have lost any, because it had none then.
             (None, Condition::Children { .. }) => 0,
         }
     }
 
-    /// Returns the same of a request's condition.
     fn shown_by_part(&self, condition: &Condition) -> i64 {
         let node = self.tree.find(condition.znode().as_str());
         self.shown_by_condition(condition, node)
     }
 
-    /// Returns the last transaction that an entry shows by the conditions under which it was created, as
-    /// [`shown_by`](Self::shown_by).
+    /// Returns the last transaction that an entry shows by its conditions, like [`shown_by`](Self::shown_by).
     pub(crate) fn shown_by_place(&self, place: Place<'_>) -> Zxid {
         let conditions = match place {
             Place::If(conditions) if self.has_journal() => conditions,
@@ -340,14 +334,14 @@ impl Core {
         Zxid(shown.max().unwrap_or(0))
     }
 
-    /// Returns true if carrying this request out may take room in the log.
+    /// Returns true if this request may take room in the log.
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
-            return false; // it is over, and refuses the request; or it is unproven, and its end is no transaction
+            return false; // the session is over, or unproven, and the end of an unproven session is no transaction
         }
         let kept = |keep: LogMode| keep != LogMode::None;
-        // A request for a missing znode is refused, and takes no room.
+        // A request for a missing znode is refused and takes no room.
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
             node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
@@ -378,25 +372,25 @@ impl Core {
     }
 }
 
-/// Bytes of a transaction in a log beside its operation, rounded up: its kind, zxid, date and session.
+/// Bytes of a transaction in a log without its operation, rounded up: its kind, zxid, date and session.
 const HEAD_BYTES: usize = 1 + NUMBER_BYTES + NUMBER_BYTES + 8;
 
-/// Bytes of a number of 64 bits, rounded up.
+/// Bytes of a 64-bit number, rounded up.
 const NUMBER_BYTES: usize = 10;
 
-/// Bytes of a length or a number of 32 bits, rounded up.
+/// Bytes of a length or a 32-bit number, rounded up.
 const LENGTH_BYTES: usize = 5;
 
 #[cfg(test)]
 impl Txn {
-    /// Bytes that this takes in a log, rounded up.
+    /// Returns an upper bound of the bytes in a log.
     pub(crate) fn log_bytes(&self) -> usize {
         HEAD_BYTES + self.op.log_bytes()
     }
 }
 
 impl TxnOp {
-    /// Bytes that this takes in a log, rounded up, as the operation of a transaction or a part of one.
+    /// Returns an upper bound of the bytes in a log, as a transaction's operation or as a part of a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -411,7 +405,7 @@ impl TxnOp {
     }
 }
 
-/// Bytes of a multi beside its operations.
+/// Bytes of a multi without its operations.
 pub(super) const MULTI_BYTES: usize = 1 + LENGTH_BYTES;
 
 pub(super) fn delete_bytes(path_bytes: usize) -> usize {
@@ -432,7 +426,7 @@ fn acl_bytes(acl: &Acl) -> usize {
 }
 
 impl NewNode {
-    /// Returns the bytes that this takes in a log ([`TxnOp::log_bytes`]).
+    /// Returns an upper bound of the bytes in a log ([`TxnOp::log_bytes`]).
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
         create_bytes(self.path.as_str().len(), self.data.len(), &self.acl)
@@ -448,7 +442,7 @@ pub(super) fn create_bytes(path_bytes: usize, data_bytes: usize, acl: &Acl) -> u
 }
 
 impl Core {
-    /// Refuses an operation that takes too many bytes in a log, before any of it is applied: every acknowledged write
+    /// Refuses an operation that takes too many bytes in a log, before any of it is applied. Every acknowledged write
     /// must fit into the log, a snapshot and a backup (invariant 2).
     ///
     /// # Errors
@@ -462,19 +456,18 @@ impl Core {
         Err(too_large(actual, limit))
     }
 
-    /// Returns the bytes that the transaction of a request may take in a log, rounded up, before the request is
-    /// resolved.
+    /// Returns an upper bound of the bytes that a request's transaction takes in a log, before the request is resolved.
     pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
         let known = self.sessions.slots.get(session.slot as usize);
         let identities = known.map_or(&[][..], |known| &known.identities);
         let proofs = identities.iter().filter(|identity| identity.is_proof());
         let proofs = proofs.map(|identity| acl_entry_bytes(identity.scheme, &identity.id));
         let expanded = auth_entries(request) * proofs.sum::<usize>();
-        // Beyond the request itself: its head, the number behind a sequential name, and the fields of a create.
+        // In addition to the request: the head, the number after a sequential name, and the fields of a create.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
         let bytes = Scale { prefix: 0 }.request(request) + expanded + beside;
-        // A queue that is created with its first entry takes as many transactions more as there are levels missing, each
-        // of them with the same list, and a shorter path.
+        // Creating a missing queue takes one more transaction for each missing level, with the same list and a shorter
+        // path.
         match request {
             Request::Enqueue(enqueue) => {
                 let missing = self.missing_queue(enqueue).unwrap_or_default();

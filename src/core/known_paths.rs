@@ -1,17 +1,16 @@
-//! [`KnownPaths`]: the persistent znodes that were looked up last, by their paths.
+//! [`KnownPaths`]: a cache of recently looked up persistent znodes, by path.
 
-/// Number of the paths that are kept. A semaphore takes four; more would leave the cache.
+/// Number of cached paths. A semaphore uses four. A larger table would not fit into the processor's cache.
 const SLOTS: usize = 64;
 
-/// Length of the longest path that is kept.
 const MAX_BYTES: usize = 256;
 
-/// Paths that were looked up lately, each with the node that was found. Each path has one slot, that of its hash, which it
-/// shares with others. Ephemeral nodes are left out: they come and go, and have no children to be looked for.
+/// Recently looked up paths and their nodes. Each path can only be in the slot of its hash. Ephemeral nodes are not
+/// cached: they are short-lived, and have no children to look for.
 #[derive(Debug)]
 pub(super) struct KnownPaths(Box<[Slot]>);
 
-/// The empty path is nobody's.
+/// An empty path marks an unused slot.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     path: String,
@@ -38,7 +37,7 @@ impl KnownPaths {
         }
     }
 
-    /// Forgets a node that is removed: its index will be another one's.
+    /// Removes a deleted node, because its index will be reused.
     pub(super) fn forget(&mut self, index: u32) {
         for slot in &mut self.0 {
             if slot.index == index {

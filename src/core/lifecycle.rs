@@ -1,9 +1,9 @@
-//! Lifecycle of a session: opened, proved, taken over by another connection, detached from one, and ended by its
-//! client or by time.
+//! The life of a session: it is opened, proved, moved to another connection, detached, and ended by its client or by
+//! time.
 //!
-//! A client without news must be able to rely on its session until its timeout has passed. And a session with a million
-//! watches must not occupy the store's lock: its watches are dropped in pieces, and it is refused from the first piece
-//! on.
+//! A client without news must be able to rely on its session until the timeout has passed. A session with a million
+//! watches must not occupy the store's lock, so its watches are dropped in pieces, and it is refused from the first
+//! piece on.
 
 use std::time::Duration;
 
@@ -19,10 +19,9 @@ use crate::model::identity::Identity;
 use crate::model::types::SessionId;
 use crate::model::watch::DeleteReason;
 
-/// Limit of a session's watches that are dropped in one piece: about a millisecond of work.
+/// Most watches of a session that are dropped in one piece, about a millisecond of work.
 const MAX_DROPPED: usize = 1_024;
 
-/// The way in which a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Expired,
@@ -38,7 +37,7 @@ impl End {
     }
 }
 
-/// Outcome of a wish to end a session.
+/// Result of an operator's request to end a session.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kicked {
@@ -46,12 +45,12 @@ pub(crate) enum Kicked {
     /// One of the next ticks ends it.
     Ending,
     NoSession,
-    /// It is one of the store's own process, which ends it itself.
+    /// It belongs to the store's own process, which ends it itself.
     Local,
 }
 
 impl Core {
-    /// Opens a session under an unused id. `timeout` is clamped to the store's bounds; without one the session never
+    /// Opens a session under an unused id. `timeout` is clamped to the store's bounds. Without one the session never
     /// expires. A local session dies with the process.
     pub(crate) fn open_session(
         &mut self,
@@ -86,7 +85,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // Unproven sessions are checked, too, though not counted: a full store refuses them before they cost anything.
+        // Unproven sessions are not counted, but a full store refuses them, too, before they cost anything.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -111,7 +110,6 @@ impl Core {
         }
     }
 
-    /// Logs the opening of a session.
     pub(super) fn log_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
         let (id, password, is_local) = (session.id, session.password, session.is_local);
@@ -124,13 +122,13 @@ impl Core {
         });
     }
 
-    /// Adds an identity that the client has proved. The first one makes an unproven session a part of the store: then
-    /// its opening is logged, if `room` says that the log has room for it, and the timeout that it was opened with is
-    /// returned.
+    /// Adds an identity that the client has proved. The first one makes an unproven session part of the store: its
+    /// opening is logged, if `room` says that the log has room for it, and its timeout is returned.
     ///
     /// # Errors
-    /// As [`add_identity`](Self::add_identity), of `room`, and by the limit of sessions. A session that cannot become a
-    /// part of the store ends: its client is admitted by then, and its writes could not be logged.
+    /// As [`add_identity`](Self::add_identity), the error of `room`, and the limit of sessions. If an unproven session
+    /// cannot become part of the store, it ends, because its client is admitted by then and its writes could not be
+    /// logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -164,11 +162,11 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Moves a session to another connection (rule 12), with a timeout that is negotiated anew, but never longer than
-    /// the one it was opened with. The former connection is refused from now on, and its watches are gone.
+    /// Moves a session to another connection (rule 12). The timeout is negotiated again, but never exceeds the one it
+    /// was opened with. The old connection is refused from now on, and its watches are dropped.
     ///
     /// # Errors
-    /// The reason for which no session is taken over. To the client both reasons must look the same (rule 13).
+    /// The reason why the session is not moved. Both reasons must look the same to the client (rule 13).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,
@@ -179,8 +177,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(SessionRef, Duration), ReattachError> {
         let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
-        // Before anything of the session is touched: ids are no secret, and a wrong password must not disturb its
-        // owner.
+        // Before anything of the session changes. Ids are no secret, and a wrong password must not disturb the owner.
         if self.sessions.get(slot).password != *password {
             return Err(ReattachError::WrongPassword);
         }
@@ -194,12 +191,12 @@ impl Core {
         if session.granted_ms > 0 {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
-        // Requests of the former connection are refused by this number, also those that its task has read already.
+        // This number refuses requests of the old connection, even if its task has already read them.
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
         let connection = session.connection;
-        // Identities belong to a connection: each proves its own.
+        // Every connection proves its own identities.
         self.sessions.forget_identities(slot);
         self.sessions.touch(slot, now.moment);
         Ok((
@@ -216,19 +213,17 @@ impl Core {
         timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
     }
 
-    /// Returns the longest timeout that a session can be granted.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn longest_timeout(&self) -> Duration {
         self.options.longest_timeout
     }
 
-    /// Returns the slot of a session.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
         self.sessions.find(id)
     }
 
-    /// Returns a session as its present connection knows it.
+    /// Returns a session with its current connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn session_ref(&self, id: SessionId) -> Option<SessionRef> {
         let slot = self.sessions.find(id)?;
@@ -240,9 +235,8 @@ impl Core {
         })
     }
 
-    /// Prepares a session with many watches to be moved to another connection. To be repeated while it returns true:
-    /// each call drops some watches, so that [`reattach`](Self::reattach) finds few. The former connection is refused
-    /// from the first call on.
+    /// Drops some of the watches before a session is moved to another connection. Repeat while it returns true, so that
+    /// [`reattach`](Self::reattach) has few left to drop. The old connection is refused from the first call on.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -253,8 +247,8 @@ impl Core {
         is_displaced
     }
 
-    /// Detaches a closed connection from its session, and drops its identities and watches; the session goes on, unless
-    /// it is unproven. To be repeated while it returns true: at most [`MAX_DROPPED`] watches are dropped in one call.
+    /// Detaches a closed connection from its session, and drops its identities and watches. The session continues
+    /// unless it is unproven. Repeat while it returns true, because one call drops at most [`MAX_DROPPED`] watches.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -269,14 +263,14 @@ impl Core {
         }
     }
 
-    /// Prepares a session with many watches to be closed by its connection. To be repeated while it returns true.
+    /// Drops some of the watches before a connection closes its session. Repeat while it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
     }
 
-    /// Drops some watches of a session of another process that has many; false if there are few.
+    /// Drops watches if a session of another process has many. Returns false if it has few.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -286,8 +280,8 @@ impl Core {
         has_many
     }
 
-    /// Drops watches of a session of another process. No watcher waits for them: their client has gone, or ends the
-    /// session.
+    /// Drops watches of a session of another process. No watcher waits for them, because the client has left or ends
+    /// the session.
     fn drop_silently(&mut self, slot: u32, most: usize) {
         let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
@@ -296,17 +290,16 @@ impl Core {
         self.tree.work.add(count);
     }
 
-    /// Counts a sign of life without a request.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         self.admit(of, now, effects)
     }
 
-    /// Admits a request if its session lives and has not moved to another connection, and counts it as a sign of life.
+    /// Admits a request if its session is alive and has not moved, and counts it as a sign of life.
     #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
-        // The slot may be another session's by now.
+        // The slot may belong to another session by now.
         let Some(session) = known.filter(|session| session.id == of.id) else {
             return Err(Error::SessionExpired { session: of.id });
         };
@@ -324,14 +317,14 @@ impl Core {
         Ok(())
     }
 
-    /// Counts a stall: a time for which the store was kept from its work. It is judged when deadlines come
+    /// Counts time for which the store was kept from its work. It is considered when deadlines are due
     /// ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends the session of this connection, which has read everything that arrived, if the session was probed and has
-    /// given no sign of life since.
+    /// Ends the session of a connection that has read everything that arrived, if the session was probed and has given
+    /// no sign of life since.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -340,8 +333,8 @@ impl Core {
         }
     }
 
-    /// Ends the session of this connection, as if it had expired: the process of its client has exited. Returns true if
-    /// it did.
+    /// Ends the session of this connection as expired, because its client's process has exited. Returns true if the
+    /// connection was current.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         let is_current = self.is_current(of);
@@ -352,7 +345,7 @@ impl Core {
         is_current
     }
 
-    /// Has the next tick end the session of this connection, as [`end_exited`](Self::end_exited) would.
+    /// Makes the next tick end the session as [`end_exited`](Self::end_exited) would.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn doom_exited(&mut self, of: SessionRef, now: Now) {
         if self.is_current(of) {
@@ -361,8 +354,8 @@ impl Core {
         }
     }
 
-    /// Ends a session of another process at the wish of an operator, as if it had expired; by one of the next ticks if
-    /// `may_log` is false, since the log has no room for its end, or if it has many watches. It is refused from now on.
+    /// Ends a session of another process as expired, for an operator. One of the next ticks ends it if it has many
+    /// watches, or if `may_log` is false because the log has no room for its end. The session is refused from now on.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(
         &mut self,
@@ -379,8 +372,8 @@ impl Core {
             return Kicked::Local;
         }
         session.is_kicked = true;
-        // Its connection is refused from here on, also where a later tick ends it: a client that works on would rely
-        // on a session whose end was promised.
+        // Refuse its connection even if a later tick ends the session. We report that it ends, so its client must not
+        // go on working.
         session.connection += 1;
         match may_log {
             true => self.expire(slot, now, effects),
@@ -392,15 +385,15 @@ impl Core {
         }
     }
 
-    /// Returns true if the session lives and has not moved to another connection.
+    /// Returns true if the session is alive and has not moved to another connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn is_current(&self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of))
     }
 
-    /// Ends an overdue session. One with many watches loses some of them, and ends by a later tick. Until then it is
-    /// refused: its client would never get the events of those.
+    /// Ends an overdue session. If it has many watches, it loses some of them now and a later tick ends it. Until then
+    /// it is refused, because its client would miss events of the lost watches.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -408,7 +401,6 @@ impl Core {
         }
     }
 
-    /// Ends a session from the store's side, if it is not over yet.
     #[cfg(feature = "test-util")]
     pub(crate) fn expire_session(&mut self, id: SessionId, now: Now, effects: &mut Effects) {
         if let Some(slot) = self.sessions.find(id) {
@@ -421,20 +413,20 @@ impl Core {
         let session = self.sessions.get(slot);
         let id = session.id;
         let at = match session.is_unproven {
-            // No transaction has opened it, and none ends it.
+            // No transaction opened it, so none ends it.
             true => Stamp::restored(self.last_zxid()),
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        // When all its entries are gone: two of them may stand in one queue, before the same waiter.
+        // After all its entries are deleted, because two of them may be ahead of the same waiter.
         self.resolve_waiters(now, effects);
-        // One transaction for the session and its ephemeral znodes (rule 11): a replay finds these by their owner.
+        // One transaction for the session and its ephemeral znodes (rule 11). A replay finds them by their owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Removes a session with its ephemeral znodes. Its watches go first: its watchers are told that it has ended, not
-    /// of the deletes that follow. But a client that closes its session over a wire gets the events of these before the
-    /// reply, as ZooKeeper's does.
+    /// Removes a session with its ephemeral znodes. Its watches are dropped first, so that its watchers get the end of
+    /// the session and not the deletes. But a client that closes its session over a wire gets the events of the deletes
+    /// before the reply, as in ZooKeeper.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -457,7 +449,7 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Over a wire no watcher waits for a single watch: the client gets the end of its session once.
+                // Over a wire no watcher waits for a single watch. The client gets the end of its session once.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

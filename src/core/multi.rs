@@ -1,5 +1,5 @@
-//! Multi: every operation is resolved against the tree as the operations before it will leave it. None is applied
-//! before all are resolved, so that a refusal leaves nothing behind (rule 16).
+//! Multi: resolves each operation against the tree as the operations before it will leave it. All are resolved before
+//! the first is applied, so a refusal changes nothing (rule 16).
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Counted before anything may fail: a refused multi has taken its work, too.
+        // Counted before anything can fail, because a refused multi has used this work, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // The operations that a log keeps: those on persistent znodes, say, of a multi that also deletes a local entry.
+        // The operations that a log keeps. A multi may also change znodes that no log keeps, such as a local entry.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -44,8 +44,8 @@ impl Core {
             let (op, owner) = overlay
                 .resolve(op, &resolved)
                 .map_err(|source| failed(index, source))?;
-            // At each operation, not only at the end: lists that stand for many identities would take much memory
-            // before.
+            // Checked for each operation, because expanding `auth` into many identities could use much memory before
+            // the end.
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
@@ -56,7 +56,7 @@ impl Core {
             if keep != LogMode::None {
                 kept.push(op.clone());
             }
-            // One zxid for all: the reply waits if any of them must be kept before it.
+            // All share one zxid, so the reply waits if any operation is kept synchronously.
             how = how.max(keep);
             resolved.push(op);
         }
@@ -64,7 +64,7 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
-        // Up to here nothing has changed; from here on nothing can fail.
+        // Nothing has changed so far, and nothing can fail from here on.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -75,7 +75,7 @@ impl Core {
         Ok(Reply::Multi(replies))
     }
 
-    /// Checks creates that follow each other, each in a separate transaction.
+    /// Checks consecutive creates, each a separate transaction.
     pub(super) fn check_creates(&self, session: SessionRef, creates: &[Create]) -> Result<()> {
         let mut overlay = Overlay::new(self, session);
         for create in creates {
@@ -94,17 +94,16 @@ fn failed(index: usize, source: Error) -> Error {
     }
 }
 
-/// The tree with the changes of the operations so far laid over it.
+/// The tree plus the changes of the operations so far.
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
-    /// The changed znodes by path; `None` for one that is deleted.
+    /// Changed znodes by path, `None` if deleted.
     changed: BTreeMap<String, Option<NodeView>>,
-    /// Access control lists of the znodes that it creates.
+    /// Access control lists of the created znodes.
     made: Vec<Acl>,
     /// The slot of the asking session.
     session: u32,
-    /// Index of the current operation.
     at: usize,
     growth: Growth,
     is_local: bool,
@@ -138,8 +137,7 @@ impl<'a> Overlay<'a> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation, of which those before it have become `resolved`. Returns the resulting change, and the slot
-    /// of the session that owns the znode, or `NIL`.
+    /// Resolves an operation after those in `resolved`. Returns the change and the slot of the znode's owner, or `NIL`.
     fn resolve(&mut self, op: Op, resolved: &[TxnOp]) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -199,25 +197,25 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns the data that the operations so far have left to a znode.
+    /// Returns the znode's data after the operations so far.
     fn data<'b>(&'b self, node: NodeView, resolved: &'b [TxnOp]) -> Option<&'b Bytes> {
         match resolved.get(node.written as usize) {
             Some(TxnOp::Create(new)) => Some(&new.data),
             Some(TxnOp::SetData { data, .. }) => Some(data),
-            // None of this multi has written it: `written` is `NIL`, which no index reaches.
+            // This multi has not written it. `written` is `NIL`, which is no valid index.
             _ => self.in_tree(node).map(|node| &node.data),
         }
     }
 
-    /// Returns the znode as it was before the multi, if it was there.
+    /// Returns the znode as it was before the multi.
     fn in_tree(&self, node: NodeView) -> Option<&Node> {
         self.tree.nodes.get(node.node as usize)
     }
 
-    /// Refuses a client that has none of these rights on a znode, by the list that the operations so far have given it.
-    /// `asked` is the path for errors.
+    /// Refuses a client that has none of these rights, by the list that the operations so far have left. `asked` is the
+    /// path for the error.
     fn allow(&self, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
-        // A znode of this multi has its list in `made`; for any other `made` is `NIL`, which no index reaches.
+        // `made` is `NIL` for a znode that this multi has not created, which is no valid index.
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.in_tree(node).map(|node| &node.acl),
@@ -285,7 +283,7 @@ impl<'a> Overlay<'a> {
 
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
-        // The right first, as in ZooKeeper: without it a client does not learn whether the znode exists.
+        // The right first, as in ZooKeeper. A client without it must not learn whether the znode exists.
         if let Some(parent_path) = parent
             && let Some(parent) = self.view(parent_path)
         {

@@ -1,20 +1,18 @@
-//! Names of znodes: how they are kept, which of them are shared entries, characters that need a closer look, sequence
-//! numbers.
+//! Names of znodes: compact storage, shared entries, unusual characters and sequence numbers.
 
 use crate::model::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
 
-/// Name of a znode under its parent.
 #[derive(Clone, Debug)]
 pub(super) enum NodeName {
     Text(Box<str>),
-    /// Of a numbered entry with a name of the usual form: written out when somebody asks for it.
+    /// A numbered entry whose name has the usual form. Its text is built on demand.
     Entry {
         name: EntryName,
         number: i64,
     },
 }
 
-/// Length of the longest name of an entry: its own, a sign and 19 digits.
+/// Most bytes of an entry's name and number.
 const MAX_ENTRY_BYTES: usize = EntryName::MAX_BYTES + MAX_DIGITS;
 
 impl NodeName {
@@ -22,7 +20,7 @@ impl NodeName {
         Self::Text(name.into())
     }
 
-    /// Returns a name with the number that its queue gives it.
+    /// Returns a name followed by its number in the queue.
     pub(super) fn numbered(name: &str, number: i64) -> Self {
         match EntryName::parse(name) {
             Some(name) => Self::Entry { name, number },
@@ -33,7 +31,6 @@ impl NodeName {
         }
     }
 
-    /// Calls a function with the name as text.
     #[inline]
     pub(super) fn with_text<R>(&self, read: impl FnOnce(&str) -> R) -> R {
         match self {
@@ -63,7 +60,7 @@ impl NodeName {
         self.len() == text.len() && self.with_text(|name| name == text)
     }
 
-    /// Returns the number that the name tells, as [`sequence_of`].
+    /// Returns the number at the end of the name, as [`sequence_of`].
     #[inline]
     pub(super) fn sequence(&self) -> Option<i64> {
         match self {
@@ -72,7 +69,7 @@ impl NodeName {
         }
     }
 
-    /// Returns the role of an entry, if its name is kept by its parts.
+    /// Returns the role of an entry, if its name has the usual form.
     #[inline]
     pub(super) fn role(&self) -> Option<EntryRole> {
         match self {
@@ -81,7 +78,6 @@ impl NodeName {
         }
     }
 
-    /// Returns true for the name of a shared entry.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         match self {
@@ -97,8 +93,8 @@ impl std::fmt::Display for NodeName {
     }
 }
 
-/// Returns true for the name of a shared entry. Most names have none of the marker's letters, and a search for one
-/// byte, without a branch to leave it early, costs far less than the search for a text.
+/// Searches for one letter of the marker first. Most names do not contain it, and a loop without an early exit costs
+/// far less than a text search.
 fn is_shared_entry(name: &str) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
     let found = name
@@ -107,9 +103,9 @@ fn is_shared_entry(name: &str) -> bool {
     found && name.contains(SHARED_MARKER)
 }
 
-/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII, or
-/// a separator. It is checked a block at a time, the last one overlapping, without a branch to leave early: names are
-/// short, and mostly ordinary.
+/// Returns true if a name needs a closer look before it becomes part of a path, because it contains a separator or
+/// anything but printable ASCII. Checks whole blocks, the last one overlapping, without an early exit, because most
+/// names are short and ordinary.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
@@ -127,21 +123,20 @@ pub(super) fn is_unusual(name: &str) -> bool {
     u128::from_ne_bytes(found) != 0
 }
 
-/// Appends a sequence number as ZooKeeper does: `%010d`.
+/// Appends a sequence number as ZooKeeper does (`%010d`).
 pub(super) fn push_number(text: &mut String, number: i64) {
     text.push_str(Digits::of(number).as_str());
 }
 
-/// A sequence number as ZooKeeper writes it.
+/// Sequence number in ZooKeeper's format.
 struct Digits {
     text: [u8; MAX_DIGITS],
     first: usize,
 }
 
-/// Most digits of a number of 64 bits.
 const MAX_DIGITS: usize = 20;
 
-/// Digits of a small number.
+/// Digits that a small number is padded to.
 const USUAL_DIGITS: usize = 10;
 
 impl Digits {
@@ -155,7 +150,7 @@ impl Digits {
             text[first..first + 2].copy_from_slice(&DIGIT_PAIRS.as_bytes()[pair..pair + 2]);
             number /= 100;
         }
-        // A number with an odd count of digits has been written with a zero before it.
+        // A number with an odd count of digits was written with a leading zero.
         let is_padded = first < MAX_DIGITS - USUAL_DIGITS && text[first] == b'0';
         Self {
             text,
@@ -175,7 +170,6 @@ impl Digits {
     }
 }
 
-/// From 00 to 99.
 const DIGIT_PAIRS: &str = "0001020304050607080910111213141516171819\
     2021222324252627282930313233343536373839\
     4041424344454647484950515253545556575859\
@@ -212,7 +206,7 @@ mod tests {
             ("_c_x-__WRIT__0000000001", false),
             ("_c_x-lock-0000000001", false),
             ("R", false),
-            // The marker's letter before it, once and twice.
+            // The marker's letter also precedes it, once and twice.
             ("R-__READ__0000000001", true),
             ("RR-__READ__0000000001", true),
             ("RR-__WRIT__0000000001", false),

@@ -5,44 +5,42 @@ use std::time::Duration;
 use crate::model::identity::Identity;
 use crate::model::size::MAX_TXN_BYTES;
 
-/// Options of a core, fixed when it is created.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
-    /// The first zxid is the one after this.
+    /// The first zxid is the next one.
     pub(crate) last_zxid: i64,
-    /// The width of an expiry bucket.
+    /// Width of an expiry bucket.
     pub(crate) tick: Duration,
     pub(crate) shortest_timeout: Duration,
     pub(crate) longest_timeout: Duration,
     pub(crate) allow_ttl: bool,
-    /// Interval of the reaper's sweeps over container and TTL znodes.
+    /// Interval between sweeps over container and TTL znodes.
     pub(crate) reaper_interval: Duration,
     /// Time after which a container that never had a child is reaped.
     pub(crate) unused_container: Duration,
     pub(crate) limits: Limits,
-    /// A secret of the store, so that no client can choose paths that collide.
+    /// A secret, so that clients cannot choose colliding paths.
     pub(crate) hash_seed: u64,
-    /// Digest of the superuser, which needs no right.
+    /// Digest of the superuser, who needs no rights.
     pub(crate) super_digest: Option<Identity>,
-    /// Names of children that show that their parent is no queue, whatever other children it has.
+    /// Names of children which show that their parent is no queue.
     pub(crate) not_queues: &'static [&'static str],
 }
 
-/// Limits of the store's content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// Limit of the bytes that clients make the store keep (`budget`).
+    /// Bytes that clients make the store keep (`budget`).
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
-    /// The most bytes that one transaction may take in a log. It holds where none keeps it, too: its znodes may have to
-    /// be logged later ([`Core::keep_all`](super::Core::keep_all)).
+    /// Bytes of one transaction in a log. Also holds without a log, because znodes may have to be logged later
+    /// ([`Core::keep_all`](super::Core::keep_all)).
     pub(crate) txn_bytes: usize,
 }
 
 impl Default for CoreOptions {
-    /// Returns the defaults of a store: ticks of 2 s, sessions of 2 to 20 ticks, and a reaper that looks every minute.
+    /// Returns a store's defaults: ticks of 2 s, sessions of 2 to 20 ticks, and a sweep every minute.
     fn default() -> Self {
         let tick = Duration::from_secs(2);
         Self {
