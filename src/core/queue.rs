@@ -1,7 +1,7 @@
-//! Queues: the requests that the index of a parent's numbered ephemerals answers ([`Entries`](super::entries::Entries)).
+//! Queue requests, answered from the index of a parent's numbered ephemerals ([`Entries`](super::entries::Entries)).
 //!
-//! The index finds the nearest entry that blocks, and the same step arms the waiter's watch on it, so that no departure
-//! falls in between (invariant 4).
+//! The step that finds the nearest blocking entry also arms the waiter's watch on it, so that no departure is missed
+//! (invariant 4).
 
 use bytes::Bytes;
 
@@ -24,7 +24,7 @@ use crate::model::protocol::{
 use crate::model::types::{AclEntry, CreateMode};
 use crate::model::watch::DeleteReason;
 
-/// An entry to be created, before its queue gives it a number.
+/// An entry before its queue has assigned its number.
 struct Unnumbered<'a, N> {
     queue: &'a ZnodePath,
     name: N,
@@ -32,14 +32,14 @@ struct Unnumbered<'a, N> {
     acl: Acl,
 }
 
-/// The entry ahead of one that has to wait.
+/// The entry ahead of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     /// The waiter's watch on it.
     pub(crate) watch: WatchKey,
     /// Its role, if its name has the usual form.
     pub(crate) role: Option<EntryRole>,
-    /// True if it is of the same session.
+    /// True if it belongs to the waiter's session.
     pub(crate) is_own: bool,
 }
 
@@ -52,7 +52,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
+        // It may need a watch. Checked before the entry exists, because a refusal must leave none behind (invariant 7).
         self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
@@ -71,16 +71,18 @@ impl Core {
         let may_look = self.check_look(session, parent, &conditions).is_ok();
         let ahead = match may_look && self.is_queue(parent) {
             true => self.predecessor(session, entry, blockers, conditions, enqueue.count),
-            // The names decide, or the session may create but not read. The caller asks again (`get_predecessor`), and
+            // Names decide here, or the session may create but not read. The client asks again (`get_predecessor`) and
             // gets the list or the refusal.
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Puts an entry in a queue by its parts, as [`enqueue`](Self::enqueue) or a multi does by a request. Returns its key,
-    /// and the entry ahead that blocks it; `None`, and nothing has changed, where that takes a request: because of a
-    /// missing queue of a store with a log, a list that has to be read, a condition that does not hold, or a refusal.
+    /// Adds an entry by reference, with the same result as an [`enqueue`](Self::enqueue) or multi request. Returns its
+    /// key and the entry ahead that blocks it.
+    ///
+    /// Returns `None` without any change if a request is needed: because the queue is missing in a store with a log, a
+    /// list must be read, a condition does not hold, or the request would be refused.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -149,8 +151,7 @@ impl Core {
         Some((key, ahead))
     }
 
-    /// Deletes an entry of this session by its key. Returns true if it did, false if
-    /// that takes a request, which tells why.
+    /// Deletes an entry of this session by its key. Returns false if it takes a request, which then says why.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -172,21 +173,20 @@ impl Core {
         may_leave
     }
 
-    /// Returns an entry by its key, if it exists and is this session's.
+    /// Returns an entry by its key if it exists and belongs to this session.
     #[inline]
     pub(crate) fn entry_of(&self, session: SessionRef, entry: EntryKey) -> Option<u32> {
         let node = self.tree.at(entry.node)?;
         (self.tree.node(node).owner == session.id).then_some(node)
     }
 
-    /// Returns the number of entries ahead of one of this session.
     pub(crate) fn count_ahead(&self, session: SessionRef, entry: EntryKey) -> Option<usize> {
         let node = self.entry_of(session, entry)?;
         Some(self.tree.count_ahead_of(node))
     }
 
-    /// Creates an entry under a queue that exists. `asked` is the path for errors.
-    #[inline(always)] // so that the new node is not copied on its way
+    /// Creates an entry in an existing queue. `asked` returns the path for the error.
+    #[inline(always)] // avoids copies of the new node
     fn join(
         &mut self,
         session: SessionRef,
@@ -213,8 +213,8 @@ impl Core {
         Ok(self.add(session, parent, new, now, effects))
     }
 
-    /// Creates a missing queue, each znode in a separate transaction, if its first entry will be accepted: a refused
-    /// entry leaves no queue behind.
+    /// Creates a missing queue, one transaction for each znode, if its first entry will be accepted. A refused entry
+    /// leaves no queue behind.
     #[cold]
     fn make_queue(
         &mut self,
@@ -234,7 +234,7 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        // Containers as well above the queue: of paths that are new each time, persistent ones would gather for ever.
+        // Also containers above the queue. Persistent parents of one-time paths would accumulate forever.
         let missing = missing.into_iter().rev().map(|path| {
             let data = match path == *queue {
                 true => enqueue.queue_data.clone().unwrap_or_default(),
@@ -254,8 +254,8 @@ impl Core {
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
-    /// Creates a missing queue for an entry by reference, in a store without a log: else it takes a request, whose answer
-    /// can wait for the log.
+    /// Creates a missing queue for an entry by reference, in a store without a log. With a log this takes a request,
+    /// whose answer can wait for the log.
     #[cold]
     fn make_known_queue(
         &mut self,
@@ -286,7 +286,8 @@ impl Core {
         Some(made)
     }
 
-    /// Returns the znodes that an enqueue creates above its entry, the queue first; `None` if it may not.
+    /// Returns the znodes that must be created above an entry, the queue first, or `None` if the request may not create
+    /// them.
     pub(super) fn missing_queue(&self, enqueue: &Enqueue) -> Option<Vec<ZnodePath>> {
         enqueue.queue_data.as_ref()?;
         if enqueue.parent.as_str().len() > MAX_MADE_PATH_BYTES {
@@ -311,7 +312,7 @@ impl Core {
         now: Now,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
-        // Also where there is no such entry: that, too, is told only to sessions that may list the queue.
+        // Also without such an entry. Only sessions that may list the queue learn that it is missing.
         let parent = match entry {
             Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
             _ => self
@@ -321,8 +322,8 @@ impl Core {
         if let Some(parent) = parent {
             self.check_look(session, parent, &look.conditions)?;
         }
-        // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
-        // 8).
+        // An entry of another session with this name counts as gone, because this session must not hold by it
+        // (invariant 8).
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Reply::Predecessor(Predecessor::Gone));
@@ -346,16 +347,16 @@ impl Core {
         Ok(Reply::Predecessor(ahead))
     }
 
-    /// Returns false where a child shows that the parent's children are no entries
-    /// ([`not_queues`](super::CoreOptions::not_queues)). A parent with nothing but entries needs no look at names.
+    /// Returns false if a child shows that the parent is no queue ([`not_queues`](super::CoreOptions::not_queues)).
+    /// Looks up no names if the parent has only entries.
     #[inline]
     fn is_queue(&self, parent: u32) -> bool {
         let is_child = |name: &&str| self.tree.child(parent, name).is_some();
         !self.tree.has_others(parent) || !self.options.not_queues.iter().any(is_child)
     }
 
-    /// Checks that the session may read all that decides whether an entry is blocked: the queue, and the znodes of the
-    /// conditions (invariant 14).
+    /// Checks that the session may read everything that decides whether an entry is blocked: the queue, and the znodes
+    /// of the conditions (invariant 14).
     #[inline]
     fn check_look(&self, session: SessionRef, queue: u32, conditions: &[Condition]) -> Result<()> {
         let readable = |node| {
@@ -369,7 +370,7 @@ impl Core {
         nodes.try_for_each(readable)
     }
 
-    /// Checks that an entry may wait under these conditions, which the store keeps meanwhile.
+    /// Checks that an entry may wait under these conditions, which the store keeps with its watch.
     #[inline]
     fn check_wait(
         &self,
@@ -392,8 +393,8 @@ impl Core {
         self.check_watch_room(session, 1, bytes)
     }
 
-    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it. The limit of watches
-    /// was checked.
+    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it. The caller has
+    /// checked the limit of watches.
     #[inline]
     fn predecessor(
         &mut self,
@@ -420,8 +421,8 @@ impl Core {
         Predecessor::Blocked { by, watcher, count }
     }
 
-    /// Arms a waiter's watch on the nearest blocker alone: its departure wakes this waiter and no other (invariant 4).
-    /// `charged` is the path that the watch counts for.
+    /// Arms a waiter's watch on only the nearest blocker, so that its departure wakes no other waiter (invariant 4).
+    /// The watch is charged for the path `charged`.
     fn arm_turn(
         &mut self,
         session: SessionRef,
@@ -450,7 +451,7 @@ impl Core {
     }
 }
 
-/// Returns true if a condition holds; `None` if the session may not read its znode, `node`, and so not know.
+/// Returns true if a condition holds, or `None` if the session may not read its znode `node`.
 fn holds<Z, D: AsRef<[u8]>>(
     tree: &Tree,
     identities: &Identities,
@@ -458,7 +459,6 @@ fn holds<Z, D: AsRef<[u8]>>(
     node: Option<u32>,
 ) -> Option<bool> {
     let Some(node) = node.map(|node| tree.node(node)) else {
-        // A missing znode has no children.
         return Some(matches!(condition, Condition::Children { .. }));
     };
     let may_read = has_right(&node.acl, AclEntry::READ, identities, &tree.work);
@@ -468,8 +468,8 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode whose children hold up an entry that no other blocks: they are too many, and all data are as the
-/// conditions have them. What the session may not read holds up nothing: the wait would tell of it.
+/// Returns the znode with too many children that holds up an entry which no other entry blocks. All data conditions
+/// must hold. A znode that the session may not read holds up nothing, because the wait would reveal its state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,
@@ -487,17 +487,17 @@ pub(super) fn held_up_by(
     held_up_by
 }
 
-/// Limits of the conditions of an entry, which are kept with its watch and checked again at each change: their number,
-/// and the bytes of the data of each.
+/// Limits of an entry's conditions, which are kept with its watch and checked again at each change: their number, and
+/// the bytes of data in each.
 const MAX_CONDITIONS: usize = 2;
 const MAX_CONDITION_BYTES: usize = 1 << 10;
 
-/// Limits of a queue that is created with its first entry, in levels and in bytes of its path. A request of a megabyte
+/// Limits of a queue that is created with its first entry, in levels and bytes of its path. A request of a megabyte
 /// could name half a million ancestors, with longer and longer paths.
 const MAX_MADE_LEVELS: usize = 16;
 const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 
-/// Returns the path by which errors name an entry that was not created, and so has no number.
+/// Returns the path for errors about an entry that was not created and has no number.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),
@@ -505,8 +505,8 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// Checks the name of an entry, without its number: it must be valid in a path, and must not end with a digit, which
-/// would be taken for a part of the number.
+/// Checks the name of an entry without its number. It must be valid in a path, and must not end with a digit, which
+/// would look like a part of the number.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(

@@ -1,4 +1,4 @@
-//! Reads, and the watches that they arm. A reply to another process has a limit in bytes, checked as it is built.
+//! Reads, and the watches that they arm. A reply to another process is limited in bytes while it is built.
 
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
@@ -13,7 +13,6 @@ use crate::model::protocol::{ReadOp, ReadReply, Reply};
 use crate::model::types::AclEntry;
 
 impl Core {
-    /// Answers exists. A missing znode can be watched, too.
     pub(super) fn exists(
         &mut self,
         session: SessionRef,
@@ -24,7 +23,7 @@ impl Core {
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
-        // A missing znode is watched for its creation; getData and getChildren arm nothing there (rule 3).
+        // A missing znode is watched for its creation. getData and getChildren arm nothing there (rule 3).
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Reply::Exists {
@@ -56,7 +55,7 @@ impl Core {
         watch: bool,
     ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
-        // Before the watch is armed: a refusal leaves nothing behind.
+        // Before arming the watch, so that a refusal leaves nothing behind.
         let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
@@ -74,10 +73,10 @@ impl Core {
         parts.collect::<Result<_>>().map(Reply::MultiRead)
     }
 
-    /// Reads one part of a multi-read. Its own failure is a part of the reply: the others need not fail.
+    /// Reads one part of a multi-read. If it fails, the failure becomes a part of the reply.
     ///
     /// # Errors
-    /// [`Error::LimitReached`] when the answer has no room for it.
+    /// [`Error::LimitReached`] if the answer has no room for it.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
         let index = match self.readable(session, op.path()) {
             Ok(index) => index,
@@ -105,7 +104,7 @@ impl Core {
         })
     }
 
-    /// Lists the session's ephemeral znodes. As in ZooKeeper the prefix is compared as text: `/ab` starts with `/a`.
+    /// Lists the session's ephemeral znodes. The prefix is compared as text, as in ZooKeeper: `/ab` starts with `/a`.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -124,7 +123,7 @@ impl Core {
         }
     }
 
-    /// Looks at `most` ephemeral znodes of a session, starting with `from`. Returns the one to continue with, or `NIL`.
+    /// Checks `most` ephemeral znodes of a session, starting with `from`. Returns the next one, or `NIL`.
     fn search(
         &self,
         mut from: u32,
@@ -147,7 +146,7 @@ impl Core {
         Ok(from)
     }
 
-    /// Begins a search for the session's ephemeral znodes, which may take several turns. A session has one at a time.
+    /// Starts a search for the session's ephemeral znodes over several turns. A session has one search at a time.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
         match self.sessions.slots.get_mut(of.slot as usize) {
@@ -155,13 +154,13 @@ impl Core {
                 session.search = session.ephemerals.first;
                 self.new_search(of)
             }
-            // Over or moved: refused by `search_some`.
+            // Ended or moved. `search_some` refuses it.
             _ => Found::default(),
         }
     }
 
-    /// Continues a search: looks at no more than `most` znodes. To be repeated while it returns true. The result may
-    /// name znodes that were deleted meanwhile.
+    /// Continues a search over at most `most` znodes. Repeat while it returns true. The result may contain znodes that
+    /// were deleted in the meantime.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
@@ -194,20 +193,20 @@ impl Core {
             .ok_or_else(|| no_node(path.as_str()))
     }
 
-    /// Returns a znode that exists and that the session may read.
+    /// Returns an existing znode that the session may read.
     pub(super) fn readable(&self, session: SessionRef, path: &ZnodePath) -> Result<u32> {
         let index = self.existing(path)?;
         self.allow(session, index, AclEntry::READ, || path.to_string())?;
         Ok(index)
     }
 
-    /// Returns the names of a znode's children, as long as there is room for them in an answer.
+    /// Returns the names of a znode's children if they fit into an answer.
     pub(super) fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
         let children = self.tree.children(index);
         self.names_of(children.map(|(_, child)| child), room)
     }
 
-    /// Returns the names of these znodes, as long as there is room for them in an answer.
+    /// Returns the names of these znodes if they fit into an answer.
     pub(super) fn names_of<'a>(
         &self,
         nodes: impl Iterator<Item = &'a Node>,
@@ -247,15 +246,15 @@ impl Core {
     }
 }
 
-/// Room in an answer to a client of another process. A larger answer is not even built: a request of a megabyte can ask
-/// for thousands of lists (invariant 10).
+/// Room in an answer to a client of another process. A larger answer is not even built, because a request of a megabyte
+/// can ask for thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {
     limit: usize,
     taken: usize,
 }
 
-/// Bytes of the length that stands before a text in an answer.
+/// Bytes of the length before a text in an answer.
 const LENGTH_BYTES: usize = 4;
 
 impl AnswerRoom {
@@ -275,12 +274,12 @@ impl AnswerRoom {
     }
 }
 
-/// The znodes that a search has found so far.
+/// Znodes found by a search so far.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) paths: Vec<ZnodePath>,
     room: AnswerRoom,
 }
 
-/// Name of the limit that is exceeded by an answer too large for its client.
+/// Name of the limit on an answer's size.
 pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

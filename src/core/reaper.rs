@@ -1,5 +1,5 @@
-//! The reaper: deletes container znodes that have lost their last child or never had one for long (rule 17), and TTL
-//! znodes that have not changed for their time to live (rule 18).
+//! The reaper: deletes containers that have lost their last child or never had one for a long time (rule 17), and TTL
+//! znodes that have not changed during their time to live (rule 18).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Limit of the znodes that are reaped in one sweep. The others are left to the next one, which comes soon: the store
-/// serves others in between, and removes 20,000 a second.
+/// Most znodes reaped in one sweep. The next sweep follows soon and takes the rest: the store serves clients in
+/// between, and still removes 20,000 znodes a second.
 const MAX_REAPED_PER_SWEEP: usize = 200;
 
-/// The same for the candidates that are looked at.
+/// Most candidates checked in one sweep.
 const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
-/// Time until the next sweep when a round is not done.
+/// Time until the next sweep of an unfinished round.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
-/// Znodes that may be due, and when they are looked at.
+/// Znodes that may be due, and the time of the next sweep.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
-    /// Index of a znode, and its czxid, which distinguishes it from a later one with that index.
+    /// Index and czxid of a znode. The czxid distinguishes it from a later znode with the same index.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
-    /// Number of candidates that the current round has still to look at.
+    /// Candidates that the current round has yet to check.
     left: usize,
 }
 
 impl Reaper {
-    /// Looks at a znode in the next sweep, if it is one that is reaped and has no child now.
+    /// Checks a znode in the next sweep, if it can be reaped and has no child now.
     pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
         let node = tree.node_mut(index);
         let is_reaped = matches!(node.kind, NodeKind::Container | NodeKind::Ttl { .. });
@@ -43,7 +43,7 @@ impl Reaper {
         }
     }
 
-    /// Returns the time of the next sweep; the timer starts when there is something to look at.
+    /// Returns the time of the next sweep. Starts the timer if there is a candidate.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,
@@ -67,14 +67,13 @@ impl Reaper {
 }
 
 impl Core {
-    /// Sweeps, if that is due.
     pub(super) fn reap(&mut self, now: Now, effects: &mut Effects) {
         if self.reaper.sweep.is_none_or(|due| due > now.moment) {
             return;
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
-        // A round looks at each candidate once: those that are put back wait for the next round.
+        // A round checks each candidate once. Those put back wait for the next round.
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
@@ -84,19 +83,19 @@ impl Core {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 continue;
             };
-            // It may be deleted by now, and its index another znode's.
+            // It may be deleted by now, and its index reused.
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
             };
-            // Checked again here: since it became a candidate, a contender may have joined (rule 17).
+            // Check again, because a contender may have joined since (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
             } else if self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
-                // To the back: znodes that are not due must not keep others from being looked at.
+                // To the back, because znodes that are not due must not delay the others.
                 self.reaper.candidates.push_back((index, czxid));
             }
         }
@@ -104,8 +103,8 @@ impl Core {
         self.tree.work.add(looked_at);
     }
 
-    /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may
-    /// not.
+    /// Returns true if a znode is due and its delete fits into the log. A path from a log with larger segments may not
+    /// fit.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(self.tree.node(index).path_bytes as usize));
         self.is_due(index, now) && is_kept.is_ok()

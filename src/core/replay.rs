@@ -1,8 +1,7 @@
 //! Replay and restore: transactions of a log and images of a snapshot, back into a core.
 //!
-//! Neither makes a decision (invariant 1): both apply decisions that were made before the write was acknowledged.
-//! Content that no core can have written is [`Damage`], found before it is applied: a damaged store is refused, never
-//! repaired by guessing.
+//! Neither makes a decision (invariant 1), because all were made before the write was acknowledged. Content that no
+//! core can have written is [`Damage`] and is not applied. A damaged store is refused and never repaired by guessing.
 
 use bytes::Bytes;
 
@@ -17,25 +16,25 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why a transaction or a znode of a log or a snapshot cannot be.
+/// Reason why a transaction or znode in a log or snapshot cannot be right.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
-/// Greatest zxid and count of creates that are believed: beyond any real one, and far enough from the end of the type
-/// to count on from there.
+/// Greatest zxid and count of creates that are accepted. Beyond any real one, and far enough from the type's maximum to
+/// continue counting.
 pub(crate) const HIGHEST: i64 = 1 << 62;
 
 impl Core {
-    /// Applies a transaction that was kept. Sessions get their deadlines from
-    /// [`restart_timeouts`](Self::restart_timeouts): the time while the store was down does not count (rule 15).
+    /// Applies a kept transaction. Sessions get their deadlines from [`restart_timeouts`](Self::restart_timeouts),
+    /// because the store's downtime does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
-        // Dropped: no watch exists before the store is open.
+        // There are no watches before the store is open.
         self.follow(txn, &mut Effects::default())
     }
 
-    /// Applies a transaction as [`replay`](Self::replay) does, to a store that is open: watches fire.
+    /// Applies a transaction like [`replay`](Self::replay), but to an open store: watches fire.
     pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
-        // Gaps are no damage: transactions that concern only sessions of their process are not logged.
+        // Gaps are no damage, because transactions that concern only sessions of their process are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
                 "transaction {} after {}",
@@ -80,7 +79,7 @@ impl Core {
             TxnOp::Create(new) => self.replay_create(session, new, at, effects)?,
             TxnOp::Delete { path } => {
                 let node = self.known(&path)?;
-                // The core refuses both, so that no log has them.
+                // The core refuses both, so no log contains them.
                 if is_system_path(path.as_str()) || self.tree.node(node).children() > 0 {
                     return Err(Damage(format!(
                         "a delete of {path}, which cannot be deleted"
@@ -118,7 +117,6 @@ impl Core {
         Ok(())
     }
 
-    /// Creates a znode of a log.
     fn replay_create(
         &mut self,
         session: SessionId,
@@ -135,11 +133,11 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that a znode can be created as the log has it, and returns its parent.
+    /// Checks that a logged znode can be created, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode) -> Result<u32, Damage> {
         let path = &new.path;
         let parent = self.check_place(path)?;
-        // Counts of creates only grow: otherwise transactions are out of order, or a part of the log is missing.
+        // Counts of creates only grow. Otherwise transactions are out of order or missing.
         let creates = self.tree.node(parent).creates();
         if new.creates <= creates || new.creates > HIGHEST {
             return Err(Damage(format!(
@@ -155,7 +153,7 @@ impl Core {
         Ok(parent)
     }
 
-    /// Checks that a path is free, and that its parent can have children. Returns the parent.
+    /// Checks that a path is free and that its parent can have children. Returns the parent.
     fn check_place(&self, path: &ZnodePath) -> Result<u32, Damage> {
         let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
         let Some(parent) = parent else {
@@ -175,29 +173,29 @@ impl Core {
         node.ok_or_else(|| Damage(format!("a change of {path}, which is not there")))
     }
 
-    /// Gives every session its full timeout from `now` on, as after a restart.
+    /// Gives every session its full timeout from `now` on, after a restart.
     pub(crate) fn restart_timeouts(&mut self, now: BootInstant) {
         self.sessions.touch_all(now);
     }
 
-    /// Begins a new life after a restart: the next zxid is above `last`, and the sessions that died with their process
-    /// are ended, by transactions of their own.
+    /// Continues after a restart. The next zxid is above `last`, and sessions that died with their process are ended by
+    /// transactions.
     pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
-        // Those ended with the process before this one.
+        // These sessions ended with the previous process.
         self.sessions.ends = SessionEnds::default();
     }
 
-    /// Ends the sessions of other processes, after a stop in which the log may have lost transactions that were
-    /// acknowledged to them. Returns their number.
+    /// Ends the sessions of other processes, after a stop that may have lost transactions acknowledged to them. Returns
+    /// their number.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
 
     fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, unix_ms: i64) -> usize {
-        // Collected first: the end of a session changes the table.
+        // Collected first, because ending a session changes the table.
         let sessions = self.sessions.slots.iter();
         let ended: Vec<u32> = sessions
             .filter(|(_, session)| which(session))
@@ -207,14 +205,14 @@ impl Core {
             unix_ms,
             ..Now::default()
         };
-        // The effects are dropped: before the store is open there are no watches and no connections.
+        // Drop the effects, because there are no watches and connections before the store is open.
         for slot in &ended {
             self.end_session(*slot, end, now, &mut Effects::default());
         }
         ended.len()
     }
 
-    /// Returns the longest timeout of a session of another process, in milliseconds; 0 if there is none.
+    /// Returns the longest timeout of a session of another process in milliseconds, or 0.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -225,14 +223,14 @@ impl Core {
     }
 }
 
-/// A znode as a snapshot keeps it.
+/// A znode in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeImage {
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// The session of an ephemeral znode, else 0.
+    /// The session of an ephemeral znode, or 0.
     pub(crate) owner: SessionId,
     pub(crate) czxid: Zxid,
     pub(crate) mzxid: Zxid,
@@ -243,22 +241,21 @@ pub(crate) struct NodeImage {
     pub(crate) aversion: i32,
     /// Number of children ever created under it.
     pub(crate) creates: i64,
-    /// Its number as an entry of a queue, and its parent's `creates` when it was created.
+    /// Its number as a queue entry, and its parent's `creates` at its creation.
     pub(crate) queue_key: Option<QueueKey>,
 }
 
-/// A session as a snapshot keeps it.
+/// A session in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// The timeout that it was opened with; 0 for a session that never expires.
+    /// The timeout that it was opened with, or 0 if it never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }
 
 impl Core {
-    /// Returns the sessions.
     pub(crate) fn session_images(&self) -> impl Iterator<Item = SessionImage> {
         let sessions = self.sessions.slots.iter().map(|(_, session)| session);
         let kept = sessions.filter(|session| !session.is_unproven);
@@ -270,7 +267,7 @@ impl Core {
         })
     }
 
-    /// Returns the znodes, parents before children, children in order of creation.
+    /// Returns the znodes, parents before children, and children in order of creation.
     pub(crate) fn node_images(&self) -> impl Iterator<Item = NodeImage> {
         let mut next = Some(ROOT);
         std::iter::from_fn(move || {
@@ -280,18 +277,16 @@ impl Core {
         })
     }
 
-    /// Returns the number of znodes.
     pub(crate) fn node_count(&self) -> usize {
         self.tree.nodes.len()
     }
 
-    /// Reserves space for the znodes of a snapshot: growing step by step would move them again and again while the
-    /// program waits.
+    /// Reserves space for a snapshot's znodes. Growing step by step would move them repeatedly while the program waits.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }
 
-    /// Puts back a session; all of them come before the znodes.
+    /// Restores a session. Call it for all sessions before the znodes.
     pub(crate) fn restore_session(&mut self, session: SessionImage) -> Result<(), Damage> {
         let SessionImage {
             id,
@@ -302,7 +297,7 @@ impl Core {
         self.replay_session(Session::new(id, password, timeout_ms, is_local))
     }
 
-    /// Puts back a znode; in the order of [`node_images`](Self::node_images).
+    /// Restores a znode, in the order of [`node_images`](Self::node_images).
     pub(crate) fn restore_node(&mut self, image: NodeImage) -> Result<(), Damage> {
         let parent = self.check_image(&image)?;
         let owner = match image.kind {
@@ -318,7 +313,7 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that an image can be restored, and returns its parent; `NIL` for a znode that every store has.
+    /// Checks that an image can be restored. Returns its parent, or `NIL` for a system znode.
     fn check_image(&self, image: &NodeImage) -> Result<u32, Damage> {
         let path = &image.path;
         if is_system_path(path.as_str()) {
@@ -334,10 +329,10 @@ impl Core {
         Ok(parent)
     }
 
-    /// Ends a restore, after all images.
+    /// Completes a restore after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
-        // A snapshot lists znodes by their parents; a session's list is in the order of creation.
+        // A snapshot lists znodes by parent, but a session's list is in order of creation.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree
@@ -350,7 +345,7 @@ impl Core {
             if node.owner_slot != NIL {
                 owned.push((node.czxid, index));
             }
-            // Its children are all there by now: a container without any is a candidate.
+            // All its children exist by now, so a container without any is a candidate.
             self.reaper.consider(&mut self.tree, index);
         }
         owned.sort_unstable();

@@ -1,7 +1,7 @@
-//! [`Sessions`]: the table of sessions, and the buckets in which they expire.
+//! [`Sessions`]: the session table, and the buckets in which sessions expire.
 //!
-//! A deadline is rounded up to the end of a bucket and never moved back: a client never believes in its session for
-//! longer than the store does (invariant 6), and sessions that are touched often change their buckets rarely.
+//! A deadline is rounded up to the end of a bucket and never moves back. So a client never believes in its session for
+//! longer than the store does (invariant 6), and active sessions rarely change their bucket.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,75 +18,73 @@ use crate::model::identity::Identities;
 use crate::model::types::SessionId;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why a session is not taken over.
+/// Reason why a session is not moved to another connection.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
-    /// It is over, or never existed.
+    /// It has ended or never existed.
     Over,
     WrongPassword,
 }
 
-/// A session as its connection knows it: refused once the session is over or has moved on.
+/// A connection's reference to its session. Refused once the session has ended or moved to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
     pub(crate) slot: u32,
-    /// Number of this connection among those of the session.
+    /// Number of this connection within the session.
     pub(crate) connection: u32,
 }
 
-/// A session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// The timeout that its connection was granted.
+    /// The timeout granted to its connection.
     pub(super) timeout_ms: u64,
-    /// The timeout that it was opened with, which the log has. No later connection is granted a longer one, so that the
-    /// pause after a restart covers every timeout that was granted.
+    /// The timeout that it was opened with, which the log has. Later connections are never granted a longer one, so that
+    /// the pause after a restart covers every granted timeout.
     pub(super) granted_ms: u64,
-    /// True if it dies with the store's process. If not, one event serves all its watches on a znode, as over a wire.
+    /// True if it dies with the store's process. If false, one event serves all its watches on a znode, as over a wire.
     pub(super) is_local: bool,
-    /// End of the bucket in which it expires, or later, where the store was late itself; `None` without a timeout.
+    /// End of its expiry bucket, or later if the store was late itself. `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
-    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never get
-    /// the events of those.
+    /// True once it is overdue and has lost some of its watches. It must not revive, because its client would miss
+    /// events.
     is_doomed: bool,
-    /// True once its client's process has exited: it ends for that reason.
+    /// True once its client's process has exited, which is then the reason for its end.
     pub(super) has_exited: bool,
-    /// True once an operator has asked for its end: it ends for that reason.
+    /// True once an operator has asked for its end, which is then the reason.
     pub(super) is_kicked: bool,
-    /// True while a connection of another process has it.
+    /// True while it has a connection of another process.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
-    /// The identities that its connection has proved.
+    /// Identities proved by its connection.
     pub(super) identities: Identities,
-    /// True as long as no connection of the session has proved an identity where that is required. Such a session is
-    /// not a part of the store yet: no transaction opens or ends it, no snapshot has it, and no limit counts it.
+    /// True until a connection has proved an identity, where that is required. An unproven session is no part of the
+    /// store yet: no transaction opens or ends it, no snapshot contains it, and no limit counts it.
     pub(super) is_unproven: bool,
-    /// Number of the last event that was put out for it: over a wire one event serves all its watches on a znode.
+    /// Number of its last event. Over a wire one event serves all its watches on a znode.
     pub(super) last_event: u64,
     /// Its ephemeral znodes, in order of creation.
     pub(super) ephemerals: List,
-    /// The ephemeral znode at which a search among them continues.
+    /// The ephemeral znode at which its search continues.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
-    /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
+    /// Bytes that it makes the store keep, without its identities. 0 for a session of this process.
     pub(super) bytes: usize,
-    /// Limit of the bytes of a reply.
+    /// Most bytes of a reply.
     pub(super) answer_bytes: usize,
     pub(super) pending_events: PendingEvents,
 }
 
-/// The events that a session has since they were last taken out of [`Effects`](super::Effects).
+/// A session's events since they were last taken out of [`Effects`](super::Effects).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingEvents {
     pub(super) round: u64,
     pub(super) bytes: usize,
-    /// True if there were too many.
     pub(super) is_over: bool,
 }
 
@@ -123,7 +121,6 @@ impl Session {
     }
 }
 
-/// The table of sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,
@@ -131,17 +128,16 @@ pub(super) struct Sessions {
     /// Deadline and slot of each session that can expire.
     expiry: BTreeSet<(BootInstant, u32)>,
     tick: Duration,
-    /// All stalls of the store so far.
     stalled: Duration,
-    /// Number of the ephemeral znodes of all of them.
+    /// Total ephemeral znodes.
     pub(super) ephemerals: usize,
-    /// Number of the unproven sessions. No other count here includes them.
+    /// Number of unproven sessions, which no other count here includes.
     unproven: usize,
-    /// Number of those of other processes.
+    /// Number of sessions of other processes.
     pub(super) remote: usize,
-    /// The bytes that those count for, their watches, ephemeral znodes and identities left out.
+    /// Bytes of the sessions of other processes, without watches, ephemeral znodes and identities.
     pub(super) bytes: usize,
-    /// The bytes that the identities of those count for.
+    /// Bytes of the identities of sessions of other processes.
     pub(super) identity_bytes: usize,
     pub(super) ends: SessionEnds,
 }
@@ -149,13 +145,12 @@ pub(super) struct Sessions {
 /// Sessions that have ended since the store was opened, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionEnds {
-    /// By their clients.
+    /// By the client.
     pub(crate) closed: u64,
-    /// With their timeouts, or by a start after which no client could rely on them.
+    /// By timeout, or by a start after which no client could rely on them.
     pub(crate) expired: u64,
-    /// With the processes of their clients.
+    /// By the exit of the client's process.
     pub(crate) exited: u64,
-    /// By an operator.
     pub(crate) kicked: u64,
 }
 
@@ -176,7 +171,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the number of sessions that the limit counts: the proven ones.
+    /// Returns the number of proven sessions, which the limit counts.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -192,7 +187,7 @@ impl Sessions {
         slot
     }
 
-    /// Removes a session that has no watch and no ephemeral znode any more.
+    /// Removes a session that has no watches and ephemeral znodes left.
     pub(super) fn remove(&mut self, slot: u32) {
         self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
@@ -203,13 +198,13 @@ impl Sessions {
             self.remote -= 1;
             self.bytes -= SESSION_BYTES;
         }
-        // The next session gets the slot, and must not get the deadline.
+        // The slot's next session must not inherit the deadline.
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
         }
     }
 
-    /// Makes a session part of the store, after its client has proved an identity.
+    /// Makes a session part of the store after its client has proved an identity.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_proven(&mut self, slot: u32) {
         if std::mem::take(&mut self.slots[slot as usize].is_unproven) {
@@ -218,7 +213,6 @@ impl Sessions {
         }
     }
 
-    /// Counts a session that is part of the store.
     fn count(&mut self, is_local: bool) {
         if !is_local {
             self.remote += 1;
@@ -226,7 +220,7 @@ impl Sessions {
         }
     }
 
-    /// Drops the identities that a session's connection has proved.
+    /// Drops the identities proved by a session's connection.
     pub(super) fn forget_identities(&mut self, slot: u32) {
         let session = self.get_mut(slot);
         let (is_local, identities) = (session.is_local, std::mem::take(&mut session.identities));
@@ -235,8 +229,8 @@ impl Sessions {
         }
     }
 
-    /// Counts the bytes that one thing of a session's takes now instead of before. Nothing is counted of sessions of
-    /// this process, nor where the slot is of none.
+    /// Changes the bytes charged to a session for one thing. Does nothing for a session of this process or an empty
+    /// slot.
     #[inline]
     pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
         if let Some(session) = self.slots.get_mut(slot as usize)
@@ -260,34 +254,33 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a session of this process that is past its deadline, before the tick that ends it has come. A
-    /// session of another process is ended by ticks alone: its sign of life may have arrived in time, and the store
-    /// been late to read it.
+    /// Returns true for a session of this process that is past its deadline before a tick has ended it. Only ticks end
+    /// sessions of other processes, because a sign of life may have arrived in time and still be unread.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
-        // A doomed session of another process counts as well: it has lost watches, and must not revive.
+        // A doomed session of another process has lost watches and must not revive.
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
         session.is_doomed || session.is_local && is_late
     }
 
-    /// Marks a session to be ended by one of the next ticks, even if its client gives a sign of life.
+    /// Marks a session for one of the next ticks to end, even if its client gives a sign of life.
     pub(super) fn doom(&mut self, slot: u32, now: BootInstant) {
         self.get_mut(slot).is_doomed = true;
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket; never back. `now` may have
-    /// been read before the store's lock was taken, and so before that of an earlier request. And a client may not have
-    /// received the answer with its shorter timeout, and believe in the longer one.
+    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket, but never back. `now` may be
+    /// older than an earlier request's, because it may have been read before taking the store's lock. And a client may
+    /// not have received an answer with a shorter timeout, and still believe in the longer one.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
-        // Also where the deadline stays in its bucket: a sign of life answers the probe.
+        // Even if the deadline stays in its bucket, because a sign of life answers the probe.
         session.grace = Grace::renewed(self.stalled);
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
-        // The end of the bucket, also for a moment at its beginning: never early, at most a tick late (rule 14).
+        // Always the end of the bucket: never early, and at most a tick late (rule 14).
         let bucket = BootInstant::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
@@ -303,8 +296,7 @@ impl Sessions {
         self.expiry.insert((deadline, slot));
     }
 
-    /// Counts the end of a session, which is still in the table. A session that was never part of the store is not
-    /// counted.
+    /// Counts the end of a session that is still in the table. Sessions that were never part of the store do not count.
     pub(super) fn count_end(&mut self, slot: u32, end: End) {
         let session = &self.slots[slot as usize];
         if session.is_unproven {
@@ -318,13 +310,13 @@ impl Sessions {
         }
     }
 
-    /// Counts a stall of the store. It moves deadlines only when they are reached, so that a stall costs no walk over
-    /// all sessions.
+    /// Counts a stall of the store. Deadlines move only when they are reached, so a stall costs no walk over all
+    /// sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
 
-    /// Decides about an overdue session, and gives it the deadline that the verdict grants.
+    /// Decides about an overdue session, and sets the deadline that the verdict grants.
     pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> Verdict {
         let session = &mut self.slots[slot as usize];
         let Some(deadline) = session.deadline else {
@@ -346,14 +338,14 @@ impl Sessions {
         verdict
     }
 
-    /// Returns true if the session was past its deadline, and has given no sign of life since.
+    /// Returns true if the session was past its deadline and has given no sign of life since.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_probed(&self, slot: u32) -> bool {
         self.get(slot).grace.is_probed()
     }
 
     pub(super) fn touch_all(&mut self, now: BootInstant) {
-        // Collected first: a touch changes the table.
+        // Collected first, because a touch changes the table.
         let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             self.touch(slot, now);
@@ -364,7 +356,7 @@ impl Sessions {
         self.expiry.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the sessions that can expire, in the order of their deadlines.
+    /// Returns the sessions that can expire, by deadline.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn expiring(
         &self,

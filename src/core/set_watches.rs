@@ -1,5 +1,5 @@
-//! `setWatches` (rule 19): a client that reconnects brings its watches back, since they end with a connection; and the
-//! search for watches by path, to check or remove them.
+//! `setWatches` (rule 19): a reconnecting client restores its watches, which ended with its connection. Also finds
+//! watches by path, to check or remove them.
 
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
@@ -9,10 +9,10 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{EventKind, News, WatchMode, WatchedEvent};
 
-/// The watches that a client had on its former connection.
+/// Watches that a client had on its old connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
-    /// The last zxid that the client has seen: watches that later changes concern fire at once.
+    /// The last zxid that the client has seen. Watches affected by later changes fire immediately.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
     /// On znodes that did not exist.
@@ -20,12 +20,12 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
-    /// Number of watches that earlier turns have set already.
+    /// Number of watches set in earlier turns.
     pub(crate) done: usize,
 }
 
 impl SetWatches {
-    /// Its lists, in the order in which they are carried out.
+    /// Returns the lists in the order in which they are processed.
     pub(crate) fn lists(&self) -> [&[ZnodePath]; 5] {
         [
             &self.data,
@@ -37,7 +37,6 @@ impl SetWatches {
     }
 }
 
-/// Filter of the watches that a session has on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
@@ -60,7 +59,6 @@ impl WatchFilter {
 }
 
 impl Core {
-    /// Sets all watches at once.
     #[cfg(test)]
     pub(crate) fn set_watches(
         &mut self,
@@ -75,12 +73,12 @@ impl Core {
         Ok(())
     }
 
-    /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
-    /// transaction: they show the present state. To be repeated while it returns true: each call ends after `most`
-    /// units of work, and counts in `asked` the watches that it has set.
+    /// Arms the watches without news again and fires the others, list by list. The events belong to no transaction,
+    /// because they show the current state. Repeat while it returns true: each call stops after `most` units of work,
+    /// and counts in `asked` the watches that it has set.
     ///
-    /// It reveals no more than `exists` would: the watch of a znode that the session may not read is armed, and never
-    /// fires at once (invariant 14).
+    /// This reveals no more than `exists`: a watch on a znode that the session may not read is armed and never fires
+    /// immediately (invariant 14).
     pub(crate) fn set_some_watches(
         &mut self,
         session: SessionRef,
@@ -92,8 +90,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its own part
-        // again: others may have filled the store in between.
+        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its part
+        // again, because other clients may have filled the store in between.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -114,7 +112,7 @@ impl Core {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
             for path in rest {
-                // By the work and not by the number of watches, because one of them may make a table grow.
+                // By work instead of the number of watches, because one watch may make a table grow.
                 if self.tree.work.total().wrapping_sub(before) >= most as u64 {
                     break;
                 }
@@ -147,8 +145,8 @@ impl Core {
         });
         let news = match (was, times) {
             _ if !is_readable => None,
-            // News is a change that the client cannot have seen. Those up to `since` are known to it, by the events of
-            // its former watch or by its reads.
+            // Only changes that the client cannot have seen are news. It knows those up to `since` from events or
+            // reads.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -157,7 +155,7 @@ impl Core {
         };
         match news {
             Some(kind) => effects.fired.push(Fired {
-                // Nothing was armed: the event finds its way by the slot of the session.
+                // Nothing was armed. The event is delivered by the session's slot.
                 watch: WatchKey::NONE,
                 slot: session.slot,
                 news: News::Event(WatchedEvent {
@@ -174,7 +172,7 @@ impl Core {
         }
     }
 
-    /// Finds the watches of a session on a path, to count or to remove them.
+    /// Finds a session's watches on a path, to count or remove them.
     pub(crate) fn find_watches(
         &mut self,
         session: SessionRef,
@@ -190,8 +188,8 @@ impl Core {
         Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
     }
 
-    /// Disarms a watch of the session's by its number. Returns false if it has fired already, or is another session's:
-    /// numbers can be guessed.
+    /// Disarms one of the session's watches by its number. Returns false if it has fired already or belongs to another
+    /// session, because numbers can be guessed.
     pub(crate) fn forget_watch(
         &mut self,
         session: SessionRef,
@@ -204,7 +202,7 @@ impl Core {
         Ok(is_own && self.unwatch(watch))
     }
 
-    /// Disarms watches that were found in the same turn. Returns true if there are any.
+    /// Disarms watches that were found in the same turn. Returns true if there were any.
     pub(crate) fn remove_watches(&mut self, found: &[WatchKey]) -> bool {
         for watch in found {
             self.unwatch(*watch);
@@ -213,7 +211,7 @@ impl Core {
     }
 }
 
-/// Request that armed a watch on the former connection, which decides what counts as news.
+/// Request that armed a watch on the old connection. It decides what counts as news.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

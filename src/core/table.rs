@@ -1,14 +1,14 @@
-//! [`Table`]: a hash table in parts, so that no insert into a large one moves more than a part of it.
+//! [`Table`]: a hash table in parts, so that an insert moves at most one part of a large table.
 
 use hashbrown::HashTable;
 
-/// Number of the parts. A table of four million names grows by moving some thousand of them at a time.
+/// Number of parts. A table of four million names moves a few thousand of them at a time.
 const PARTS: usize = 1 << 10;
 
-/// Position of the bits of a hash that choose the part. The part itself uses the lowest and the highest ones.
+/// Position of the hash bits that select the part. The part itself uses the lowest and highest bits.
 const PART_SHIFT: u32 = 32;
 
-/// A hash table whose callers hash and compare.
+/// Hash table whose callers hash and compare.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     parts: Box<[HashTable<T>]>,
@@ -40,7 +40,7 @@ impl<T> Table<T> {
         self.parts[part_of(hash)].find_mut(hash, is_sought)
     }
 
-    /// Adds a value that is not in the table. `hash_of` is called for each value that is moved as a part grows.
+    /// Adds a value that is not in the table. Calls `hash_of` for each value moved by a growing part.
     #[inline]
     pub(super) fn insert(&mut self, hash: u64, value: T, hash_of: impl Fn(&T) -> u64) {
         self.len += 1;
@@ -54,7 +54,6 @@ impl<T> Table<T> {
         Some(entry.remove().0)
     }
 
-    /// Reserves space for `more` values.
     pub(super) fn reserve(&mut self, more: usize, hash_of: impl Fn(&T) -> u64) {
         for part in &mut self.parts {
             part.reserve(more / PARTS, &hash_of);

@@ -1,35 +1,34 @@
-//! [`Work`]: the meter of what requests make the core touch, by which a turn under the store's lock ends
-//! (invariant 10).
+//! [`Work`]: the meter of what requests make the core touch. It ends a turn under the store's lock (invariant 10).
 //!
-//! `core::tests::bounds` carries out each operation in a small and in a large store and compares the units. A search in an
-//! index takes O(log n) and counts as part of the fixed cost.
+//! `core::tests::bounds` runs each operation in a small and a large store and compares the units. A search in an index
+//! takes O(log n) and counts as part of the fixed cost.
 //!
 //! | operation | bound of its work |
 //! |---|---|
-//! | create, delete, setData, exists, getData, getACL, setACL, addWatch, checkWatches, removeWatches, addAuth, sync, ping, getAllChildrenNumber | levels of the path; entries of a list at the first look at it |
-//! | enqueue, getPredecessor, withdraw, forgetWatch; an entry by reference | the same; with `count` one unit for 4,096 entries ahead |
+//! | create, delete, setData, exists, getData, getACL, setACL, addWatch, checkWatches, removeWatches, addAuth, sync, ping, getAllChildrenNumber | levels of the path; entries of a list at its first check |
+//! | enqueue, getPredecessor, withdraw, forgetWatch; an entry by reference | the same; with `count`, one unit for 4,096 entries ahead |
 //! | multi, multiRead, setWatches | the sum of their parts; setWatches in pieces |
-//! | getChildren, getQueue, a queue that is listed | names in the reply, up to the limit of a reply |
+//! | getChildren, getQueue, a listed queue | names in the reply, up to the limit of a reply |
 //! | getEphemerals | ephemeral znodes of the session, in pieces |
-//! | a change that is watched, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on it |
+//! | a watched change, in addition | watches on the znode, its parent and, if recursive, its ancestors; entries that wait for a condition on it |
 //! | the end of a session | its watches, in pieces; its ephemeral znodes, in one transaction |
 //! | a connection that opens, moves or leaves a session | watches of the session, in pieces |
 //! | a tick | 16,384 units, and the ephemeral znodes of one session |
 //! | a sweep of the reaper | 10,000 candidates, and 200 deletes |
-//! | an insert into a table that grows | a thousandth of its entries |
+//! | an insert into a growing table | a thousandth of its entries |
 //! | counts and lists for operators | fixed; in pieces of the slots |
 
 use std::cell::Cell;
 
-/// Meter of units of work since the store was opened: a znode, watch or entry of an access control list that was looked
-/// at, or [`UNIT_BYTES`] of text or data. A unit takes some 10 to 100 ns. The fixed cost of a request is not counted
-/// here, so that taking a lock in memory counts nothing; a loop adds its length once.
+/// Meter of work since the store was opened. A unit is one znode, watch or access control entry visited, or
+/// [`UNIT_BYTES`] of text or data. It takes about 10 to 100 ns. The fixed cost of a request is not counted, so taking a
+/// lock in memory counts nothing. A loop adds its length once.
 ///
-/// Reads count, too, so it is a cell.
+/// It is a cell because reads count, too.
 #[derive(Debug, Default)]
 pub(super) struct Work(Cell<u64>);
 
-/// As many bytes of a request or an answer are one unit.
+/// Bytes of a request or an answer that count as one unit.
 #[cfg(any(test, feature = "server"))]
 pub(crate) const UNIT_BYTES: usize = 64;
 
