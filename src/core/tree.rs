@@ -1,8 +1,7 @@
-//! [`Tree`]: the znodes. One slab of nodes, and for each parent the list of its children and the index of its queue.
+//! [`Tree`]: the znodes in one slab. Each parent has the list of its children and the index of its queue.
 //!
-//! A child is found by its parent and its name: an entry that was numbered by its queue through the queue's index, by
-//! that number, and every other child through one hash table. No znode keeps its path, which is assembled when it is
-//! asked for.
+//! Queue entries are found in the queue's index by their number, and all other children in one hash table by parent and
+//! name. Znodes do not store their path. It is assembled on demand.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
@@ -28,16 +27,14 @@ use crate::model::path::ZnodePath;
 use crate::model::protocol::{Blockers, sequence_of};
 use crate::model::types::{AclEntry, SessionId, Stat, Zxid};
 
-/// A znode.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) name: NodeName,
-    /// Length of its path.
     pub(super) path_bytes: u32,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// The owning session of an ephemeral node, and its slot.
+    /// Owner of an ephemeral node, and its slot.
     pub(super) owner: SessionId,
     pub(super) owner_slot: u32,
     pub(super) czxid: Zxid,
@@ -48,36 +45,36 @@ pub(super) struct Node {
     pub(super) aversion: i32,
     pub(super) parent: u32,
     pub(super) siblings: Links,
-    /// Among the ephemeral nodes of the owner.
+    /// Links in the owner's list of ephemeral nodes.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
-    /// The last synchronously kept transaction that shows in it: a reply that shows the znode waits for this one
-    /// (invariant 2), not for every write in flight.
+    /// The last synchronously kept transaction that shows in this znode. A reply that shows the znode waits for it and
+    /// not for every write in flight (invariant 2).
     pub(super) kept: i64,
-    /// Of an entry of a queue: the time from which on nothing ahead has blocked it, or [`NOT_KNOWN`](Self::NOT_KNOWN).
+    /// For a queue entry, the time since which nothing ahead blocks it, or [`NOT_KNOWN`](Self::NOT_KNOWN).
     granted_ms: i64,
-    /// True for a shared entry of a queue.
+    /// True for a shared queue entry.
     is_shared: bool,
-    /// True for an entry that its number leads to, so that the table need not have it.
+    /// True for an entry found by its number, which the table does not contain.
     is_found_by_number: bool,
-    /// True while the reaper has it among its candidates.
+    /// True while it is a candidate of the reaper.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
 
-/// The part of a node that only parents have: most nodes are leaves.
+/// The part of a node that only parents need. Most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
     count: u32,
-    /// Number of the children that are found by their names, in the table.
+    /// Number of children in the table of names.
     named: u32,
-    /// Number of descendants. The root does not count.
+    /// Number of descendants, not counted for the root.
     below: u32,
     /// The last transaction that created or deleted a child.
     pzxid: Zxid,
-    /// Number of children ever created; the sequence counter.
+    /// Number of children ever created, which is the sequence counter.
     creates: i64,
     exclusive: Entries,
     shared: Entries,
@@ -95,11 +92,10 @@ impl Family {
         shared: Entries::NONE,
     };
 
-    /// Returns true if nothing ahead blocks an entry, by the rule of read-write locks and of all others: shared entries
-    /// do not block each other.
+    /// Returns true if nothing ahead blocks an entry. Shared entries do not block each other.
     #[inline]
     fn is_clear(&self, key: QueueKey, is_shared: bool) -> bool {
-        // Mostly it is the only one.
+        // Usually it is the only entry.
         self.exclusive.len() + self.shared.len() == 1
             || self.exclusive.ahead_of(key).is_none()
                 && (is_shared || self.shared.ahead_of(key).is_none())
@@ -114,16 +110,16 @@ impl Family {
     }
 }
 
-/// A znode to be created under a known parent, with every decision made.
+/// A resolved znode to be created under a known parent.
 #[derive(Debug)]
 pub(super) struct NewChild {
     pub(super) name: NodeName,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// Its number, if its name makes it an entry of a queue.
+    /// Its number, if its name makes it a queue entry.
     pub(super) sequence: Option<i64>,
-    /// The parent's count of child creates, this one included.
+    /// The parent's count of child creates, including this one.
     pub(super) creates: i64,
 }
 
@@ -140,39 +136,39 @@ impl From<NewNode> for NewChild {
     }
 }
 
-/// An entry of a queue that waits for the one ahead of it.
+/// A queue entry that waits for the one ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub(super) entry: NodeKey,
     pub(super) blockers: Blockers,
 }
 
-/// The properties of a node that the rules for writes ask for. A multi changes copies of them.
+/// Properties of a node that the rules for writes need. A multi changes copies of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
-    /// Its index in the tree; `NIL` for one that a multi makes.
+    /// Index in the tree, or `NIL` for a node created by the multi.
     pub(super) node: u32,
     pub(super) is_ephemeral: bool,
-    /// The slot of the session that owns it, or `NIL`.
+    /// Slot of the owning session, or `NIL`.
     pub(super) owner_slot: u32,
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
-    /// Bytes that its data counts for.
+    /// Bytes of its data.
     pub(super) data_bytes: usize,
-    /// Bytes that it counts for as a whole.
+    /// Bytes that the whole node counts for.
     pub(super) bytes: usize,
-    /// Index of its list among those that a multi makes; `NIL`: its own.
+    /// Index of its list among those created by the multi, or `NIL` for its own.
     pub(super) made: u32,
-    /// Index of the operation of a multi that gave it its data; `NIL`: its own.
+    /// Index of the multi's operation that wrote its data, or `NIL`.
     pub(super) written: u32,
 }
 
 impl Node {
-    /// The time of no grant: something blocks the entry, or it was granted before the store was opened.
+    /// No known grant: the entry is blocked, or was granted before the store was opened.
     const NOT_KNOWN: i64 = i64::MIN;
 
-    /// Returns the time from which on nothing ahead has blocked an entry of a queue, where it is known.
+    /// Returns the time since which nothing ahead blocks this entry, if known.
     pub(super) fn granted_at_ms(&self) -> Option<i64> {
         (self.granted_ms != Self::NOT_KNOWN).then_some(self.granted_ms)
     }
@@ -185,7 +181,7 @@ impl Node {
         self.family.as_ref().map_or(0, |family| family.creates)
     }
 
-    /// Returns the last transaction that created or deleted a child; its own create before that, as in ZooKeeper.
+    /// Returns the last transaction that created or deleted a child, or its own create without one, as in ZooKeeper.
     pub(super) fn pzxid(&self) -> Zxid {
         self.family
             .as_ref()
@@ -201,7 +197,7 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // ZooKeeper's is 32 bits wide and wraps.
+            // 32 bits and wrapping, as in ZooKeeper.
             cversion: self
                 .creates()
                 .wrapping_mul(2)
@@ -214,25 +210,24 @@ impl Node {
     }
 }
 
-/// The znodes, by path and by index.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    /// By parent and name; without the entries that are found by their numbers.
+    /// By parent and name, without entries that are found by their number.
     by_name: Table<u32>,
     /// Bytes that all nodes count for.
     pub(super) bytes: usize,
-    /// The part of these that is access control lists.
+    /// Bytes of the access control lists, which are included in `bytes`.
     pub(super) list_bytes: usize,
     hasher: FixedState,
     known: RefCell<KnownPaths>,
-    /// Buffer in which a path is assembled.
+    /// Buffer for assembling a path.
     buffer: RefCell<Vec<u8>>,
-    /// The meter stands here because all code that touches many things has the tree at hand.
+    /// The tree has the meter, because all code that touches many things has access to the tree.
     pub(super) work: Work,
 }
 
-/// Returns the key of an entry that was numbered by its queue: its number is the count of creates before it.
+/// Returns the key of an entry that was numbered by its queue. The number is the count of earlier creates.
 fn numbered(sequence: i64) -> QueueKey {
     (sequence, sequence.wrapping_add(1))
 }
@@ -245,7 +240,7 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Returns the list of a znode that every store has. Clients may read the configuration, and none may write it.
+/// Returns the list of a system znode. Clients may read the configuration, but not write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -279,7 +274,7 @@ impl Tree {
                 acl: system_acl(path),
                 kind: NodeKind::Persistent,
                 sequence: None,
-                // They count as children, but not as creates; so does ZooKeeper.
+                // They count as children but not as creates, as in ZooKeeper.
                 creates: 0,
             };
             tree.insert(
@@ -292,7 +287,6 @@ impl Tree {
         tree
     }
 
-    /// Reserves space for `nodes` more nodes.
     pub(super) fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
         let (all, hasher) = (&self.nodes, &self.hasher);
@@ -307,7 +301,7 @@ impl Tree {
         hasher.finish()
     }
 
-    /// Finds a node by its path. Mostly it or its parent was looked up lately.
+    /// Finds a node by its path. Usually the cache contains it or its parent.
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         let (parent_path, name) = path.rsplit_once('/')?;
         if name.is_empty() {
@@ -335,10 +329,10 @@ impl Tree {
         Some(index)
     }
 
-    /// Finds a node name by name, from the root down.
+    /// Finds a node name by name from the root.
     fn walk(&self, path: &str) -> Option<u32> {
         let (mut at, mut levels) = (Some(ROOT), 0);
-        // No child has an empty name, so that `//a` finds nothing.
+        // No child has an empty name, so `//a` finds nothing.
         for name in path.strip_prefix('/')?.split('/') {
             levels += 1;
             at = at.and_then(|at| self.child(at, name));
@@ -350,7 +344,6 @@ impl Tree {
         at
     }
 
-    /// Finds a child by its name.
     #[inline]
     pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
         let family = self.node(parent).family.as_deref()?;
@@ -362,7 +355,6 @@ impl Tree {
         })
     }
 
-    /// Finds a child in the table.
     fn named_child(&self, parent: u32, name: &str) -> Option<u32> {
         let hash = hash_name(&self.hasher, parent, name);
         let is_sought = |index: &u32| {
@@ -372,10 +364,10 @@ impl Tree {
         self.by_name.find(hash, is_sought).copied()
     }
 
-    /// Returns true if a child has the name of this new one.
+    /// Returns true if an existing child has the name of this new one.
     #[inline]
     pub(super) fn has_child(&self, parent: u32, new: &NewChild) -> bool {
-        // A number that is given just now leads to no other.
+        // No other entry has a number that is assigned just now.
         let is_numbered = new.sequence == Some(new.creates - 1);
         let family = self.node(parent).family.as_deref();
         if is_numbered && family.is_none_or(|family| family.named == 0) {
@@ -386,7 +378,6 @@ impl Tree {
         new.name.with_text(is_taken)
     }
 
-    /// Finds an entry by its number.
     #[inline]
     fn entry_named(&self, family: &Family, name: &str) -> Option<u32> {
         let key = numbered(sequence_of(name)?);
@@ -425,7 +416,7 @@ impl Tree {
         }
     }
 
-    /// Adds a new node under an existing parent (`NIL` for the root's).
+    /// Adds a node under an existing parent, or the root if `parent` is `NIL`.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -434,15 +425,15 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Contenders end with their sessions. A numbered node that stays, such as the path of a nested lock, is no
-        // entry: it would block all others forever.
+        // Only ephemeral nodes are entries, because contenders end with their sessions. A persistent numbered node,
+        // such as the path of a nested lock, would block all others forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = queue_key.is_some() && new.name.is_shared();
-        // Of all children that there ever were, the one that its queue gave this number alone has this key. The name must
-        // tell the number, too: one that ended with digits before it got the number tells another.
+        // Only the child to which the queue assigned this number has this key. The name must contain the same number.
+        // It contains another one if the prefix ended with digits.
         let is_found_by_number = queue_key
             .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
         let path_bytes = self.path_bytes_below(parent, new.name.len());
@@ -477,7 +468,7 @@ impl Tree {
         if !is_found_by_number {
             let (nodes, hasher, work) = (&self.nodes, &self.hasher, &self.work);
             let hash = |index: &u32| hash_of(hasher, &nodes[*index as usize]);
-            // Called for each name that is moved as the table grows.
+            // Called for each name that a growing table moves.
             let hash_moved = |index: &u32| {
                 work.add(1);
                 hash(index)
@@ -491,8 +482,8 @@ impl Tree {
         index
     }
 
-    /// Adds `by` to the number of descendants of `above` and of its ancestors. A path has at most half as many
-    /// ancestors as bytes, and few have more than four.
+    /// Adds `by` to the descendant counts of `above` and its ancestors. A path has at most half as many ancestors as
+    /// bytes, and usually at most four.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
         let mut levels = 0;
@@ -529,7 +520,7 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Notes that from this time on nothing ahead blocks an entry. The znode then shows that what blocked it is gone.
+    /// Sets the time since which nothing ahead blocks an entry. The znode then also shows that the blockers are gone.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {
@@ -540,7 +531,7 @@ impl Tree {
         (node.granted_ms, node.kept) = (unix_ms, kept);
     }
 
-    /// Counts one more create of a child, and returns how many there were.
+    /// Counts one more create of a child and returns the new count.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn count_create(&mut self, parent: u32) -> i64 {
         let mut family = self.take_family(parent);
@@ -550,7 +541,7 @@ impl Tree {
         creates
     }
 
-    /// Takes the family out while it is changed, so that the children's nodes can be borrowed, too.
+    /// Takes the family out of the parent, so that the children can be borrowed while it changes.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let node = self.node_mut(parent);
         let family = node.family.take();
@@ -562,7 +553,7 @@ impl Tree {
         })
     }
 
-    /// Finds the znode of a queue, where it was found before if it is still there.
+    /// Finds the znode of a queue, first at its remembered index.
     #[inline]
     pub(super) fn find_known(&self, znode: &ZnodeHandle) -> Option<u32> {
         let known = znode.known();
@@ -574,10 +565,9 @@ impl Tree {
         Some(index)
     }
 
-    /// Returns the node that a key refers to, if it exists.
     #[inline]
     pub(super) fn at(&self, key: NodeKey) -> Option<u32> {
-        // The index may be another node's by now.
+        // The index may have been reused.
         let node = self.nodes.get(key.index as usize)?;
         (node.czxid == key.czxid).then_some(key.index)
     }
@@ -587,7 +577,6 @@ impl Tree {
         NodeKey { index, czxid }
     }
 
-    /// Returns the path of a node.
     pub(super) fn path(&self, index: u32) -> ZnodePath {
         let mut buffer = self.buffer.borrow_mut();
         buffer.resize(self.node(index).path_bytes as usize, b'/');
@@ -595,7 +584,7 @@ impl Tree {
         ZnodePath::trusted(std::str::from_utf8(&buffer).expect("names are text"))
     }
 
-    /// Writes a path from its end to its beginning, into a buffer of its length that has the separators.
+    /// Writes a path backwards into a buffer of its length.
     fn write_path(&self, index: u32, buffer: &mut [u8]) {
         let (mut at, mut end, mut levels) = (index, buffer.len(), 0);
         while at != ROOT {
@@ -609,7 +598,7 @@ impl Tree {
         self.work.add(levels / LEVELS_OF_A_UNIT);
     }
 
-    /// Returns the length of the path of a child (of `NIL`: of the root).
+    /// Returns the path length of a child, or of the root if `parent` is `NIL`.
     #[inline]
     pub(super) fn path_bytes_below(&self, parent: u32, name_bytes: usize) -> usize {
         match parent {
@@ -618,14 +607,12 @@ impl Tree {
         }
     }
 
-    /// Replaces a node's data.
     pub(super) fn set_data(&mut self, index: u32, data: Bytes) {
         let node = &mut self.nodes[index as usize];
         self.bytes = self.bytes - node.data.len() + data.len();
         node.data = data;
     }
 
-    /// Replaces a node's access control list.
     pub(super) fn set_acl(&mut self, index: u32, acl: Acl) {
         let node = &mut self.nodes[index as usize];
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -634,7 +621,7 @@ impl Tree {
         node.acl = acl;
     }
 
-    /// Restores a node from its image, under `parent` (`NIL`: it is one that every store has).
+    /// Restores a node from its image. `parent` is `NIL` for a system znode.
     pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage) {
         let index = match parent {
             NIL => self.find(image.path.as_str()),
@@ -652,12 +639,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid());
             let index = self.insert(parent, new, (image.owner, owner_slot), at);
-            // `insert` has set the parent's count from the child; the parent's own came with its image.
+            // `insert` has set the parent's count from the child. Put back the count of the parent's own image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
-        // It was counted with empty data and the open list, and is counted again with its own.
+        // It was counted with empty data and the open list. Count it again with its real ones.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
@@ -668,7 +655,7 @@ impl Tree {
         node.family = has_had_children.then_some(family);
         node.data = image.data;
         node.acl = image.acl;
-        // A snapshot does not have it.
+        // A snapshot does not contain it.
         node.granted_ms = Node::NOT_KNOWN;
         (node.czxid, node.mzxid) = (image.czxid, image.mzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);
@@ -677,7 +664,6 @@ impl Tree {
         self.list_bytes += bytes_of_acl(&self.node(index).acl);
     }
 
-    /// Returns true if an entry of the queue under `parent` has this key.
     pub(super) fn is_taken(&self, parent: u32, queue_key: QueueKey) -> bool {
         let family = self.node(parent).family.as_ref();
         family.is_some_and(|family| {
@@ -685,8 +671,7 @@ impl Tree {
         })
     }
 
-    /// Returns the node that follows in a walk over all of them: parents before children, children in
-    /// order of creation.
+    /// Returns the next node in a walk over all nodes: parents before children, and children in order of creation.
     pub(super) fn after(&self, index: u32) -> Option<u32> {
         let family = self.node(index).family.as_ref();
         if let Some(family) = family.filter(|family| !family.children.is_empty()) {
@@ -703,7 +688,7 @@ impl Tree {
         None
     }
 
-    /// Removes a node, which must have no children.
+    /// Removes a node without children.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) {
         let node = self.node(index);
@@ -736,14 +721,14 @@ impl Tree {
         self.nodes.remove(index as usize);
     }
 
-    /// Returns the children of a node, in order of creation.
+    /// Returns the children of a node in order of creation.
     pub(super) fn children(&self, index: u32) -> impl Iterator<Item = (u32, &Node)> {
         let family = self.node(index).family.as_ref();
         let list = family.map_or(List::EMPTY, |family| family.children);
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// Returns the number of a node's descendants. O(1).
+    /// Returns the number of a node's descendants, in O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,
@@ -754,11 +739,11 @@ impl Tree {
         }
     }
 
-    /// Returns the nearest entry of the same queue ahead of `index` that blocks. O(log n).
+    /// Returns the nearest blocking entry ahead of `index` in its queue, in O(log n).
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
-        // A free lock: decided without a search.
+        // A free lock needs no search.
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
@@ -770,7 +755,7 @@ impl Tree {
         nearest.map(|(_, nearest)| nearest)
     }
 
-    /// Returns true if a queue has an entry that would block one behind it.
+    /// Returns true if the queue has an entry that would block a new one.
     #[inline]
     pub(super) fn has_blocker(&self, queue: u32, blockers: Blockers) -> bool {
         let family = self.node(queue).family.as_deref();
@@ -780,19 +765,18 @@ impl Tree {
         })
     }
 
-    /// Returns an entry as a waiter.
     pub(super) fn waiter(&self, entry: u32, blockers: Blockers) -> Waiter {
         let entry = self.key(entry);
         Waiter { entry, blockers }
     }
 
-    /// Returns the waiter's entry, if it exists and nothing blocks it. O(log n).
+    /// Returns the waiter's entry if it exists and nothing blocks it, in O(log n).
     pub(super) fn clear(&self, waiter: Waiter) -> Option<u32> {
         let entry = self.at(waiter.entry);
         entry.filter(|entry| self.ahead_of(*entry, waiter.blockers).is_none())
     }
 
-    /// Returns the number of entries of the same queue ahead of `index`.
+    /// Returns the number of entries ahead of `index` in its queue.
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
         self.queue_key_of(index).map_or(0, |(family, queue_key)| {
             let queues = [&family.exclusive, &family.shared];
@@ -809,7 +793,7 @@ impl Tree {
         Some((family, node.queue_key?))
     }
 
-    /// Returns true if a parent has children that are no entries of its queue.
+    /// Returns true if a parent has children that are not queue entries.
     #[inline]
     pub(super) fn has_others(&self, parent: u32) -> bool {
         let family = self.node(parent).family.as_deref();
@@ -818,12 +802,11 @@ impl Tree {
         })
     }
 
-    /// Returns true if `index` is an entry of a queue: numbered, and of a session.
     pub(super) fn is_entry(&self, index: u32) -> bool {
         self.node(index).queue_key.is_some()
     }
 
-    /// Returns the entries of the queue under `parent`, head first.
+    /// Returns the queue entries under `parent`, head first.
     pub(super) fn queue(&self, parent: u32) -> impl Iterator<Item = &Node> {
         let family = self.node(parent).family.as_deref();
         let mut exclusive = family
@@ -847,7 +830,7 @@ impl Tree {
     }
 }
 
-/// As many levels of a path are one unit of work: each is a look-up of a name, or a name that is copied.
+/// Levels of a path that are one unit of work. Each level looks up or copies a name.
 const LEVELS_OF_A_UNIT: usize = 4;
 
 #[inline]
@@ -858,7 +841,6 @@ fn hash_name(hasher: &FixedState, parent: u32, name: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns the hash of a node in the table.
 #[inline]
 fn hash_of(hasher: &FixedState, node: &Node) -> u64 {
     node.name

@@ -1,8 +1,8 @@
 //! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
-//! A znode carries the list of its watches, so that firing takes no look-up. Watches on a path without a znode are kept
-//! apart, and move to the znode when it is created. Events reach [`Effects`] in the order in which they happened, and
-//! so precede every later reply (invariant 3).
+//! A znode has the list of its watches, so firing needs no look-up. Watches on a missing znode are stored separately
+//! and move to the znode when it is created. Events reach [`Effects`] in the order in which they happened, and before
+//! every later reply (invariant 3).
 
 use std::hash::BuildHasher;
 
@@ -23,16 +23,15 @@ use crate::model::protocol::Condition;
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{DeleteReason, EventKind, News, PredecessorGone, WatchedEvent};
 
-/// Key of one armed watch, and of no later one: the stamp distinguishes it from the next watch in the same slot.
+/// Key of one armed watch. The stamp distinguishes it from a later watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchKey {
-    /// A small number, reused: fit for an index into a vector.
+    /// A small, reused number that can index a vector.
     pub(crate) index: u32,
     stamp: u32,
 }
 
 impl WatchKey {
-    /// The key of no watch.
     #[cfg(any(test, feature = "server"))]
     pub(super) const NONE: Self = Self {
         index: u32::MAX,
@@ -51,7 +50,7 @@ impl WatchKey {
     }
 }
 
-/// The number by which a watch on a predecessor is named to a session of another process.
+/// The number by which a session of another process refers to a watch on a predecessor.
 #[cfg(any(feature = "client", feature = "server"))]
 impl crate::model::watch::WatchNumber for WatchKey {
     fn watch_number(&self) -> i64 {
@@ -59,7 +58,7 @@ impl crate::model::watch::WatchNumber for WatchKey {
     }
 }
 
-/// An event that a watch has fired, for its watcher.
+/// Event that a watch has fired.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fired {
     pub(crate) watch: WatchKey,
@@ -72,15 +71,15 @@ pub(crate) struct Fired {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchKind {
-    /// One-shot, by getData and exists.
+    /// One-shot, armed by getData and exists.
     Data,
-    /// One-shot, by getChildren.
+    /// One-shot, armed by getChildren.
     Child,
-    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone. If the entry waits for conditions,
-    /// too, the watch is [settled](Watches::settle) instead: it moves from one blocker to the next, and fires when none is
-    /// left.
+    /// One-shot, armed by a queue entry on its predecessor. Fires only on the delete. If the entry also waits for
+    /// conditions, the watch is [settled](Watches::settle) instead: it moves from blocker to blocker, and fires when
+    /// none is left.
     Turn(Waiter),
-    /// On the znode of a condition on data, as a part of the watch of this index, which it has settled.
+    /// On the znode of a data condition. Settles the watch with this index, of which it is a part.
     Guard(u32),
     Persistent,
     Recursive,
@@ -91,7 +90,7 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
-    /// Returns a number for the index, distinct for the kinds that it holds.
+    /// Returns a distinct number for each kind in the index.
     fn number(self) -> u64 {
         match self {
             Self::Data | Self::Turn(_) | Self::Guard(_) => 0,
@@ -101,11 +100,10 @@ impl WatchKind {
         }
     }
 
-    /// Returns true if an event of its znode fires it.
     fn wants(self, event: EventKind) -> bool {
         match event {
             EventKind::NodeDeleted => true,
-            // A waiter is not woken by a change of its predecessor's data: only the delete can give it the lock
+            // A change of the predecessor's data does not wake a waiter, because only the delete can give it the lock
             // (invariant 4).
             EventKind::NodeCreated | EventKind::NodeDataChanged => {
                 !matches!(self, Self::Child | Self::Turn(_))
@@ -115,51 +113,48 @@ impl WatchKind {
     }
 }
 
-/// An armed watch.
 #[derive(Debug)]
 struct Watch {
     slot: u32,
     stamp: u32,
     kind: WatchKind,
-    /// Its hash in the index, if its session is of another process.
+    /// Hash in the index, if the session is of another process.
     hash: u64,
-    /// True once it was used up by an event that its session had no right to see. It stays, silent, until it is armed
-    /// again: its absence would reveal the event (invariant 14).
+    /// True if the session had no right to see the event that used the watch up. The watch stays, silent, until it is
+    /// armed again, because its absence would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
-    /// The bytes that it counts for: 0 if it is of a session of this process.
+    /// Bytes that it counts for, 0 for a session of this process.
     bytes: u32,
-    /// What its entry waits for besides those ahead.
+    /// Conditions that its entry waits for, in addition to the entries ahead.
     conditions: Box<[Condition]>,
     /// Its [guard](WatchKind::Guard), or `NIL`.
     guard: u32,
-    /// Among those on the same path.
+    /// Links in the list of its path.
     at_spot: Links,
-    /// Among those of the same session.
+    /// Links in the list of its session.
     of_session: Links,
 }
 
-/// A change of a znode, from which events are made.
+/// Change of a znode that may fire events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) node: u32,
     pub(super) kind: EventKind,
     pub(super) zxid: Zxid,
-    /// Reason of a delete.
     pub(super) reason: DeleteReason,
 }
 
-/// Place at which a watch is kept.
 #[derive(Clone, Debug)]
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// Nowhere: it has fired unseen, and waits for the end of its session.
+    /// Nowhere, because it has fired unseen or is being moved. A fired one waits for the end of its session.
     Spent,
 }
 
 impl WatchLocation {
-    /// Returns true if it is this path, where `node` is if there is one.
+    /// Returns true if the watch is on this path. `node` is the znode there, if it exists.
     fn is(&self, path: &ZnodePath, node: Option<u32>) -> bool {
         match self {
             Self::Node(here) => node == Some(*here),
@@ -169,14 +164,13 @@ impl WatchLocation {
     }
 }
 
-/// Watched place, for operators.
 #[cfg(any(test, feature = "server"))]
 pub(super) enum Watched<'a> {
     Node(u32),
     Absent(&'a ZnodePath),
 }
 
-/// The kinds that a session of another process finds by their path. A waiter's has a number instead.
+/// Kinds that a session of another process finds by path. A waiter's watch has a number instead.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -185,27 +179,27 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// Returns the hash of a watch in the index. It depends on the path, not the znode: a watch keeps it when a znode is
-/// created or deleted there.
+/// Returns the hash of a watch in the index. It depends on the path and not the znode, so that creating or deleting the
+/// znode does not change it.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 {
     let of_path = tree.hash(path.as_str());
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Returns the same for a waiter's watch, which may be anywhere.
+/// Returns the hash of a waiter's watch, which may move between znodes.
 fn waiter_hash(slot: u32, waiter: Waiter) -> u64 {
     FixedState::default().hash_one((slot, waiter.entry))
 }
 
-/// Returns the bytes that the conditions of a waiter count for, with the guard that its watch may have.
+/// Returns the bytes that a waiter's conditions count for, including the guard.
 pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     let bytes = |condition: &Condition| WATCH_BYTES + condition.bytes();
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes that a watch on a path counts for. When a watched znode is deleted, its watches keep the path: it
-/// counts from the beginning, so that a delete never makes the store larger.
+/// Returns the bytes that a watch counts for. It includes the path from the start, because the watch keeps the path
+/// when its znode is deleted, and a delete must never make the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -216,17 +210,17 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Those of sessions of other processes, by session, kind, and path or waiter, each of which has one at most.
+    /// Watches of sessions of other processes, by session, kind, and path or waiter. Each key has at most one watch.
     index: Table<u32>,
-    /// Those on paths without a znode, by the path.
+    /// Watches on missing znodes, by path.
     absent: Table<(ZnodePath, List)>,
-    /// The bytes that all of them count for.
+    /// Bytes that all watches count for.
     pub(super) bytes: usize,
-    /// The most bytes of the events that one transaction has for all sessions of other processes.
+    /// Most bytes of the events that one transaction sends to all sessions of other processes.
     pub(super) event_bytes: usize,
-    /// Number of recursive ones: with none, no ancestor need be looked at.
+    /// Number of recursive watches. If it is 0, ancestors need no check.
     recursive: usize,
-    /// Those whose blocker has changed in the present transaction. They are in no path's list.
+    /// Watches whose blocker has changed in the current transaction. They are in no path's list.
     unsettled: Vec<WatchKey>,
     last_stamp: u32,
     last_event: u64,
@@ -247,7 +241,7 @@ impl Watches {
         }
     }
 
-    /// Adds a watch on a path, where `node` is if there is one.
+    /// Adds a watch on a path. `node` is the znode there, if it exists.
     pub(super) fn arm(
         &mut self,
         tree: &mut Tree,
@@ -259,15 +253,15 @@ impl Watches {
     ) -> WatchKey {
         let is_local = sessions.get(slot).is_local;
         let mut hash = 0;
-        // A session of another process has one watch of a kind on a path, as on a ZooKeeper server: arming it again
-        // changes nothing, and costs no memory. In this process each watcher has its own watch.
+        // As on a ZooKeeper server, a session of another process has one watch of a kind on a path. Arming it again
+        // costs no memory. In this process each watcher has its own watch.
         if !is_local {
             hash = match kind {
                 WatchKind::Turn(waiter) => waiter_hash(slot, waiter),
                 _ => index_hash(tree, slot, kind, path),
             };
             match (self.find(hash, slot, kind, path, node), kind) {
-                // The answer before may be given up by its number at any time, and this one must stay.
+                // The old watch may be canceled by its number at any time, but the new one must stay.
                 (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
                 (Some(armed), _) => {
                     self.slab[armed as usize].is_muted = false;
@@ -306,7 +300,7 @@ impl Watches {
             self.index.insert(hash, index, hash_of);
         }
         match kind {
-            // At the front, so that an event below this znode finds them without a look at its other watches.
+            // At the front, so that events below this znode find them without visiting its other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -330,7 +324,7 @@ impl Watches {
         self.key(index)
     }
 
-    /// Has a waiter's watch wait for conditions, too. `is_held_up`: it is on the znode of one of them.
+    /// Adds conditions to a waiter's watch. `is_held_up` is true if it is on the znode of one of them.
     pub(super) fn keep_conditions(
         &mut self,
         tree: &mut Tree,
@@ -354,14 +348,15 @@ impl Watches {
         }
     }
 
-    /// Guards a watch that is on the children of one condition: a change of the data of another one settles it.
+    /// Adds a guard to a watch on the children of one condition, so that a change of another condition's data settles
+    /// it.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
             Condition::Data { znode, .. } => tree.find(znode.as_str()),
             Condition::Children { .. } => None,
         });
-        // On one znode the watch itself hears of everything.
+        // On the same znode, the watch itself gets all events.
         let Some(node) =
             data.filter(|node| !matches!(watch.spot, WatchLocation::Node(at) if at == *node))
         else {
@@ -385,15 +380,15 @@ impl Watches {
         self.slab[index as usize].guard = guard;
     }
 
-    /// Puts a watch that is nowhere on a znode.
+    /// Puts an unlinked watch on a znode.
     fn put(&mut self, tree: &mut Tree, index: u32, node: u32) {
         self.slab[index as usize].spot = WatchLocation::Node(node);
         let list = &mut tree.node_mut(node).watches;
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Returns the watches on a path, where `node` is if there is one, of a session of another process, of the kinds
-    /// that are wanted. O(1).
+    /// Returns the wanted kinds of watches that a session of another process has on a path, in O(1). `node` is the
+    /// znode there, if it exists.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -411,7 +406,7 @@ impl Watches {
         found.map(|index| self.key(index)).collect()
     }
 
-    /// Returns the watch of a session of another process: of a waiter, or of another kind on a path.
+    /// Finds a waiter's watch, or another kind on a path, of a session of another process.
     fn find(
         &self,
         hash: u64,
@@ -423,7 +418,7 @@ impl Watches {
         let is_sought = |index: &u32| {
             let watch = &self.slab[*index as usize];
             let is_there = || match (watch.kind, kind) {
-                // The same entry, which waits again.
+                // The same entry, waiting again.
                 (WatchKind::Turn(armed), WatchKind::Turn(waiter)) => armed.entry == waiter.entry,
                 (armed, kind) => armed == kind && watch.spot.is(path, node),
             };
@@ -439,7 +434,6 @@ impl Watches {
         }
     }
 
-    /// Disarms a watch. Returns false if it has fired already.
     pub(super) fn disarm(
         &mut self,
         tree: &mut Tree,
@@ -453,9 +447,8 @@ impl Watches {
         is_armed
     }
 
-    /// Returns a watch, if it is armed.
     fn armed(&self, key: WatchKey) -> Option<&Watch> {
-        // The slot may be free, or another watch's, by now. A guard has no key.
+        // The slot may be free or reused. A guard has no key.
         let known = self.slab.get(key.index as usize);
         known.filter(|watch| watch.stamp == key.stamp && !matches!(watch.kind, WatchKind::Guard(_)))
     }
@@ -465,7 +458,7 @@ impl Watches {
         self.forget(sessions, index);
     }
 
-    /// Takes a watch, and its guard, off their znodes.
+    /// Takes a watch and its guard off their znodes.
     fn lift(&mut self, tree: &mut Tree, index: u32) {
         let guard = std::mem::replace(&mut self.slab[index as usize].guard, NIL);
         if guard != NIL {
@@ -491,7 +484,7 @@ impl Watches {
         }
     }
 
-    /// Removes a watch that is in no path's list any more.
+    /// Removes a watch that has already left its path's list.
     fn forget(&mut self, sessions: &mut Sessions, index: u32) {
         let session = sessions.get_mut(self.slab[index as usize].slot);
         session
@@ -508,13 +501,12 @@ impl Watches {
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
-    /// Returns true if a watch is armed, and of this session.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_of(&self, slot: u32, key: WatchKey) -> bool {
         self.armed(key).is_some_and(|watch| watch.slot == slot)
     }
 
-    /// Drops at most `most` watches of a session, the oldest first, and passes their keys to `dropped`.
+    /// Drops at most `most` watches of a session, oldest first, and passes their keys to `dropped`.
     pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
@@ -533,10 +525,10 @@ impl Watches {
         }
     }
 
-    /// Moves the watches on a path to the znode that was created there.
+    /// Moves the watches on a path to the znode created there.
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
-        // Before the path is hashed: mostly no missing znode is watched.
+        // Checked before hashing the path, because usually no missing znode is watched.
         if self.absent.len() == 0 {
             return;
         }
@@ -546,7 +538,7 @@ impl Watches {
         }
     }
 
-    /// Moves the remaining watches of a znode that is about to be deleted to its path.
+    /// Moves the remaining watches of a znode to its path, before the znode is deleted.
     #[inline]
     pub(super) fn detach(&mut self, tree: &Tree, node: u32) {
         let list = tree.node(node).watches;
@@ -557,7 +549,6 @@ impl Watches {
         }
     }
 
-    /// Returns the list of the watches on a path without a znode.
     fn absent_list(&mut self, tree: &Tree, path: &ZnodePath) -> Option<&mut List> {
         let hash = tree.hash(path.as_str());
         let found = self.absent.find_mut(hash, |(other, _)| other == path);
@@ -589,7 +580,7 @@ impl Watches {
         }
     }
 
-    /// Fires the watches that a change concerns, each watcher once (rule 3).
+    /// Fires the watches affected by a change, each watcher once (rule 3).
     #[inline]
     pub(super) fn fire(
         &mut self,
@@ -598,8 +589,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
-        // Two checks for the common case, a znode without watches in a store without recursive ones. A recursive watch
-        // never fires for a change of children (rule 20): it has an event for each child.
+        // Usually the znode has no watches and the store no recursive ones. Recursive watches never fire for a change
+        // of children (rule 20), because they get an event for each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {
@@ -615,7 +606,7 @@ impl Watches {
         is_recursive: bool,
         effects: &mut Effects,
     ) {
-        // One number for the znode's own and the recursive watches: a session with both gets one event.
+        // One number for the znode's watches and the recursive ones, so that a session with both gets one event.
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
@@ -641,9 +632,9 @@ impl Watches {
             looked_at += 1;
             let index = at;
             let watch = &self.slab[index as usize];
-            // Before the watch may be unlinked.
+            // Read before the watch may be unlinked.
             at = watch.at_spot.next;
-            // Any event may change what its entry waits for.
+            // Any event may change what the entry waits for.
             if !watch.conditions.is_empty() {
                 self.unsettle(tree, index);
                 continue;
@@ -657,14 +648,14 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // Over a wire, clients can ask for their watches (`checkWatches`): this one must look unused.
+            // Over a wire, clients can check for their watches (`checkWatches`), so it must look unused.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // In this process a watcher waits for it, which must still get the end of its session.
+                    // In this process a watcher waits for it, and must still get the end of its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -680,13 +671,12 @@ impl Watches {
         self.unsettled.push(self.key(index));
     }
 
-    /// Returns true if a watch has to be settled.
     pub(super) fn has_unsettled(&self) -> bool {
         !self.unsettled.is_empty()
     }
 
-    /// Settles the watches whose blockers have changed, at the end of a transaction: each moves to what blocks its entry
-    /// now, without an event, or fires because nothing does, or because the entry is gone.
+    /// Settles the watches whose blockers have changed, at the end of a transaction. Each moves to its entry's current
+    /// blocker without an event, or fires because the entry is no longer blocked or is gone.
     pub(super) fn settle(
         &mut self,
         tree: &mut Tree,
@@ -744,18 +734,17 @@ impl Watches {
             let index = at;
             let watch = &self.slab[index as usize];
             if watch.kind != WatchKind::Recursive {
-                return; // they are the first
+                return; // recursive watches are first
             }
             at = watch.at_spot.next;
             self.tell(tree, sessions, index, what, effects);
         }
     }
 
-    /// Adds an event for one watch. Returns false only if its session has no right to read the znode (as in ZooKeeper
-    /// 3.9).
+    /// Adds an event for one watch. Returns false only if its session may not read the znode (as in ZooKeeper 3.9).
     ///
-    /// Each event needs the right anew: the list may have changed since the watch was armed. A waiter needs none: its
-    /// event is about its own entry.
+    /// The right is checked for each event, because the list may have changed since the watch was armed. A waiter needs
+    /// no right, because its event is about its own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -773,7 +762,7 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // A waiter's event says more than that of another watch, which may have been put out already.
+        // A waiter's event contains more than another watch's event, so it is sent in addition.
         if is_told && waiter.is_none() {
             return true;
         }
@@ -787,12 +776,12 @@ impl Watches {
         {
             return false;
         }
-        // A waiter's event stands for no other: the session's other watches on the znode have theirs.
+        // A waiter's event does not replace the events of the session's other watches on the znode.
         if waiter.is_none() {
             session.last_event = self.last_event;
         }
-        // Beyond the limit the event is dropped, and the session's connection closed. That is no matter of rights, so
-        // the watch is treated as fired.
+        // Beyond the limit the event is dropped and the session's connection closed. This is no matter of rights, so
+        // the watch counts as fired.
         let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
@@ -821,13 +810,12 @@ impl Watches {
         true
     }
 
-    /// Returns the number of watches.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Returns a bound of the slots that they are in.
+    /// Returns an upper bound of their slots.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn slots(&self) -> usize {
         self.slab.capacity()
@@ -839,7 +827,7 @@ impl Watches {
         self.absent.len()
     }
 
-    /// Visits the watches in these slots that are of more than children, with the slots of their sessions.
+    /// Visits the watches in these slots, except watches of children, with their sessions' slots.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn each_listed(
         &self,
@@ -857,7 +845,7 @@ impl Watches {
         }
     }
 
-    /// Returns the bytes that all of them count for, added up.
+    /// Returns the bytes that all watches count for, recounted.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum(&self) -> usize {
         self.slab
@@ -866,14 +854,14 @@ impl Watches {
             .sum()
     }
 
-    /// Returns the same sum for one session.
+    /// Returns the same for one session.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
         watches.map(|(_, watch)| watch.bytes as usize).sum()
     }
 
-    /// Returns the number of watches, and of the watched paths without a znode.
+    /// Returns the number of watches, and of watched paths without a znode.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.slab.len(), self.absent.len())

@@ -1,7 +1,7 @@
-//! Writes: the rules for create, delete and setData, and their application.
+//! Writes: the rules for create, delete and setData, and how they are applied.
 //!
-//! A write is resolved before anything is changed, so that a refusal has nothing to undo. `apply_…` cannot fail, and is
-//! all that replay uses: a replay makes no decision (invariant 1).
+//! A write is resolved before anything changes, so a refusal has nothing to undo. The `apply_…` functions cannot fail,
+//! and replay uses only them, so it makes no decision (invariant 1).
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl Core {
         })
     }
 
-    /// Checks the rules for a new znode under an existing parent, and the limits. `asked` is the path for errors. From
-    /// here on nothing can fail.
+    /// Checks the rules and limits for a new znode under an existing parent. `asked` returns the path for the error.
+    /// Nothing can fail after this.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -79,8 +79,8 @@ impl Core {
         self.check_txn(create_bytes(path_bytes, new.data.len(), &new.acl))
     }
 
-    /// Checks that the session may have this number. Other clients misread numbers of more than ten digits, so that
-    /// only sessions of this process get them (rule 5).
+    /// Checks that the session may get this number. Other clients misread numbers of more than ten digits, so only
+    /// sessions of this process get them (rule 5).
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
@@ -89,8 +89,8 @@ impl Core {
         Err(used_up(self.tree.path(parent).as_str()))
     }
 
-    /// Creates a znode that was checked, in a single transaction.
-    #[inline(always)] // so that the new node is not copied on its way
+    /// Creates a checked znode in a single transaction.
+    #[inline(always)] // avoids copies of the new node
     pub(super) fn add(
         &mut self,
         session: SessionRef,
@@ -122,7 +122,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Mostly a release: the entry is the head of its queue.
+        // Usually a release, whose entry is the head of its queue.
         let node = self.tree.find(path.as_str());
         self.may_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.view(node)), path, version)?;
@@ -132,7 +132,7 @@ impl Core {
         Ok(Reply::Done)
     }
 
-    /// Deletes a znode that was checked, in a single transaction.
+    /// Deletes a checked znode in a single transaction.
     #[inline]
     pub(super) fn delete_node(
         &mut self,
@@ -143,18 +143,18 @@ impl Core {
         effects: &mut Effects,
     ) {
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
-        // Before the node goes, which knows its owner and its path.
+        // Before the delete, because the node has the owner and the path.
         let reason = self.reason(node, session.id, of_its_own);
         let path = (at.log_mode != LogMode::None).then(|| self.tree.path(node));
         self.apply_delete(node, reason, at, effects);
-        // After the delete, when the waiter's predecessor is out of the index.
+        // After the delete, when the predecessor is no longer in the index.
         self.resolve_waiters(now, effects);
         if let Some(path) = path {
             self.log(session.id, at, || TxnOp::Delete { path });
         }
     }
 
-    /// Checks the right to delete what is at a path; as in ZooKeeper, before the znode itself is looked at.
+    /// Checks the right to delete at a path. As in ZooKeeper, this precedes any check of the znode itself.
     #[inline]
     fn may_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -167,7 +167,7 @@ impl Core {
         })
     }
 
-    /// Checks the right to delete children, which the parent gives.
+    /// Checks the right to delete children, which the parent's list grants.
     #[inline]
     pub(super) fn allow_delete(
         &self,
@@ -197,7 +197,7 @@ impl Core {
         check_version(current, &path, version)?;
         self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
-        // Resolved here: a replay sets the version and does not compute it (invariant 1).
+        // A replay sets the resolved version and does not compute it (invariant 1).
         let version = next_version(current);
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
@@ -210,7 +210,6 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Applies a resolved operation. Decides nothing, and cannot fail.
     pub(super) fn apply(
         &mut self,
         session: SessionId,
@@ -218,8 +217,8 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> OpReply {
-        // It was resolved in the same call, against the tree and the operations before it: a missing znode would be
-        // a fault of the core.
+        // It was resolved in this call against the tree and the operations before it. A missing znode would be a bug in
+        // the core.
         let known = "a resolved operation names znodes that are there";
         match op {
             TxnOp::Create(new) => {
@@ -285,7 +284,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
-            // The parent's children and counts show the create, too: a read of either waits for it.
+            // The create also shows in the parent's children and counts, so reads of either wait for it.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -299,14 +298,14 @@ impl Core {
         if matches!(kind, NodeKind::Container | NodeKind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
         }
-        // First the watches on the path, so that the create fires them.
+        // Attach the watches on the path first, so that the create fires them.
         self.watches.attach(&mut self.tree, node);
         self.fire(node, EventKind::NodeCreated, at, effects);
         self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
         node
     }
 
-    /// Returns the reason of a session's delete, for the waiters behind the znode.
+    /// Returns the reason of a delete, for the waiters behind the znode.
     fn reason(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
@@ -323,12 +322,12 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
-        // Before the node is removed, which carries the list of its watches.
+        // Before removing the node, which has the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
-            // A search is continued in a later turn, and must not start at a removed node.
+            // A search continues in a later turn and must not start at a removed node.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
@@ -338,14 +337,13 @@ impl Core {
             let bytes = self.tree.node(node).bytes();
             self.sessions.recharge(slot, bytes, 0);
         }
-        // Persistent watches survive the znode, and wait for the next one at its path.
+        // Persistent watches survive the znode and wait for the next one at its path.
         self.watches.detach(&self.tree, node);
         let parent = self.tree.node(node).parent;
         self.tree.remove(node, at);
         if at.log_mode == LogMode::Sync {
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
-        // It may have lost its last child.
         self.reaper.consider(&mut self.tree, parent);
         self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
     }
@@ -394,9 +392,9 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters: whether each exists with nothing ahead of it, so that it holds the lock
-    /// (invariant 8), and from when on. To be called at the end of a transaction: a multi can delete one entry and put
-    /// another in its place.
+    /// Completes the events of waiters: whether the entry exists with nothing ahead, so that it holds the lock
+    /// (invariant 8), and since when. Call it at the end of a transaction, because a multi can replace a deleted entry
+    /// with another one.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
@@ -416,7 +414,7 @@ impl Core {
     }
 }
 
-/// The last sequence number that every client reads.
+/// The greatest sequence number that every client can read.
 pub(super) const LAST_OF_TEN_DIGITS: i64 = 9_999_999_999;
 
 #[cold]
@@ -426,24 +424,25 @@ pub(super) fn used_up(parent: &str) -> Error {
     }
 }
 
-/// Returns the parent's path. For a sequential create, `/` is a parent with an empty name under it.
+/// Returns the parent's path. In a sequential create, `/` means an empty name under the root.
 pub(super) fn parent_for(create: &Create) -> &str {
     parent_of(create.path.as_str()).unwrap_or("/")
 }
 
-/// Returns the name with its number, if it has one, and the number as an entry of a queue.
+/// Returns the final name, and the number if it is a queue entry.
 fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that brings its number makes an entry, too: the conversion of a read-write lock keeps its position so.
+        // A name that already contains its number also makes an entry. Converting a read-write lock keeps its position
+        // this way.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }
 
-/// Returns the path with its number, if it has one, and the number as an entry of a queue.
+/// Returns the final path, and the number if it is a queue entry.
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
-    // A name that brings its number makes an entry, too: the conversion of a read-write lock keeps its position so.
+    // As in `final_name`, a name that already contains its number also makes an entry.
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));
     }
@@ -481,8 +480,8 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
     })
 }
 
-/// Refuses to create or change znodes that ZooKeeper's clients take for a quota: nothing here enforces one, and a
-/// client would rely on it. Those of older stores can be read and deleted.
+/// Refuses to create or change quota znodes of ZooKeeper's clients, because nothing here enforces quotas and a client
+/// would rely on one. Existing ones in older stores can be read and deleted.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     match path.as_str().starts_with("/zookeeper/quota/") {
         true => Err(Error::Unimplemented { what: QUOTAS }),
@@ -490,7 +489,7 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// Refuses children of this znode, as [`check_no_quota`] does.
+/// Refuses children of this znode like [`check_no_quota`].
 #[inline]
 pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     match parent.strip_prefix("/zookeeper/quota") {
@@ -501,8 +500,8 @@ pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     }
 }
 
-/// Checks the parent of a new znode, and that its path is free. As over the wire, errors name the path that was asked
-/// for, without the number.
+/// Checks a new znode's parent and that its path is free. Errors name the requested path without the number, as over
+/// the wire.
 #[inline]
 pub(super) fn check_create(
     parent: NodeView,
@@ -539,7 +538,7 @@ pub(super) fn check_delete(
     Ok(())
 }
 
-/// Checks an expected version; -1 expects nothing, as over the wire.
+/// Checks an expected version. -1 accepts any version, as over the wire.
 pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
     match expected {
         Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {
@@ -550,7 +549,7 @@ pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32
     }
 }
 
-/// Returns the version after `version`. -1 is skipped: as an expected version it means any.
+/// Returns the next version. Skips -1, because it means any version.
 pub(super) fn next_version(version: i32) -> i32 {
     match version.wrapping_add(1) {
         -1 => 0,
