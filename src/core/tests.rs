@@ -1,4 +1,4 @@
-//! Tests of the core. Each drives it directly, and owns its time.
+//! Tests that drive the core directly, with their own time.
 
 mod acl;
 mod auditing;
@@ -38,7 +38,7 @@ use crate::model::types::{CreateMode, SessionId, Stat};
 use crate::model::watch::EventKind::*;
 use crate::model::watch::{EventKind, News};
 
-/// A core, a date that stands still, and the effects of its calls.
+/// A core with a fixed clock, and the effects of its calls.
 struct Harness {
     core: Core,
     now: Now,
@@ -65,7 +65,6 @@ impl Harness {
         Self::with(options())
     }
 
-    /// Detaches the connection of a session.
     fn detach(&mut self, of: SessionRef) {
         while self.core.detach(of, self.now, &mut self.effects) {}
     }
@@ -100,7 +99,6 @@ impl Harness {
         self.opened(timeout, true)
     }
 
-    /// Opens a session of another process.
     fn remote(&mut self) -> SessionRef {
         self.opened(None, false)
     }
@@ -239,7 +237,7 @@ impl Harness {
         }
     }
 
-    /// The events since the last call: watch, kind, path ("ahead" for the entry of a waiter's watch).
+    /// The events since the last call: watch, kind and path. The path is "ahead" for a waiter's watch.
     fn fired(&mut self) -> Vec<(WatchKey, EventKind, String)> {
         let fired = self.effects.fired.drain(..);
         fired
@@ -318,7 +316,7 @@ fn has_at_most(at: &str, limit: u32) -> Op {
     })
 }
 
-/// Returns the conditions of a semaphore at `/s`: a number of permits, with so many leases at most.
+/// Returns the conditions of a semaphore at `/s`: its number of permits, and at most `limit` leases.
 fn permits(number: &'static str, limit: u32) -> [Condition; 2] {
     let (permits, leases) = (path("/s/permits"), path("/s/leases"));
     [

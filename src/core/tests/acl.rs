@@ -19,7 +19,7 @@ pub(super) fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// A list that gives every client these rights.
+/// A list that grants these rights to every client.
 pub(super) fn everybody(permissions: u8) -> Acl {
     Acl::new([entry(permissions, "world", "anyone")])
 }
@@ -73,7 +73,7 @@ impl Harness {
     }
 }
 
-/// Every operation that asks for a right: of the znode `/p/n`, or of its parent.
+/// Every operation that needs a right on the znode `/p/n` or its parent.
 pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     let at = || path("/p/n");
     let (watch, version) = (true, None);
@@ -167,7 +167,7 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     ]
 }
 
-/// Makes `/p/n`, and gives `of` these rights; another session asks.
+/// Creates `/p/n`, restricts the rights on `of`, and submits a request in another session.
 pub(super) fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
@@ -205,7 +205,7 @@ fn each_operation_asks_for_its_right_and_for_no_other() {
     }
 }
 
-/// Asks without `right` to a part of the semaphore `/s`, in whose queue the session has an entry behind another one.
+/// Submits a request without `right` on a part of the semaphore `/s`, in whose queue the session waits.
 fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
@@ -221,7 +221,7 @@ fn ask_without(right: u8, of: &str, request: &Request) -> Result<CoreReply> {
     store.submit(other, request.clone())
 }
 
-/// Each operation of the extension, and the operations of ZooKeeper that it stands for.
+/// Compares each operation of the extension with the ZooKeeper operations that it replaces.
 #[test]
 fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
     let entry = || path("/s/locks/q-0000000001");
@@ -286,7 +286,7 @@ fn the_extension_tells_no_more_than_the_operations_that_it_stands_for() {
         for of in ["/s/locks", "/s/leases", "/s/permits"] {
             for right in [0, READ, WRITE, CREATE, DELETE, ADMIN] {
                 let answer = ask_without(right, of, &request);
-                // As on ZooKeeper the entry is created then, and the list is refused.
+                // As on ZooKeeper, the entry is created and only the list is refused.
                 let is_told = match &answer {
                     Ok(Reply::Enqueued { ahead, .. }) => !matches!(ahead, Predecessor::Unknown),
                     other => other.is_ok(),
@@ -533,7 +533,7 @@ fn a_multi_goes_by_the_lists_that_its_own_operations_leave() {
     ]);
     assert_eq!(refused, Err((2, denied("/p/a/b"))));
     assert_eq!(run(vec![create("/p/a", WRITE), set("/p/a")]), Ok(2));
-    // The list of before is gone with the znode of before.
+    // The deleted znode's list is gone, too.
     let anew = vec![
         delete("/p/a"),
         create("/p/a", CREATE),
@@ -583,7 +583,7 @@ fn only_sessions_that_may_read_a_znode_get_its_events() {
     let told = |kind, at: &str| (mine, kind, at.to_owned());
     let expected = [told(NodeDataChanged, "/a"), told(NodeCreated, "/a/new")];
     assert_eq!(store.fired(), expected);
-    // It is used up all the same, but its watcher hears of the end of its session.
+    // The watch is used up, but its watcher still gets the end of its session.
     store.submit(me, set_acl("/a", Acl::open(), None)).unwrap();
     store.set(me, "/a", None).unwrap();
     assert_eq!(store.fired().len(), 2, "the recursive ones");
@@ -672,7 +672,7 @@ fn a_replay_brings_the_lists_back() {
     assert!(copy.replay(unknown).is_err());
 }
 
-/// A list with so many entries that it is compiled, of which one means `somebody` and the others no session.
+/// A list long enough to be compiled. One entry is `somebody`'s, and the others match no session.
 fn long_list(somebody: &str) -> Acl {
     let others = (0..200).map(|at| entry(ALL, "digest", &format!("other-{at}:x")));
     let mine = entry(READ, "digest", &digest(somebody));

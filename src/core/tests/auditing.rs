@@ -14,7 +14,6 @@ fn deleted(at: &str, owner: Option<SessionRef>) -> Change {
     }
 }
 
-/// Two sessions, and a znode of each kind.
 fn store() -> (Harness, SessionRef, SessionRef) {
     let mut store = Harness::new();
     let (me, other) = (store.remote(), store.remote());

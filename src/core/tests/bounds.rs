@@ -1,5 +1,5 @@
-//! The table of bounds in `work.rs`: each operation is carried out in a small store and in one that is a hundred
-//! times larger, and its counted work may grow by what the table says only.
+//! The table of bounds in `work.rs`: each operation runs in a small store and in one a hundred times larger. Its work
+//! may grow only as the table says.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,18 @@ use crate::model::types::AclEntry;
 const SMALL: usize = 100;
 const LARGE: usize = 100 * SMALL;
 
-/// Units by which the work of one operation may differ without a reason: entries that are counted in pieces, and the
-/// growth of a part of a table.
+/// Allowed growth of one operation's work, for entries counted in pieces and for a growing part of a table.
 const SLACK: u64 = 64;
 
-/// A store with many znodes, entries, watches, sessions and containers of others.
+/// A store with many znodes, entries, watches, sessions and containers of other clients.
 struct Crowd {
     store: Harness,
     me: SessionRef,
     others: Vec<SessionRef>,
-    /// The last entry of a long queue, and the head of another.
+    /// The last entry of a long queue, and the head of another queue.
     last: ZnodePath,
     head: ZnodePath,
-    /// The most work that one request took while the store was filled.
+    /// The most work of one request while the store was filled.
     most: u64,
 }
 
@@ -63,7 +62,7 @@ impl Crowd {
             ..create("/listed", Persistent)
         };
         crowd.submit(me, Request::Create(listed));
-        // The first look compiles the list.
+        // The first check compiles the list.
         crowd.submit(me, get_data("/listed"));
         crowd.most = 0;
         for number in 0..size {
@@ -88,7 +87,6 @@ impl Crowd {
         crowd
     }
 
-    /// Carries out a request, which must succeed, and notes its work.
     fn submit(&mut self, session: SessionRef, request: Request) {
         let before = self.store.core.work();
         self.store.submit(session, request).unwrap();
@@ -118,7 +116,7 @@ fn enqueue(parent: &str, name: &str) -> Enqueue {
     }
 }
 
-/// Requests of each kind. Their work is fixed, but for the children and the own znodes that some of them list.
+/// Requests of each kind, with fixed work except for the children and own znodes that some list.
 fn requests(crowd: &Crowd) -> Vec<Request> {
     let look = |entry: &ZnodePath, blockers, conditions: &[Condition]| {
         Request::GetPredecessor(GetPredecessor {
@@ -205,7 +203,7 @@ fn requests(crowd: &Crowd) -> Vec<Request> {
     ]
 }
 
-/// Returns a number for each kind of request. A kind that is added here needs a sample and a line in the table.
+/// Returns a number for each kind of request. A new kind needs a sample above and a line in the table.
 fn kind(request: &Request) -> usize {
     match request {
         Request::Create(_) => 0,
@@ -235,7 +233,7 @@ const KINDS: usize = 20;
 
 type Act = fn(&mut Crowd);
 
-/// Calls of the core that are no requests: those of a connection, of an operator, of time, and by reference.
+/// Calls of the core other than requests: by connections, operators and time, and by reference.
 const CALLS: [(&str, Act); 17] = [
     ("a ping", |it| {
         it.store
@@ -373,7 +371,7 @@ const CALLS: [(&str, Act); 17] = [
     }),
 ];
 
-/// Operations with work for each child that is listed, or for each watch of others that is fired.
+/// Operations whose work grows with the listed children or with the fired watches of other clients.
 fn growing() -> Vec<Request> {
     vec![
         get_children("/list"),

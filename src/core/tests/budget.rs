@@ -1,10 +1,9 @@
-//! The bytes that the store keeps for its clients: their counts, their accounts, and refusals.
+//! The bytes that the store keeps for its clients: counts, accounts and refusals.
 
 use super::super::budget::SESSION_BYTES;
 use super::replay::Random;
 use super::*;
 
-/// Limit of the store in these tests.
 const LIMIT: usize = 1 << 20;
 
 fn small() -> Harness {
@@ -25,7 +24,7 @@ fn data_of(at: &str, bytes: usize, mode: CreateMode) -> Request {
     })
 }
 
-/// Does it with one number after the other until it is refused for want of room; how often it was done.
+/// Submits numbered requests until one exceeds a limit, and returns how many succeeded.
 fn until_refused(store: &mut Harness, who: SessionRef, of: impl Fn(usize) -> Request) -> usize {
     for number in 0..1_000 {
         match store.submit(who, of(number)) {
@@ -46,7 +45,7 @@ fn paths_that_are_watched_count_as_long_as_they_are() {
     let watched = until_refused(&mut store, one, |number| exists(&long(number)));
     assert!((40..100).contains(&watched), "{watched}");
     assert!(store.core.bytes() >= before + watched * 10_000);
-    // Watches that are disarmed or have fired count no more.
+    // Disarmed and fired watches count no more.
     assert!(store.core.unwatch(key));
     store.watch(one, exists(&long(0)));
     store.detach(one);
@@ -157,7 +156,7 @@ fn identities_go_with_their_connection() {
         for user in 0..4 {
             let secret = format!("{}{number}-{user}:x", "u".repeat(3_000));
             let proof = Identity::digest(secret.as_bytes());
-            // There may be no room for the last of them.
+            // There may be no room for the last one.
             let _ = store.core.add_identity(me, proof);
         }
         assert!(store.core.bytes() >= with_session + 3_000);
@@ -203,7 +202,7 @@ fn sessions_are_admitted_up_to_their_part_of_the_limit() {
     open(admitted + 1, true).unwrap();
 }
 
-/// Two sessions watch znodes that one multi creates: the one twenty, the other a single one.
+/// Two sessions that watch znodes created by one multi: `many` watches twenty of them, `one` a single one.
 struct Audience {
     store: Harness,
     many: SessionRef,
@@ -232,7 +231,7 @@ impl Audience {
         self.store.watch(self.one, exists("/19"));
     }
 
-    /// Creates the znodes, or deletes them again. Returns the number of events, and the sessions that are cut off.
+    /// Creates or deletes the znodes. Returns the number of events and the sessions cut off.
     fn change(&mut self, of: impl Fn(String) -> Op) -> (usize, Vec<u32>) {
         let effects = &mut self.store.effects;
         effects.fired.clear();
@@ -292,8 +291,8 @@ fn events_are_counted_to_the_byte() {
         audience.store.core.limit_answers(audience.many, limit);
         assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
     }
-    // The last event is that of the other session. With twice as much the sum is within the limit, and the one session
-    // has more than its part.
+    // The last event belongs to the other session. Up to twice the bytes, the session with many events has more than
+    // its part but the total is within the limit.
     for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_events(limit);
@@ -301,7 +300,7 @@ fn events_are_counted_to_the_byte() {
     }
 }
 
-/// A connection's address takes little, and the sessions of this process are its own affair.
+/// Addresses are small, and sessions of this process are not limited.
 #[test]
 fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room() {
     let mut store = small();
@@ -320,7 +319,7 @@ fn addresses_and_sessions_of_this_process_are_identified_where_there_is_no_room(
     store.core.add_identity(own, proof(0)).unwrap();
 }
 
-/// Does something at random as one of the sessions, or to it.
+/// Does something random in or to one of the sessions.
 fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>) {
     if sessions.is_empty() || random.below(12) == 0 {
         let timeout = [None, Some(5 * SECOND)][random.below(2) as usize];
@@ -372,7 +371,7 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
     }
 }
 
-/// The content of a store, in one that may hold less.
+/// The content of a store, in another one with a lower limit.
 fn reopened(store: &Harness, limit: usize) -> Harness {
     let mut options = options();
     options.limits.bytes = limit;
@@ -427,7 +426,7 @@ fn delete_below(store: &mut Harness, me: SessionRef, at: &str) {
 fn every_count_is_what_is_there() {
     for seed in 0..100 {
         let mut options = options();
-        // Sixteen sessions have room in it, and not all that they ask for.
+        // It has room for sixteen sessions, but not for everything they ask for.
         options.limits.bytes = 16 * 16 * SESSION_BYTES;
         let empty = Core::new(options.clone()).bytes();
         let mut store = Harness::with(options.clone());

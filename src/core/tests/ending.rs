@@ -1,4 +1,4 @@
-//! Ends and moves of sessions, and the watches and znodes that go with them.
+//! Ends and moves of sessions, and their watches and znodes.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn a_session_expires_at_the_end_of_its_bucket() {
     let mut store = Harness::new();
     store.now.moment = BootInstant::from_nanos(1_500_000_000);
     let me = store.open(Some(SECOND));
-    // 1.5 s + the least timeout of 4 s, rounded up to the next tick.
+    // 1.5 s plus the shortest timeout of 4 s, rounded up to the next tick.
     assert_eq!(
         store.next_deadline(),
         Some(BootInstant::from_nanos(6_000_000_000))
@@ -132,7 +132,8 @@ fn a_session_gets_back_the_timeout_that_it_was_opened_with_and_no_longer_one() {
     }
 }
 
-/// The time is read before the lock is taken; and a client that lost the answer believes in its former timeout.
+/// `now` may be stale, because it is read before the lock is taken. A client that lost the answer believes in its old
+/// timeout.
 #[test]
 fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let mut store = Harness::new();
@@ -158,7 +159,7 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     assert!(again.is_ok(), "the client still believes in it");
 }
 
-/// As at an opening after which no client could rely on them.
+/// As after a start after which no client can rely on its session.
 #[test]
 fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     let mut store = Harness::new();
@@ -173,7 +174,7 @@ fn sessions_of_other_processes_end_at_the_date_of_the_opening() {
     assert_eq!(store.core.counts().ended.expired, 1);
 }
 
-/// Returns the numbers of sessions that were closed, expired, exited with their process, and were kicked.
+/// Returns the sessions closed, expired, exited and kicked.
 fn ends(store: &Harness) -> [u64; 4] {
     let ends = store.core.counts().ended;
     [ends.closed, ends.expired, ends.exited, ends.kicked]

@@ -1,4 +1,4 @@
-//! Identities that a session proves: their limits, the superuser, and their end with the connection.
+//! Proved identities: their limits, the superuser, and their end with the connection.
 
 use super::acl::*;
 use super::*;

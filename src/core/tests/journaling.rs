@@ -1,8 +1,8 @@
-//! The transactions that an answer shows and must wait for (invariant 2), and the requests that take room in a log.
+//! The transactions that an answer must wait for (invariant 2), and the requests that take room in a log.
 
 use super::*;
 
-/// A store with `/a` and its child, `/c` and, last, `/d`, and the zxids of the last three.
+/// A store with `/a`, `/a/b`, `/c` and `/d`, and the zxids of the last three.
 fn filled() -> (Harness, SessionRef, [Zxid; 3]) {
     let mut store = Harness::new();
     let me = store.remote();
@@ -24,7 +24,6 @@ fn delete(at: &str) -> Op {
     }
 }
 
-/// Requests that show the state of the whole store.
 fn of_all() -> [Request; 3] {
     [
         Request::Sync { path: path("/a") },
@@ -60,13 +59,13 @@ fn an_answer_waits_for_the_last_change_of_all_that_it_shows() {
         (Request::Multi(vec![check("/a")]), b),
         (Request::Multi(vec![has("/c", "data"), check("/a")]), c),
         (Request::Multi(vec![has_at_most("/a", 1)]), b),
-        // A missing znode has no children, and had none when it went.
+        // A missing znode has no children, and had none when it was deleted.
         (Request::Multi(vec![has_at_most("/gone", 1)]), nothing),
         // Any transaction may have deleted it.
         (exists("/gone"), d),
         (read(&[data("/gone")]), d),
         (Request::Multi(vec![check("/gone")]), d),
-        // A write shows its own.
+        // A write waits for its own transaction anyway.
         (Request::Create(create("/e", Persistent)), nothing),
         (
             Request::Multi(vec![set("/c", "new"), delete("/d")]),
@@ -93,7 +92,7 @@ fn a_delete_shows_in_the_parent_and_a_change_in_the_znode() {
     store.delete(me, "/a/b").unwrap();
     let deleted = store.core.last_zxid();
     assert_eq!(store.core.shown_by(&get_children("/a")), deleted);
-    // Of what dies with this process nothing is kept before it is told.
+    // Answers do not wait for znodes that die with this process.
     store.core.set_journal(Journal::Durable);
     let mine = store.session();
     store.create(mine, "/a/mine", Ephemeral).unwrap();
@@ -118,7 +117,7 @@ fn a_store_without_a_log_keeps_no_transactions() {
     assert_eq!(store.core.last_kept(), Zxid(0));
 }
 
-/// With `DelayedRestart` answers wait for persistent changes alone.
+/// With `DelayedRestart`, answers wait only for persistent changes.
 #[test]
 fn sessions_that_are_kept_lightly_make_no_answer_wait_and_persistent_changes_do() {
     let mut store = Harness::new();
@@ -130,7 +129,7 @@ fn sessions_that_are_kept_lightly_make_no_answer_wait_and_persistent_changes_do(
     assert_eq!(store.core.last_kept(), persistent.czxid);
     let changed = store.set(other, "/p", None).unwrap();
     assert_eq!(store.core.last_kept(), changed.mzxid);
-    // All of them are kept: the session, both creates, and the change.
+    // The session, both creates and the change are all kept.
     assert_eq!(store.core.kept().len(), 4);
 }
 
@@ -147,8 +146,8 @@ fn enqueue(parent: &str, queue_data: Option<&str>) -> Request {
     })
 }
 
-/// Requests of a session of this process, each with true if it takes room in a log of all, and likewise in one that leaves
-/// out such sessions. `/p` is persistent, `/mine` and `/other` are ephemeral.
+/// Requests of a session of this process. The flags say whether they take room in a log of everything, and in one
+/// without such sessions. `/p` is persistent, `/mine` and `/other` are ephemeral.
 fn needs() -> Vec<(Request, bool, bool)> {
     let create = |mode| Request::Create(create("/new", mode));
     let multi = |ops: &[Op]| Request::Multi(ops.to_vec());
@@ -175,7 +174,7 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (create(Persistent), true, true),
         (create(Container), true, true),
         (create(Ephemeral), true, false),
-        // Its options rule them out.
+        // The options rule TTL znodes out.
         (create(ttl), false, false),
         (multi(&[check("/p"), has("/p", "data")]), false, false),
         (multi(&[has_at_most("/p", 1)]), false, false),
@@ -186,7 +185,7 @@ fn needs() -> Vec<(Request, bool, bool)> {
         (multi(&[set("/gone", "new")]), false, false),
         (enqueue("/p", None), true, false),
         (enqueue("/p", Some("")), true, false),
-        // The queue is created, too.
+        // Creates the queue, too.
         (enqueue("/p/queue", Some("")), true, true),
         (enqueue("/p/queue", None), true, false),
         (Request::Close, true, false),
@@ -226,7 +225,7 @@ fn a_request_takes_room_in_the_log_if_anything_of_it_is_kept() {
             assert_eq!(needs, needed, "{journal:?}: {request:?}");
         }
     }
-    // Of another process everything is kept, in any log.
+    // Any log keeps everything of another process.
     store.core.set_journal(Journal::Durable);
     for request in [Request::Close, enqueue("/p", None)] {
         assert!(store.core.needs_log(other, &request), "{request:?}");
@@ -251,7 +250,7 @@ fn a_session_that_is_over_or_has_proved_nothing_takes_no_room() {
     assert!(store.core.needs_log(next, &Request::Close));
 }
 
-/// The log has room for what is asked, or refuses the request before anything has changed.
+/// The bytes announced in advance must cover the transactions of every request.
 #[test]
 fn the_room_that_is_asked_for_is_enough_for_any_request() {
     let by_identity = || Acl::creator_all();
@@ -318,7 +317,7 @@ fn the_room_that_is_asked_for_is_enough_for_any_request() {
         store.core.kept().clear();
         let asked = store.core.txn_bytes(me, &request);
         match store.submit(me, request.clone()) {
-            // A list of nobody is refused.
+            // A list without identities is refused.
             Err(Error::InvalidAcl { .. }) => continue,
             answer => drop(answer.unwrap()),
         }

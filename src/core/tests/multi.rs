@@ -1,4 +1,4 @@
-//! Multis, each operation of which sees what those before it have left.
+//! Multis: each operation sees the changes of the operations before it.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn with_data(at: &str, data: &'static str) -> Op {
     })
 }
 
-/// Returns the error of the operation that fails, and its index.
+/// Returns the index and error of the failing operation.
 fn failed(refused: Result<CoreReply>) -> (usize, Error) {
     match refused.unwrap_err() {
         Error::MultiFailed { index, source } => (index, *source),
@@ -110,6 +110,6 @@ fn a_check_changes_nothing_and_is_answered() {
     };
     assert_eq!(replies, [OpReply::Checked, OpReply::Checked]);
     assert_eq!(store.stat(me, "/a"), Some(before));
-    // A log has nothing to keep of it.
+    // The log has nothing to keep.
     assert_eq!(store.core.kept().len(), kept);
 }

@@ -1,4 +1,4 @@
-//! Znodes, their accounts, and several operations at once.
+//! Znodes, their accounts, and multis.
 
 use super::replay::Random;
 use super::*;
@@ -180,8 +180,8 @@ fn a_multi_read_fails_one_by_one() {
     );
 }
 
-/// A client that sets a quota believes in it, so one that nothing enforces is an error. What zkCli's setquota writes:
-/// the parents of the limits, and the limits.
+/// A client that sets a quota relies on it, and nothing enforces one here, so it is an error. These are the znodes that
+/// zkCli's setquota creates.
 #[test]
 fn a_quota_is_refused() {
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
@@ -203,7 +203,7 @@ fn a_quota_is_refused() {
             assert!(is_refused(refused), "{at} {mode:?}");
         }
     }
-    // A store of before may have some: they were never enforced, can be seen and be taken away, and cannot be changed.
+    // An older store may contain some. They can be seen and deleted, but not changed.
     let at = store.core.stamp(store.now, LogMode::None);
     for old in ["/zookeeper/quota/a", LIMITS] {
         let new = NewNode {
@@ -244,7 +244,7 @@ fn a_path_leads_to_no_later_znode() {
     store.create(me, "/a", Persistent).unwrap();
     assert!(store.stat(me, "/a").is_some());
     store.delete(me, "/a").unwrap();
-    // It takes the place of the first.
+    // It reuses the slot of `/a`.
     store.create(me, "/b", Persistent).unwrap();
     assert_eq!(store.stat(me, "/a"), None);
     assert!(store.stat(me, "/b").is_some());
@@ -253,7 +253,7 @@ fn a_path_leads_to_no_later_znode() {
         path: path(at),
         version: None,
     };
-    // All by one transaction: the znodes share their czxid.
+    // One transaction, so all znodes have the same czxid.
     let ops = vec![
         delete("/b"),
         Op::Create(create("/c", Persistent)),
@@ -269,7 +269,7 @@ fn a_path_leads_to_no_later_znode() {
     assert!(store.stat(me, "/e").is_some());
 }
 
-/// Paths of up to four levels, some of them longer than those that are kept.
+/// Paths of up to four levels, some too long for the cache.
 fn any_path(random: &mut Random) -> String {
     let mut at = String::new();
     for _ in 0..=random.below(4) {
@@ -317,7 +317,7 @@ fn paths_that_were_looked_up_lead_where_they_lead() {
     }
 }
 
-/// Entries are found by their numbers, and all other children by their names.
+/// Entries are found by number, and all other children by name.
 #[test]
 fn a_child_is_found_whatever_its_siblings_are() {
     let mut store = Harness::new();

@@ -1,4 +1,4 @@
-//! Sequence numbers: of names that are numbers alone, and beyond ten digits.
+//! Sequence numbers: names that are only numbers, and numbers of more than ten digits.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
     };
     store.core.restore_node(near).unwrap();
     store.core.restore_node(other).unwrap();
-    // Within a multi the last number counts likewise, and the next one is too many.
+    // The last number can also be assigned within a multi, but not the one after it.
     let in_multi = |count| {
         Request::Multi(vec![
             Op::Create(create("/s/n-", PersistentSequential));

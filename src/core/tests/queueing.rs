@@ -1,4 +1,4 @@
-//! Queues: predecessors, and the waiters that are woken.
+//! Queues: predecessors, and the waiters that wake.
 
 use super::acl::{everybody, set_acl};
 use super::*;
@@ -23,7 +23,7 @@ fn the_nearest_blocker_is_found_by_number() {
         by(&store.look(me, &writer, Blockers::All)),
         Some((reader.as_str(), 2))
     );
-    // A stranger's entry counts by its number, not by its age.
+    // Another client's entry counts by its number and not by its age.
     store.create(me, "/q/x-0000000003", Ephemeral).unwrap();
     assert_eq!(
         by(&store.look(me, &writer, Blockers::All)),
@@ -116,7 +116,7 @@ fn a_departure_wakes_its_watcher_alone() {
     assert_eq!(store.fired(), [(watch, NodeDeleted, "ahead".into())]);
 }
 
-/// The departures since the last call: the watch, true if its waiter is clear, and the reason.
+/// The departures since the last call: the watch, whether its waiter is clear, and the reason.
 fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
@@ -137,7 +137,7 @@ fn watch_of(standing: &Predecessor<WatchKey>) -> WatchKey {
 }
 
 impl Harness {
-    /// Makes of an entry one of another name, in one step, as a read-write lock's holder does.
+    /// Replaces an entry by one of another name in one step, as a read-write lock's holder does.
     fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<CoreReply> {
         let delete = Op::Delete {
             path: path(from),
@@ -189,7 +189,7 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
 }
 
 impl Harness {
-    /// Returns the times at which entries were granted, in seconds.
+    /// Returns when the entries were granted, in seconds.
     fn granted<const N: usize>(
         &mut self,
         session: SessionRef,
@@ -230,7 +230,7 @@ fn an_entry_is_granted_when_the_last_that_blocks_it_is_gone() {
         store.granted(admin, entries),
         [Some(2), Some(2), Some(2), None]
     );
-    // One that is not connected as the way becomes clear is granted when it hears of that.
+    // A waiter without a connection is granted when it next asks.
     store.detach(two);
     for reader in &entries[..3] {
         store.advance(SECOND);
@@ -261,7 +261,7 @@ fn a_withdrawal_is_no_release() {
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
-    // The event is unread: a waiter that withdraws now has never seen what the dead holder left.
+    // The event is unread, so a waiter that withdraws now has never seen what the dead holder left.
     store.submit(two, Request::Withdraw { entry }).unwrap();
     let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);
@@ -277,7 +277,7 @@ fn a_data_change_does_not_wake_a_waiter_and_one_without_its_node_is_not_clear() 
     store.set(one, first.as_str(), None).unwrap();
     assert_eq!(store.fired(), []);
     store.delete(one, second.as_str()).unwrap();
-    // In the place that it had at the store another node stands now.
+    // Reuses its slot in the store for another node.
     store.enqueue(two, "/q", "w-", Blockers::All);
     store.delete(one, first.as_str()).unwrap();
     let gone = (watch_of(&standing), false, DeleteReason::Released);
@@ -343,7 +343,7 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
         Some((downgraded, 1))
     );
 
-    // Back again, with others behind it. The numbers of new entries go on behind all of them.
+    // Convert it back with others behind it. New entries get numbers behind all of them.
     store.convert(me, downgraded, writer.as_str()).unwrap();
     store.delete(me, next.as_str()).unwrap();
     assert_eq!(
@@ -383,7 +383,6 @@ fn a_conversion_that_is_refused_changes_nothing() {
     assert_eq!(store.queue(me, "/q").len(), 2);
 }
 
-/// A request to join a queue that is created if it is missing.
 fn joining(queue: &str, name: &str) -> Request {
     Request::Enqueue(Enqueue {
         parent: path(queue),
@@ -449,14 +448,14 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
         scheme: "world".into(),
         id: "anyone".into(),
     }]);
-    // Of a new store: the root, and those below /zookeeper.
+    // The root, and the znodes below /zookeeper.
     const NEW_NODES: usize = 4;
     let large = Bytes::from(vec![0; 16 << 10]);
     type Change = (fn(&mut Limits), Acl, Bytes);
     let changes: [Change; 4] = [
         // No session may create a child of the queue.
         (|_| {}, read_only, Bytes::new()),
-        // Room for the queue and what is above it, and not for the entry.
+        // Room for the queue and its parent, but not for the entry.
         (
             |limits| limits.znodes = NEW_NODES + 2,
             Acl::open(),
@@ -478,7 +477,7 @@ fn an_entry_that_is_refused_leaves_no_queue_behind() {
         let refused = store.submit(me, Request::Enqueue(enqueue));
         assert!(refused.is_err(), "{at}");
         assert_eq!(store.core.dump(), before, "{at}: {refused:?}");
-        // It is this entry that was refused, and not the queue.
+        // Only the entry was refused, and the queue could have been created.
         store.create(me, "/a", Persistent).unwrap();
         store.create(me, "/a/q", Container).unwrap();
     }
@@ -563,7 +562,7 @@ fn the_root_is_no_entry() {
     let me = store.session();
     let look = store.look(me, &ZnodePath::root(), Blockers::All);
     assert!(matches!(look, Predecessor::Gone), "{look:?}");
-    // Nor where the root is its parent.
+    // Nor if the root is the parent.
     let (first, _) = store.enqueue(me, "/", "w-", Blockers::All);
     let look = store.look(me, &first, Blockers::All);
     assert!(matches!(look, Predecessor::Clear), "{look:?}");
@@ -606,7 +605,7 @@ fn an_ephemeral_znode_without_a_number_is_no_entry() {
     assert!(refused.contains("no entry of a queue"), "{refused}");
 }
 
-/// Returns a store in which an entry of a session of another process waits for conditions on `/s`, as its watch tells.
+/// Returns a store with an entry of another process that waits for conditions on `/s`.
 fn held_up(conditions: &[Condition]) -> (Harness, [SessionRef; 2], WatchKey) {
     let mut store = Harness::new();
     let (holder, waiting) = (store.remote(), store.remote());
@@ -649,7 +648,7 @@ fn conditions_of_a_waiter_end_with_its_watch_and_both_may_be_of_one_znode() {
         assert_eq!(store.core.watches.counts(), (0, 0));
 
         let (mut store, [holder, waiting], watch) = held_up(&conditions);
-        // No number that a client can name is that of the watch on the data.
+        // Clients cannot address the watch on the data by any number.
         for number in 0..4 {
             let key = WatchKey::from_u64(watch.to_u64() & !0xff | number);
             let (now, effects) = (store.now, &mut store.effects);
@@ -674,7 +673,7 @@ fn a_wait_ends_where_a_condition_may_no_longer_be_read() {
         let (mut store, [holder, _], watch) = held_up(&permits("data", 0));
         let unreadable = set_acl(at, everybody(AclEntry::ALL & !AclEntry::READ), None);
         store.submit(holder, unreadable).unwrap();
-        // More leases are held: it would wait on if it could know that.
+        // With more leases it would keep waiting, if it could know that.
         store.create(holder, "/s/leases/more", Persistent).unwrap();
         assert_eq!(
             departures(&mut store),

@@ -1,8 +1,8 @@
-//! Reads: the room of an answer, and searches.
+//! Reads: limits of answers, and searches.
 
 use super::*;
 
-/// Of each answer that lists something: as many bytes as it takes are enough, and one less is not.
+/// Every listing answer fits into exactly its own bytes, and not into one less.
 #[test]
 fn an_answer_fills_its_room_to_the_last_byte() {
     let mut store = Harness::new();

@@ -87,7 +87,7 @@ fn a_sweep_is_limited_and_the_next_one_comes_soon() {
     assert_eq!(left(&store), 0);
 }
 
-/// As of locks with a name for each job: a sweep looks at those of an interval, and has removed them soon.
+/// As with one lock name for each job. A sweep checks the containers of one interval, and soon removes them.
 #[test]
 fn containers_that_come_all_the_time_do_not_gather() {
     const RATE: usize = 2_000;
@@ -113,7 +113,7 @@ fn containers_that_come_all_the_time_do_not_gather() {
     assert!(most < of_interval * 3 / 2, "{most} znodes");
 }
 
-/// The reaper looks at none but those that it may delete, and has each once among its candidates.
+/// The reaper's candidates are only znodes that it may delete, each once.
 #[test]
 fn a_znode_that_nobody_reaps_is_no_candidate() {
     let mut store = Harness::new();
@@ -152,7 +152,7 @@ fn a_time_to_live_has_passed_after_its_last_millisecond() {
     for _ in 2..5 {
         store.advance(60 * SECOND);
     }
-    // Unused for the five minutes that the options say, and no longer.
+    // Unused for the five minutes of the options, but not longer.
     assert!(store.stat(me, "/c").is_some());
     store.advance(60 * SECOND);
     assert_eq!(store.stat(me, "/c"), None);

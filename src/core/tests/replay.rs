@@ -1,8 +1,8 @@
-//! Replay: the content that kept transactions bring back.
+//! Replay: the content that a replay of kept transactions restores.
 
 use super::*;
 
-/// A small, fixed source of random numbers.
+/// A small, deterministic random number generator.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -51,7 +51,7 @@ impl Random {
         }
     }
 
-    /// An operation of a multi alone.
+    /// An operation that exists only in multis.
     fn condition(&mut self) -> Op {
         let path = path(self.path());
         match self.below(2) {
@@ -104,7 +104,7 @@ impl Random {
     }
 }
 
-/// A store after a random program; all of its sessions are local, or none is.
+/// A store after a random program.
 fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     let mut random = Random(seed);
     let mut store = Harness::new();
@@ -127,7 +127,6 @@ fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     (store, multis)
 }
 
-/// The content after a replay of the kept transactions.
 fn replayed(store: &mut Harness) -> Core {
     let mut copy = Core::new(options());
     let txns = std::mem::take(store.core.kept());
@@ -147,7 +146,7 @@ fn a_replay_of_the_transactions_gives_the_same_store() {
         multis += done;
         let copy = replayed(&mut store);
         assert_eq!(copy.dump(), store.core.dump(), "seed {seed}");
-        // A multi that only checks leaves nothing but a gap.
+        // A multi that only checks leaves only a gap.
         assert!(copy.last_zxid() <= store.core.last_zxid());
     }
     assert!(multis > 1_000, "the programs should do something: {multis}");
@@ -171,7 +170,7 @@ fn the_images_of_a_store_give_the_same_store() {
     }
 }
 
-/// The rest after all sessions are gone is the same, and the counters never fall behind.
+/// The content without the sessions is the same, and the counters never fall behind.
 #[test]
 fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
     for seed in 0..200 {
@@ -200,7 +199,7 @@ fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
                 .collect()
         };
         assert_eq!(left(&copy), left(&store.core), "seed {seed}");
-        // A child made from now on gets a number that no kept child has had.
+        // No new child gets the number of a kept one.
         copy.finish_restore(store.core.last_zxid());
         for (one, other) in copy.node_images().zip(store.core.node_images()) {
             assert!(one.creates <= other.creates);
@@ -337,7 +336,7 @@ fn two_entries_in_one_place_of_a_queue_are_damage() {
     }
 }
 
-/// The end of its session would leave the child without a parent.
+/// Its parent would be deleted at the end of the session.
 #[test]
 fn a_child_of_an_ephemeral_znode_is_damage() {
     let mut store = Harness::new();
@@ -390,7 +389,7 @@ fn a_replayed_session_gets_its_full_timeout() {
     assert!(found.is_ok());
 }
 
-/// A restored store admits nobody for that long.
+/// A restored store admits no session for that long.
 #[test]
 fn the_longest_timeout_is_that_of_other_processes_alone() {
     let mut store = Harness::new();

@@ -176,7 +176,7 @@ fn a_multi_is_judged_by_its_sum() {
 #[test]
 fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
     let mut options = options();
-    options.limits.znodes = 6; // two beside those that every store has
+    options.limits.znodes = 6; // two in addition to the system znodes
     let mut store = Harness::with(options);
     let me = store.session();
     store.create(me, "/a", Persistent).unwrap();
@@ -198,7 +198,7 @@ fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
     assert_eq!(refused.unwrap_err(), failed);
 }
 
-/// A session of another process in a store whose last quarter has begun, with a znode of its own and one that lasts.
+/// A session of another process with an ephemeral and a persistent znode, in a store that has reached its last quarter.
 fn last_quarter() -> (Harness, SessionRef) {
     let mut options = options();
     options.limits.bytes = 10 * LIMIT;
@@ -213,7 +213,7 @@ fn last_quarter() -> (Harness, SessionRef) {
 
 const LASTING: &str = "bytes in znodes that outlive their session";
 
-/// Returns the limit that refused a request, and the index of the operation to blame if it is a multi.
+/// Returns the exceeded limit, and the index of the operation to blame in a multi.
 fn refusal(refused: Result<CoreReply>) -> Option<(Option<usize>, &'static str)> {
     match refused {
         Ok(_) => None,
@@ -364,7 +364,7 @@ fn a_list_that_is_set_counts_for_what_it_has() {
             version: None,
         }
     };
-    // A client without a right to it can do no more.
+    // A client outside the list can do nothing more to it.
     let owner = Identity::ip([10, 0, 0, 1].into());
     store.core.add_identity(me, owner).unwrap();
     store.submit(me, of(2)).unwrap();

@@ -45,7 +45,7 @@ fn a_filter_finds_the_watches_of_its_kind_alone() {
 }
 
 impl Harness {
-    /// Brings watches back, so many in a turn. Returns the number of turns, and the events that fired at once.
+    /// Restores watches, `most` in a turn. Returns the number of turns, and the events fired immediately.
     fn set_watches(
         &mut self,
         of: SessionRef,
@@ -84,7 +84,7 @@ fn watches_that_come_back_fire_for_later_changes_alone() {
     };
     for (since, expected) in [
         (a.czxid, vec![NodeDataChanged, NodeChildrenChanged]),
-        // A change at `since` is known to the client.
+        // The client already knows a change at `since`.
         (child_at, vec![NodeDataChanged]),
         (set_at, vec![]),
     ] {
@@ -99,7 +99,7 @@ fn watches_that_come_back_fire_for_later_changes_alone() {
     }
 }
 
-/// Each list has paths that fire and some that do not.
+/// Each list has paths that fire and paths that do not.
 fn lists(since: Zxid) -> SetWatches {
     let paths = |paths: &[&str]| paths.iter().map(|at| path(at)).collect();
     SetWatches {
@@ -132,7 +132,7 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
         ];
         assert_eq!(events, expected, "{most} in a turn");
         assert_eq!(turns, COUNT.div_ceil(most), "{most} in a turn");
-        // Those that fired are not armed.
+        // The fired ones are not armed.
         for (at, armed) in [("/a", 4), ("/missing", 2), ("/new", 0), ("/gone", 0)] {
             let found = store.find_watches(me, at, WatchFilter::Any).unwrap();
             assert_eq!(found.len(), armed, "{at}, {most} in a turn");
@@ -141,7 +141,7 @@ fn watches_come_back_in_turns_as_they_do_at_once() {
     }
 }
 
-/// A session may have a hundred.
+/// A session may have a hundred watches.
 #[test]
 fn too_many_watches_come_back_in_no_turn() {
     let mut store = Harness::new();

@@ -1,10 +1,9 @@
-//! A client without the right to read a znode learns nothing of it by its watches that exists and getData would not
-//! tell.
+//! Watches reveal no more of a znode than exists and getData, to a client without the right to read it.
 
 use super::*;
 use crate::model::types::AclEntry;
 
-/// A list of all rights but reading, for every client.
+/// A list that grants every client all rights except reading.
 fn unread() -> Acl {
     Acl::new([AclEntry {
         permissions: AclEntry::ALL - AclEntry::READ,
@@ -13,7 +12,7 @@ fn unread() -> Acl {
     }])
 }
 
-/// One list of a client's watches, of `/secret`.
+/// Each of a client's lists of watches, with only `/secret`.
 fn lists(since: i64) -> [SetWatches; 5] {
     let of = |list: fn(&mut SetWatches) -> &mut Vec<ZnodePath>| {
         let mut asked = SetWatches {
@@ -67,7 +66,7 @@ impl World {
         set.unwrap();
     }
 
-    /// The events that the spy has been told since the last call.
+    /// The spy's events since the last call.
     fn events(&mut self) -> Vec<(EventKind, String)> {
         let fired = self.store.fired().into_iter();
         fired.map(|(_, kind, at)| (kind, at)).collect()
@@ -87,7 +86,7 @@ impl World {
         found.unwrap()
     }
 
-    /// Each change that a znode can undergo; where it is is the same before and after.
+    /// Makes a change that leaves the znode existing.
     fn change(&mut self, at: &str, how: usize) {
         let (store, owner) = (&mut self.store, self.owner);
         let child = format!("{at}/child");
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// All that the spy can see by one step; `since` is as it likes.
+    /// Everything that the spy can see in one step.
     fn step(&mut self, step: usize, since: i64) -> (bool, Vec<(EventKind, String)>) {
         let answer = match step {
             0..5 => {
@@ -171,7 +170,7 @@ fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
         world.set_watches(&asked);
         assert_eq!(world.events(), expected, "{asked:?}");
     }
-    // That a znode does not exist can be learned without a right.
+    // A client needs no right to learn that a znode does not exist.
     let mut world = World::new(unread());
     let owner = world.owner;
     world.store.delete(owner, "/secret").unwrap();
@@ -179,8 +178,7 @@ fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores, of which one changes an unreadable znode and the other a different one, look the same whichever way is
-/// asked, in however many steps.
+/// Two stores, one of which changes the unreadable znode, look the same through any two steps.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     const STEPS: usize = 20;
@@ -205,7 +203,7 @@ fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     }
 }
 
-/// A session has watches of several kinds on a znode, and one event concerns them all.
+/// Restored twice, the session has watches of several kinds on the znode, and one event concerns all of them.
 #[test]
 fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     for how in 0..3 {
@@ -227,7 +225,7 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// A watch of a session that has lost its right is used up by an event, and can be armed again.
+/// An event uses up the watch of a session that has lost its right. The watch can be armed again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
     let mut world = World::new(Acl::open());

@@ -40,10 +40,10 @@ fn each_watch_hears_what_is_its_business() {
     let list = (all, NodeChildrenChanged, "/a".into());
     assert_eq!(store.fired(), [(below, NodeDeleted, "/a/b".into()), list]);
     store.delete(me, "/a").unwrap();
-    // The recursive ones are the first among those of one znode.
+    // Recursive watches of a znode fire first.
     let deleted = |watch| (watch, NodeDeleted, "/a".to_owned());
     assert_eq!(store.fired(), [deleted(below), deleted(data), deleted(all)]);
-    // The persistent ones live on where there is no znode.
+    // Persistent watches survive the znode.
     store.create(me, "/a", Persistent).unwrap();
     let created = |watch| (watch, NodeCreated, "/a".to_owned());
     assert_eq!(store.fired(), [created(below), created(all)]);
@@ -93,7 +93,7 @@ fn the_watches_of_a_session_are_limited() {
     store.watch(me, exists("/a"));
 }
 
-/// However many watches the session has, and however many others watch the path.
+/// With few or many watches of its own, and with watches of others on the path.
 #[test]
 fn a_served_session_that_arms_a_watch_again_has_it_once() {
     let mut store = Harness::new();
@@ -120,7 +120,7 @@ fn a_served_session_that_arms_a_watch_again_has_it_once() {
     assert_eq!(told[0].0, there);
 }
 
-/// Sessions of other processes name their watches by numbers, and can guess those of others.
+/// Sessions of other processes refer to their watches by numbers, and can guess the numbers of others.
 #[test]
 fn a_watch_has_a_number_that_leads_to_it_alone() {
     let mut store = Harness::new();
@@ -129,7 +129,7 @@ fn a_watch_has_a_number_that_leads_to_it_alone() {
     for watch in &first {
         assert!(store.core.unwatch(*watch));
     }
-    // In the same slots.
+    // These reuse the slots.
     let second: Vec<_> = (0..3).map(|_| store.watch(me, exists("/a"))).collect();
     let all: Vec<_> = first.into_iter().chain(second).collect();
     for watch in &all {

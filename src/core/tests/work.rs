@@ -1,13 +1,13 @@
-//! The work of a request is bounded by its own bytes and those of its answer, however large the store is.
+//! The work of a request is bounded by its own bytes and its answer's, no matter how large the store is.
 
 use super::*;
 use crate::model::types::AclEntry;
 
-/// Of an access control list: the most.
+/// Most entries of an access control list.
 const ENTRIES: usize = 1_024;
 
 impl Harness {
-    /// Units of work that these requests of a session take, all of which must succeed.
+    /// Returns the units of work of these requests, which must succeed.
     fn work(&mut self, session: SessionRef, requests: impl IntoIterator<Item = Request>) -> u64 {
         let before = self.core.work();
         for request in requests {
@@ -16,7 +16,7 @@ impl Harness {
         self.core.work() - before
     }
 
-    /// Has a session prove as many identities as it may.
+    /// Proves as many identities as a session may have.
     fn prove_many(&mut self, session: SessionRef) {
         for user in 0..63 {
             let identity = Identity::digest(format!("user-{user}:secret").as_bytes());
@@ -24,7 +24,7 @@ impl Harness {
         }
     }
 
-    /// Makes a znode that a session with many identities may read by the last entry of a long list.
+    /// Creates a znode whose long list grants a right to `user-62` in its last entry.
     fn make_listed(&mut self, session: SessionRef, at: &str) {
         let mine = Identity::digest(b"user-62:secret");
         let entries = (1..ENTRIES).map(|at| format!("somebody-{at}:hash"));
@@ -184,7 +184,7 @@ fn a_sweep_looks_at_some_candidates_and_the_next_at_the_others() {
     assert!(left < 10, "{left} are left");
 }
 
-/// As many as there are on a walk over all of them.
+/// Counts the descendants by a walk over all znodes.
 fn walked(store: &Harness, below: &str) -> usize {
     let below = format!("{below}/");
     let tree = &store.core.tree;
@@ -242,10 +242,10 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
 }
 
-/// Levels of a path that is longer than those that are remembered.
+/// Levels of a path that is too long for the cache.
 const LEVELS: u64 = 400;
 
-/// Makes a znode so many levels below the root.
+/// Creates a znode `LEVELS` below the root.
 fn make_deep(store: &mut Harness, me: SessionRef) -> String {
     let mut deep = String::new();
     for level in 0..LEVELS {
@@ -255,7 +255,7 @@ fn make_deep(store: &mut Harness, me: SessionRef) -> String {
     deep
 }
 
-/// A path is walked down to find a znode, up to say where it is, and up to count it.
+/// A path is walked down to find a znode, and up to build its path and to count it.
 #[test]
 fn a_deep_path_costs_its_levels() {
     let mut store = roomy();
@@ -374,7 +374,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
             .unwrap();
     }
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
-    // Its connection is asked first for signs of life that it may not have read yet.
+    // First its connection is asked for signs of life that are still unread.
     store.core.tick(store.now, &mut store.effects);
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
     let mut ticks = 0;
@@ -427,7 +427,7 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
             .submit(me, exists(&format!("/missing/{number}")))
             .unwrap();
     }
-    // At the first deadline its connection is asked for signs of life that it may not have read yet.
+    // At the first deadline its connection is asked for signs of life that are still unread.
     for _ in 0..2 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
         store.core.tick(store.now, &mut store.effects);
@@ -442,7 +442,7 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
     );
 }
 
-/// A session of another process with so many watches that they go in three pieces.
+/// A session of another process with enough watches for three pieces.
 fn with_many_watches(store: &mut Harness) -> SessionRef {
     let me = store.remote();
     for number in 0..MANY {
@@ -526,9 +526,9 @@ fn a_waiter_that_asks_again_and_again_has_one_watch() {
     assert!(work < 100, "{work} units");
 }
 
-/// Ends all sessions that are overdue. Returns the number of ticks that it took, and the most sessions of one.
+/// Ends all overdue sessions. Returns the number of ticks, and the most sessions ended in one tick.
 fn end_all(store: &mut Harness) -> (usize, usize) {
-    // At the first deadline their connections are asked for signs of life that they may not have read yet.
+    // At the first deadline their connections are asked for signs of life that are still unread.
     let (mut ticks, mut most) = (0, 0);
     while store.core.counts().sessions > 1 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
