@@ -291,8 +291,8 @@ fn events_are_counted_to_the_byte() {
         audience.store.core.limit_answers(audience.many, limit);
         assert_eq!(!audience.create().1.is_empty(), is_cut, "its own, {limit}");
     }
-    // The last event belongs to the other session. Up to twice the bytes, the session with many events has more than
-    // its part but the total is within the limit.
+    // The last event belongs to the other session. With the limit `2 * own`, the first session has more than its part
+    // but the sum is within the limit.
     for (limit, is_cut) in [(2 * own, false), (own, false), (own - 1, true)] {
         let mut audience = Audience::new();
         audience.store.core.limit_events(limit);
