@@ -1,4 +1,4 @@
-//! The values that all layers share: paths, znode states, requests and replies, watches, errors.
+//! Values shared by all layers: paths, znode states, requests and replies, watches, errors.
 
 pub(crate) mod acl;
 pub(crate) mod data;

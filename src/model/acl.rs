@@ -1,7 +1,7 @@
-//! [`Acl`]: an access control list, and the rights that it gives to a set of identities.
+//! [`Acl`]: an access control list, and the rights that it grants to a set of identities.
 //!
-//! Each request needs a right, and a list may have a thousand entries, a session 64 identities. So a long list is
-//! compiled at its first use, and a list caches its last verdict (invariant 10). `core/acl.rs` decides which right a
+//! Every request needs a right, a list may have a thousand entries, and a session 64 identities. So a long list is
+//! compiled at its first use, and each list caches its last verdict (invariant 10). `core/acl.rs` defines which right a
 //! request needs.
 
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::model::types::AclEntry;
 #[derive(Clone, Default)]
 pub struct Acl(Option<Arc<List>>);
 
-/// The entries of a list other than the open one, and the cached rights that they give.
+/// Entries of a list other than the open one, and their cached rights.
 struct List {
     entries: Box<[AclEntry]>,
-    /// Length of their texts.
+    /// Length of all texts.
     text_bytes: usize,
     rights: Rights,
 }
@@ -31,7 +31,7 @@ impl Acl {
         Self(None)
     }
 
-    /// Returns a list of all rights for the creator of the znode (ZooKeeper's `CREATOR_ALL_ACL`).
+    /// Returns a list that grants all rights to the znode's creator (ZooKeeper's `CREATOR_ALL_ACL`).
     pub fn creator_all() -> Self {
         Self::new([AclEntry {
             permissions: AclEntry::ALL,
@@ -40,7 +40,7 @@ impl Acl {
         }])
     }
 
-    /// Creates a list of these entries.
+    /// Creates a list from entries.
     pub fn new(entries: impl Into<Vec<AclEntry>>) -> Self {
         let entries: Box<[AclEntry]> = entries.into().into();
         let texts = entries.iter().map(|it| it.scheme.len() + it.id.len());
@@ -51,19 +51,19 @@ impl Acl {
         })))
     }
 
-    /// Returns the entries; `None` for the open list.
+    /// Returns the entries, or `None` for the open list.
     pub fn entries(&self) -> Option<&[AclEntry]> {
         self.0.as_ref().map(|list| &*list.entries)
     }
 
-    /// Returns the number of the entries, and the length of their texts, without a look at each.
+    /// Returns the number of entries and the length of their texts, in O(1).
     #[inline]
     pub(crate) fn size(&self) -> (usize, usize) {
         let size = |list: &Arc<List>| (list.entries.len(), list.text_bytes);
         self.0.as_ref().map_or((0, 0), size)
     }
 
-    /// Finds the rights of these identities; `None` for the open list, which asks for nothing.
+    /// Returns the rights of these identities, or `None` for the open list.
     #[inline]
     pub(crate) fn granted(&self, identities: &Identities) -> Option<Granted> {
         let list = self.0.as_ref()?;
@@ -91,37 +91,37 @@ impl Hash for Acl {
     }
 }
 
-/// Number of pairs of an entry and an identity up to which they are compared one by one.
+/// Number of pairs of entry and identity up to which a list is not compiled.
 const FEW_PAIRS: usize = 32;
 
-/// All rights, also those that no list names: the superuser's.
+/// All rights, including unnamed ones, for the superuser.
 const EVERY_RIGHT: u8 = u8::MAX;
 
-/// Cached index of an access control list: its rights by identity, and its last verdict.
+/// Cached index of a list: its rights by identity, and its last verdict.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
-    /// Stamp of the identities of the last verdict, and their rights in the last byte. Both are one word, so that no
-    /// thread sees the rights of one set of identities beside the stamp of another. 0: no verdict yet.
+    /// Stamp of the identities of the last verdict, with their rights in the last byte. One word, so that no thread
+    /// sees the rights of one set with the stamp of another. 0 without a verdict.
     verdict: AtomicU64,
 }
 
-/// Verdict on a list: the rights that it grants, and the work that the look-up took.
+/// Rights granted by a list, and the work of the look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// The sum of the permissions of all entries that mean the identities.
+    /// The sum of the permissions of all matching entries.
     pub(crate) rights: u8,
-    /// Units of work: entries and identities that were looked at; none for a verdict that was known.
+    /// Units of work: entries and identities visited, or 0 for a cached verdict.
     pub(crate) work: usize,
 }
 
 impl Rights {
-    /// Finds the rights that `entries`, which must be the same at each call, give to these identities.
+    /// Returns the rights that `entries` grant to these identities. `entries` must be the same in each call.
     pub(crate) fn granted(&self, entries: &[AclEntry], identities: &Identities) -> Granted {
         let stamp = identities.stamp();
         let verdict = self.verdict.load(Ordering::Relaxed);
-        // A stamp stands for one set of identities forever, and the entries of a list never change: no verdict is
-        // outdated. `Relaxed`, since the word depends on nothing else in memory.
+        // A stamp belongs to one set of identities forever, and a list's entries never change, so no verdict is
+        // outdated. `Relaxed` suffices because the word depends on nothing else in memory.
         if verdict >> u8::BITS == stamp {
             return Granted {
                 rights: verdict as u8,
@@ -148,7 +148,7 @@ impl Rights {
                 work: entries.len() + pairs,
             };
         }
-        // The work of compiling is charged to the request that causes it.
+        // The request that causes the compilation is charged for it.
         let mut work = 0;
         let compiled = self.compiled.get_or_init(|| {
             work = entries.len();
@@ -169,7 +169,7 @@ impl Rights {
     }
 }
 
-/// Finds rights by looking at every entry for every identity.
+/// Compares every entry with every identity.
 fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
     let is_meant = |entry: &&AclEntry| {
         is_anyone(entry)
@@ -181,13 +181,13 @@ fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
     granting.fold(0, |rights, entry| rights | entry.permissions)
 }
 
-/// A list in a form that is quick to search.
+/// A list in a form for fast look-ups.
 #[derive(Debug)]
 struct Compiled {
-    /// The rights that every client has.
+    /// Rights of every client.
     everybody: u8,
     networks: Box<[(Network, u8)]>,
-    /// The indices of all other entries, in the order of scheme and id.
+    /// Indices of all other entries, sorted by scheme and id.
     by_name: Box<[u32]>,
 }
 
@@ -223,7 +223,7 @@ impl Compiled {
         meant.fold(0, |rights, (_, permissions)| rights | permissions)
     }
 
-    /// Finds the rights of an identity by name. An id may stand in several entries, with other permissions in each.
+    /// Returns the rights of an identity by name. Several entries may have the same id with different permissions.
     fn of_name(&self, entries: &[AclEntry], identity: &Identity) -> u8 {
         let entry = |index: &u32| &entries[*index as usize];
         let sought = (identity.scheme, &*identity.id);
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Entries of each scheme, ids with several entries among them; the first `count` of them.
+    /// Returns `count` entries of all schemes. Some ids have several entries.
     fn entries(count: usize) -> Vec<AclEntry> {
         let each = |at: usize| {
             let permissions = 1 << (at % 5);
@@ -309,7 +309,7 @@ mod tests {
             let asked = |identities: &Identities| rights.granted(&list, identities).rights;
             let mut me = identities(50, 3);
             let stranger = identities(50, 3);
-            // Last of all: a verdict on these identities is known when the next one comes.
+            // `me` last, because a verdict on these identities must be cached when the next one is added.
             assert_eq!((asked(&stranger), asked(&me)), (0, 0));
             me.add(mine).unwrap();
             assert_eq!(

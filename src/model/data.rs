@@ -1,23 +1,21 @@
-//! Null data: served clients distinguish it from empty data; in this process it is empty.
+//! Null data. Served clients distinguish it from empty data, but in this process it is empty.
 //!
-//! Null is an address, not a value: an empty slice within a static of this module, where no other slice can begin or
-//! end. So it passes through the store like any other data, and takes no extra space.
+//! Null is an address and not a value: an empty slice inside a static of this module, where no other slice can start or
+//! end. It passes through the store like any other data and takes no extra space.
 
 use bytes::Bytes;
 
 static PLACE: [u8; 2] = [0; 2];
 
-/// Returns the slice that stands for null.
 pub(crate) fn null() -> &'static [u8] {
     &PLACE[1..1]
 }
 
-/// Returns true if these data are null.
 pub(crate) fn is_null(data: &[u8]) -> bool {
     data.is_empty() && std::ptr::eq(data.as_ptr(), null().as_ptr())
 }
 
-/// Copies data; null stays null.
+/// Copies data. Null stays null.
 pub(crate) fn copy(data: &[u8]) -> Bytes {
     if is_null(data) {
         Bytes::from_static(null())

@@ -1,10 +1,8 @@
-//! Entries of queues by reference, for sessions in the store's own process: joining a queue, waiting and leaving without
-//! a request, a reply or a path.
+//! Fast path for the embedded store: joins, waits in and leaves a queue without a request, a reply or a path.
 //!
-//! They do what [`Enqueue`](crate::Enqueue), a multi of conditions and a create, the event of a departure and
-//! [`Delete`](crate::Request::Delete) do, by the same code of the core. A session elsewhere, and one with an answer that
-//! has to wait or to refuse, has the requests alone: [`Session::enter`](crate::Session::enter) then says that nothing was
-//! done.
+//! It runs the same core code as [`Enqueue`](crate::Enqueue), a multi of conditions and a create, and
+//! [`Delete`](crate::Request::Delete). If the session is elsewhere, or the answer must wait or is a refusal,
+//! [`Session::enter`](crate::Session::enter) reports that nothing was done, and the caller sends the request.
 
 use std::fmt;
 use std::future::Future;
@@ -22,20 +20,19 @@ use crate::model::protocol::{Blockers, Condition, EntryName, EntryRole};
 use crate::model::types::Zxid;
 use crate::model::watch::{News, PredecessorGone, WatchCell};
 
-/// A znode's path, with the place at which its store has found it, so that it need not be looked up again.
+/// A znode's path and its last known location in the store, which saves look-ups.
 ///
-/// It serves any number of sessions of one store. With a session of another store the place does not fit, and the path
-/// is looked up.
+/// Any number of sessions of one store can share it. A session of another store looks the path up.
 #[derive(Debug)]
 pub struct ZnodeHandle {
     path: ZnodePath,
-    /// The znode, as it was found last. Read and written under the store's lock alone.
+    /// The znode's last known location. Read and written only under the store's lock.
     index: AtomicU32,
     czxid: AtomicI64,
 }
 
 impl ZnodeHandle {
-    /// Creates the handle of a znode, which need not exist.
+    /// Creates a handle. The znode need not exist.
     pub fn new(path: ZnodePath) -> Self {
         Self {
             path,
@@ -51,7 +48,7 @@ impl ZnodeHandle {
 
     #[inline]
     pub(crate) fn known(&self) -> NodeKey {
-        // Relaxed: the store's lock orders them.
+        // Relaxed, because the store's lock orders them.
         NodeKey {
             index: self.index.load(Ordering::Relaxed),
             czxid: Zxid(self.czxid.load(Ordering::Relaxed)),
@@ -64,44 +61,44 @@ impl ZnodeHandle {
     }
 }
 
-/// Reference to a znode of a store, and to no later one in its place.
+/// Reference to one znode, and not to a later one in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeKey {
     pub(crate) index: u32,
     pub(crate) czxid: Zxid,
 }
 
-/// An entry to be put in a queue.
+/// A new entry for a queue.
 #[derive(Clone, Debug)]
 pub struct NewEntry<'a> {
     /// The queue.
     pub queue: &'a ZnodeHandle,
-    /// The entry's name, which no other entry has.
+    /// The entry's unique name.
     pub name: EntryName,
-    /// Its place among the others.
+    /// Where and under which conditions the entry joins.
     pub place: Place<'a>,
     /// The entry's data.
     pub data: Bytes,
-    /// The data with which a missing queue in memory is created, with its missing ancestors.
+    /// Data of a missing in-memory queue, which is created with its missing ancestors.
     pub queue_data: &'a Bytes,
     /// The entry's access control list.
     pub acl: &'a Acl,
-    /// The time of its creation by the session's clock, for its [`Stat`](crate::Stat), in milliseconds since the epoch.
+    /// The creation time for its [`Stat`](crate::Stat), by the session's clock, in milliseconds since the epoch.
     pub unix_ms: i64,
 }
 
-/// The place of an entry in its queue: in turn, or at once, under a condition or several.
+/// How an entry joins its queue: behind others, or only under conditions.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// It waits behind the entries that block it.
+    /// Waits behind the entries that block it.
     InTurn(Blockers),
-    /// It waits for nobody, and is created if no entry blocks it.
+    /// Does not wait. Created only if no entry blocks it.
     IfFree(Blockers),
-    /// It waits for nobody, and is created if all these conditions hold.
+    /// Does not wait. Created only if all conditions hold.
     If(&'a [Condition<&'a ZnodeHandle, &'a [u8]>]),
 }
 
-/// An entry that was put in a queue, by reference.
+/// Reference to an entry in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryKey {
     pub(crate) node: NodeKey,
@@ -125,18 +122,18 @@ impl EntryKey {
     }
 }
 
-/// An entry that was put in a queue, and the one ahead that blocks it.
+/// An entry that has joined a queue, and the wait for the one ahead that blocks it.
 #[derive(Debug)]
 pub struct Entered {
     /// The entry.
     pub entry: EntryKey,
-    /// Its turn, if another entry is ahead; without one it holds.
+    /// The wait, if another entry is ahead. Otherwise the entry holds.
     pub turn: Option<Turn>,
 }
 
-/// The wait of an entry for the one ahead of it: a future of the departure of that.
+/// Future that resolves when the blocking entry ahead leaves.
 ///
-/// Dropping it leaves its watch armed until the entry ahead goes: see [`Session::forget`](crate::Session::forget).
+/// Dropping it leaves its watch armed until that entry leaves. See [`Session::forget`](crate::Session::forget).
 #[must_use = "await it, or forget it"]
 pub struct Turn {
     pub(crate) cell: Arc<WatchCell>,
@@ -151,7 +148,7 @@ impl Turn {
         self.ahead
     }
 
-    /// Returns true if the entry ahead is of the same session.
+    /// Returns true if the entry ahead belongs to the same session.
     pub fn is_own(&self) -> bool {
         self.is_own
     }

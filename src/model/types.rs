@@ -1,23 +1,23 @@
-//! Plain data of requests and replies: ids, [`Stat`], create modes, ACL entries, session states.
+//! Plain data in requests and replies: ids, [`Stat`], create modes, ACL entries, session states.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Longest timeout of a session, 24.8 days: ZooKeeper's protocol states it in milliseconds, as a signed 32-bit number.
+/// Longest session timeout, 24.8 days. ZooKeeper's protocol has it as a signed 32-bit number of milliseconds.
 pub(crate) const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// A duration in messages and logs: `1.5s`.
+/// A duration in messages and logs, such as `1.5s`.
 #[derive(Clone, Copy, Debug)]
 pub struct HumanDuration(pub Duration);
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of a duration this form is made for people, and it takes the precision from `f`.
+        // A duration's `Debug` form is readable and takes the precision from `f`.
         fmt::Debug::fmt(&self.0, f)
     }
 }
 
-/// The number of a transaction. Within one store it only grows.
+/// Number of a transaction. It only grows within one store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(pub i64);
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Zxid {
     }
 }
 
-/// The number of a session; it is the owner of that session's ephemeral znodes.
+/// Number of a session, which owns its ephemeral znodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub i64);
 
@@ -49,66 +49,66 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// State of a znode besides its data: the fields of the ZooKeeper programmer's guide ("ZooKeeper Stat Structure"),
-/// under the same names.
+/// State of a znode without its data. The fields and their names are those in the ZooKeeper programmer's guide
+/// ("ZooKeeper Stat Structure").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
     /// The transaction that created the znode.
     pub czxid: Zxid,
-    /// The last transaction that created it or set its data.
+    /// The transaction that last set its data, or created it.
     pub mzxid: Zxid,
-    /// The last transaction that created or deleted one of its children, or created it.
+    /// The last transaction that created or deleted a child, or the znode itself.
     pub pzxid: Zxid,
-    /// Time of its creation, in milliseconds since the epoch, by the server's clock.
+    /// Creation time, in milliseconds since the epoch, by the server's clock.
     pub ctime: i64,
-    /// Time of the last change of its data, likewise.
+    /// Time of the last change of its data, in the same format.
     pub mtime: i64,
-    /// Number of changes of its data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0: -1 means any.
+    /// Number of changes of its data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0, because -1 means any version.
     pub version: i32,
-    /// Number of times that a child was created or deleted.
+    /// Number of creates and deletes of children.
     pub cversion: i32,
     /// Number of changes of its access control list.
     pub aversion: i32,
-    /// The owning session; 0 for a znode that is not ephemeral.
+    /// The owning session, or 0 if the znode is not ephemeral.
     pub ephemeral_owner: SessionId,
-    /// The length of its data, in bytes.
+    /// Length of its data in bytes.
     pub data_length: i32,
     /// Number of its children.
     pub num_children: i32,
 }
 
 impl Stat {
-    /// Returns true for a znode that goes with its session.
+    /// Returns true if the znode ends with its session.
     pub fn is_ephemeral(&self) -> bool {
         self.ephemeral_owner != SessionId(0)
     }
 }
 
-/// Lifetime of a new znode, and whether the store numbers it.
+/// Lifetime of a new znode, and whether the store appends a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateMode {
-    /// Stays until it is deleted.
+    /// Exists until it is deleted.
     Persistent,
-    /// [`Persistent`](Self::Persistent), its name ended with the parent's counter in ten digits or
-    /// more. The counter has 64 bits in the embedded store; ZooKeeper's has 32, and is not let wrap.
+    /// [`Persistent`](Self::Persistent), with the parent's counter in at least ten digits appended to the name. The
+    /// counter has 64 bits in the embedded store and 32 in ZooKeeper, where it must not wrap.
     PersistentSequential,
-    /// Goes with its session. Has no children.
+    /// Deleted at the end of its session. Cannot have children.
     Ephemeral,
-    /// [`Ephemeral`](Self::Ephemeral), numbered likewise.
+    /// [`Ephemeral`](Self::Ephemeral), with a number in the same way.
     EphemeralSequential,
-    /// Removed by the store at its next sweep after its last child went (once a minute, where
-    /// nothing else is set). A create under it may find it gone: make it again. See ZOOKEEPER-2163.
+    /// Deleted by the store after its last child, at the next sweep (by default once a minute). A create under it may
+    /// find it deleted and must create it again. See ZOOKEEPER-2163.
     Container,
-    /// Removed by the store when it had no child and no change for this long, at the next sweep.
-    /// From 1 ms to 2^40 − 1 ms, in whole milliseconds. A ZooKeeper server allows it with
-    /// `zookeeper.extendedTypesEnabled` only, and says `Unimplemented` otherwise (ZOOKEEPER-2169).
+    /// Deleted by the store at the next sweep after this time without a change and without children. From 1 ms to 2^40
+    /// − 1 ms, in whole milliseconds. A ZooKeeper server needs `zookeeper.extendedTypesEnabled` and otherwise returns
+    /// `Unimplemented` (ZOOKEEPER-2169).
     PersistentTtl(Duration),
-    /// [`PersistentTtl`](Self::PersistentTtl), numbered.
+    /// [`PersistentTtl`](Self::PersistentTtl), with a number.
     PersistentSequentialTtl(Duration),
 }
 
 impl CreateMode {
-    /// Returns true if the store ends the name with a number.
+    /// Returns true if the store appends a number to the name.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,
@@ -118,20 +118,21 @@ impl CreateMode {
         )
     }
 
-    /// Returns true if the znode goes with its session.
+    /// Returns true if the znode ends with its session.
     pub fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral | Self::EphemeralSequential)
     }
 }
 
-/// One entry of an access control list: these rights, for clients that prove this identity.
+/// Entry of an access control list: the rights of clients that prove an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// The rights: a sum of [`AclEntry::READ`] and its like.
+    /// The rights, as a sum of [`AclEntry::READ`] and the other constants.
     pub permissions: u8,
-    /// `world`, `auth`, `digest`, `ip`, `x509`, `uid` (the user of a Unix socket's client, by number) or a scheme of the server's own.
+    /// `world`, `auth`, `digest`, `ip`, `x509`, `uid` (user number of a Unix socket's client) or another scheme of the
+    /// server.
     pub scheme: String,
-    /// The identity, in the scheme's own form.
+    /// The identity, in the scheme's format.
     pub id: String,
 }
 
@@ -150,18 +151,18 @@ impl AclEntry {
     pub const ALL: u8 = 31;
 }
 
-/// State of a session, as its client knows it.
+/// State of a session from its client's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// Connected for the first time.
     Connected,
-    /// The connection is lost; the session lives on at the store, for now.
+    /// The connection is lost, but the store still keeps the session for now.
     Suspended,
-    /// Connected again, in the same session.
+    /// Connected again in the same session.
     Reconnected,
-    /// The store ended the session: its ephemeral znodes are gone. Final.
+    /// The store ended the session and deleted its ephemeral znodes. Final.
     Expired,
-    /// The session was closed from this side. Final.
+    /// This client closed the session. Final.
     Closed,
 }
 
@@ -171,7 +172,7 @@ impl SessionState {
         matches!(self, Self::Expired | Self::Closed)
     }
 
-    /// Returns true if requests reach the store now.
+    /// Returns true if requests currently reach the store.
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Connected | Self::Reconnected)
     }

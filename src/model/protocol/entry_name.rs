@@ -1,10 +1,10 @@
-//! [`EntryName`]: the name of a queue's entry in Curator's form, by its parts.
+//! [`EntryName`]: the name of a queue entry in Curator's form, stored as its parts.
 
 use std::fmt;
 
-/// Name of an entry of a queue, without the number that the store appends: `_c_<uuid>-lock-`, as Curator writes it.
+/// Name of a queue entry without the number that the store appends: `_c_<uuid>-lock-`, as in Curator.
 ///
-/// A store of this process keeps it by these parts, and writes it out when somebody asks for it.
+/// The embedded store keeps only these parts and builds the text on demand.
 ///
 /// ```
 /// use lockkeeper_store::{EntryName, EntryRole};
@@ -19,7 +19,7 @@ pub struct EntryName {
     role: EntryRole,
 }
 
-/// Role of an entry, which the end of its name tells.
+/// Role of a queue entry, shown by the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryRole {
     /// A contender for a mutex, or for a semaphore's permits.
@@ -28,14 +28,14 @@ pub enum EntryRole {
     Read,
     /// A writer.
     Write,
-    /// A semaphore's permit.
+    /// A semaphore's lease.
     Lease,
     /// A candidate of an election.
     Latch,
 }
 
 impl EntryRole {
-    /// Returns the end of the name, before its number.
+    /// Returns the end of the name before its number.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Lock => "-lock-",
@@ -47,26 +47,25 @@ impl EntryRole {
     }
 }
 
-/// Beginning of the name.
 const PREFIX: &[u8] = b"_c_";
 
-/// Bytes of the name before its suffix: those of the prefix and of a UUID.
+/// Bytes of the name before its suffix: the prefix and a UUID.
 const HEAD_BYTES: usize = PREFIX.len() + 36;
 
-/// Number of digits of the id before each hyphen of a UUID, as a bit for each.
+/// One bit for each hyphen of a UUID: the number of id digits before it.
 const HYPHENS_BEFORE: u32 = 1 << 8 | 1 << 12 | 1 << 16 | 1 << 20;
 
 impl EntryName {
-    /// Length of the longest name.
+    /// Length of the longest name in bytes.
     pub const MAX_BYTES: usize = HEAD_BYTES + EntryRole::Read.suffix().len();
 
-    /// Creates a name with an id that no other entry has.
+    /// Creates a name. No other entry may have the same id.
     pub const fn new(id: u128, role: EntryRole) -> Self {
         let id = [(id >> 64) as u64, id as u64];
         Self { id, role }
     }
 
-    /// Parses a name; `None` for one of another form.
+    /// Parses a name. Returns `None` if it has another form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         const ROLES: [EntryRole; 5] = [
             EntryRole::Lock,
@@ -103,13 +102,13 @@ impl EntryName {
         self.role
     }
 
-    /// Returns the length of the name.
+    /// Returns the length of the name in bytes.
     #[allow(clippy::len_without_is_empty, reason = "no name is empty")]
     pub const fn len(self) -> usize {
         HEAD_BYTES + self.role.suffix().len()
     }
 
-    /// Writes the name to the beginning of a buffer, and returns its length.
+    /// Writes the name to the start of a buffer and returns its length.
     pub(crate) fn write(self, buffer: &mut [u8; Self::MAX_BYTES]) -> usize {
         buffer[..PREFIX.len()].copy_from_slice(PREFIX);
         let mut at = PREFIX.len();

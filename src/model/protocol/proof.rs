@@ -6,21 +6,21 @@ use super::Reply;
 use crate::model::error::Result;
 use crate::runtime::clock::BootInstant;
 
-/// Record of a request that was sent, by which its answer is judged.
+/// Record of a sent request, needed to judge its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: BootInstant,
-    /// Number of the connection, counted by the session's status.
+    /// The connection's number in the session's status.
     pub(crate) connection: u64,
 }
 
-/// A session's status, which knows what an answer proves.
+/// A session's status, which decides what an answer proves.
 pub(crate) trait Judge: Send + Sync {
     /// Renews the session's lease if the reply proves that it was alive.
     fn judge(&self, sent: Sent, is_write: bool, reply: &Result<Reply>);
 }
 
-/// A request under way, and the status of its session.
+/// A request in flight, and its session's status.
 pub(crate) struct Proof {
     pub(crate) status: Arc<dyn Judge>,
     pub(crate) sent: Sent,

@@ -1,8 +1,7 @@
 //! [`Reply`]: a store's answer to a [`Request`](super::Request).
 //!
-//! A reply is generic over what stands for the watches that it arms: keys in the core, which knows no tasks, and
-//! watchers for users. So there is one type from the core to the user, and one place that puts watchers for keys
-//! ([`Reply::with_watchers`]).
+//! A reply is generic over the watches that it arms: keys in the core, which knows no tasks, and watchers for users.
+//! Only [`Reply::with_watchers`] replaces keys with watchers.
 
 use bytes::Bytes;
 
@@ -12,7 +11,7 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{Stat, Zxid};
 use crate::model::watch::{ArmedWatch, PersistentWatcher, Watcher};
 
-/// A store's answer to a request. `W` stands for a watch that fires once, `P` for one that stays.
+/// A store's answer to a request. `W` is a one-shot watch, `P` a persistent one.
 #[derive(Debug)]
 #[non_exhaustive]
 #[allow(
@@ -22,7 +21,7 @@ use crate::model::watch::{ArmedWatch, PersistentWatcher, Watcher};
 pub enum Reply<W = Watcher, P = PersistentWatcher> {
     /// To a create.
     Created { path: ZnodePath, stat: Stat },
-    /// To a request with nothing to report but success: delete, withdraw, sync, addAuth, close.
+    /// To a request that only reports success: delete, withdraw, sync, addAuth, close.
     Done,
     /// To exists.
     Exists {
@@ -63,42 +62,41 @@ pub enum Reply<W = Watcher, P = PersistentWatcher> {
     },
     /// To getPredecessor.
     Predecessor(Predecessor<W>),
-    /// To getQueue: names, and whether they are sorted contenders or just all children.
+    /// To getQueue. The names are contenders in order if `sorted` is true, and otherwise all children.
     Queue { names: Vec<String>, sorted: bool },
 }
 
-/// The nearest entry ahead that blocks an entry of a queue.
+/// The nearest entry ahead that blocks a queue entry.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Predecessor<W = Watcher> {
-    /// None: the entry holds.
     Clear,
-    /// The nearest entry that blocks. Its deletion, and nothing else of it, is watched already.
+    /// The nearest blocking entry. Its deletion, and no other event, is already being watched.
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
-        /// Fires when that entry is deleted, with the consequence for the waiter:
-        /// [`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone).
+        /// Fires when that entry is deleted, with the consequence for the waiter
+        /// ([`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone)).
         watcher: W,
-        /// Number of all entries ahead, blocking or not, if it was asked for.
+        /// Number of all entries ahead, blocking or not, if requested.
         count: Option<usize>,
     },
-    /// The entry itself does not exist, or is another session's.
+    /// The entry does not exist or belongs to another session.
     Gone,
-    /// All children of the parent, for the caller to sort: the store has no index, or one of
-    /// [`SEMAPHORE_CHILDREN`](super::SEMAPHORE_CHILDREN) stands beside the entries.
+    /// All children of the parent, for the caller to sort, because the store has no index or one of the children is in
+    /// [`SEMAPHORE_CHILDREN`](super::SEMAPHORE_CHILDREN).
     Listed(Vec<String>),
-    /// Not known, although the entry was created: the connection broke, or only a list can tell. Ask again with
+    /// Unknown, although the entry was created, because the connection broke or a list is needed. Ask again with
     /// [`GetPredecessor`](super::GetPredecessor).
     Unknown,
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces the key of the watch that was armed, if there is one, by a watcher of what `armed` makes of it.
+    /// Replaces the key of the armed watch, if any, with a watcher of the watch that `armed` returns.
     #[inline]
     pub(crate) fn with_watchers(self, armed: impl FnOnce(K) -> ArmedWatch) -> Reply {
         match self {
-            // The replies to a free lock and to its release, field by field: the others are copied as a whole.
+            // Replies to a free lock and to its release are built field by field. Others are copied as a whole.
             Self::Enqueued {
                 path,
                 czxid,
@@ -109,7 +107,7 @@ impl<K> Reply<K, K> {
                 ahead: Predecessor::Clear,
             },
             Self::Done => Reply::Done,
-            // So is the reply to a lock that is held.
+            // The same for the reply to a held lock.
             Self::Enqueued {
                 path,
                 czxid,
@@ -193,16 +191,16 @@ impl<K> Predecessor<K> {
 pub enum OpReply {
     /// A znode was created.
     Created {
-        /// Its path, number included.
+        /// Its path, including the number.
         path: ZnodePath,
-        /// Its state; `None` where the server does not say (in a multi, ZooKeeper before 3.9).
+        /// Its state, or `None` if the server does not report it (ZooKeeper before 3.9 in a multi).
         stat: Option<Stat>,
     },
     /// A znode was deleted.
     Deleted,
     /// Data was set.
     Set(Stat),
-    /// The check held.
+    /// The check succeeded.
     Checked,
 }
 
@@ -216,24 +214,25 @@ pub enum ReadReply {
         /// Its state.
         stat: Stat,
     },
-    /// An entry of a queue.
+    /// A queue entry.
     Entry {
         /// The znode's data.
         data: Bytes,
         /// Its state.
         stat: Stat,
-        /// Time from which on nothing ahead has blocked it, in milliseconds since the Unix epoch, by the server's
-        /// clock. `None` while something blocks it, and where the store does not know: on ZooKeeper, of an entry that
-        /// has waited and is of another library, and of one that was granted before a restart of the store.
+        /// Time since which nothing ahead blocks it, in milliseconds since the Unix epoch by the server's clock.
+        ///
+        /// `None` while it is blocked, and if the store does not know: on ZooKeeper for another library's entry that
+        /// has waited, and for an entry granted before a restart of the store.
         granted_at_ms: Option<i64>,
     },
     /// The names of the children.
     Children(Vec<String>),
-    /// This operation failed; the others need not have.
+    /// This operation failed. The others may have succeeded.
     Failed(Error),
 }
 
-/// Returns the error of a typed method that has got the reply to another kind of request.
+/// Returns the error for a reply to another kind of request.
 ///
 /// # Errors
 /// Always [`Error::Protocol`].

@@ -1,4 +1,4 @@
-//! [`Request`]: a request of a session to its store, and the names of queue entries that requests rely on.
+//! [`Request`]: a session's request to its store, and the names of queue entries that requests rely on.
 
 use bytes::Bytes;
 
@@ -13,30 +13,30 @@ use crate::model::watch::WatchMode;
 #[cfg(doc)]
 use super::Reply;
 
-/// A request of a session to its store.
+/// A session's request to its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
     /// Creates a znode. Answered by [`Reply::Created`].
     Create(Create),
-    /// Deletes a znode, if it is at this version (`None`: at any). Answered by [`Reply::Done`].
+    /// Deletes a znode if it has this version (`None`: any). Answered by [`Reply::Done`].
     Delete {
         /// The znode.
         path: ZnodePath,
-        /// The version that it must have.
+        /// The required version.
         version: Option<i32>,
     },
-    /// Deletes an entry of a queue that never held the lock, or that its session gives up as lost: a
-    /// [`Delete`](Self::Delete) that the entries behind must not take for a release. Answered by [`Reply::Done`].
+    /// Deletes a queue entry that never held the lock, or that its session gives up as lost. Unlike a
+    /// [`Delete`](Self::Delete), the entries behind do not take it for a release. Answered by [`Reply::Done`].
     Withdraw {
         /// The entry.
         entry: ZnodePath,
     },
-    /// Returns the state of a znode, if it exists. Answered by [`Reply::Exists`].
+    /// Returns a znode's state if it exists. Answered by [`Reply::Exists`].
     Exists {
         /// The znode.
         path: ZnodePath,
-        /// True to watch it, or its creation.
+        /// True to watch the znode or its creation.
         watch: bool,
     },
     /// Returns a znode's data. Answered by [`Reply::Data`].
@@ -46,13 +46,13 @@ pub enum Request {
         /// True to watch it.
         watch: bool,
     },
-    /// Replaces a znode's data, if the znode is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    /// Replaces a znode's data if the znode has this version (`None`: any). Answered by [`Reply::Stat`].
     SetData {
         /// The znode.
         path: ZnodePath,
         /// Its new data.
         data: Bytes,
-        /// The version that it must have.
+        /// The required version.
         version: Option<i32>,
     },
     /// Lists the names of a znode's children, in no particular order. Answered by [`Reply::Children`].
@@ -62,45 +62,45 @@ pub enum Request {
         /// True to watch the list.
         watch: bool,
     },
-    /// Carries out all of these under one zxid, each on the state that those before it leave, or none. Answered by
+    /// Executes all or none of these under one zxid. Each sees the changes of those before it. Answered by
     /// [`Reply::Multi`].
     Multi(Vec<Op>),
     /// Reads all of these at one zxid. Answered by [`Reply::MultiRead`].
     MultiRead(Vec<ReadOp>),
-    /// Waits until this session's server has applied the earlier commits. Answered by [`Reply::Done`].
+    /// Waits until this session's server has applied all earlier commits. Answered by [`Reply::Done`].
     Sync {
-        /// A path, which ZooKeeper asks for and ignores.
+        /// A path, which ZooKeeper requires and ignores.
         path: ZnodePath,
     },
-    /// Lists the paths of this session's ephemeral znodes that start with this text. Answered by [`Reply::Paths`].
+    /// Lists this session's ephemeral znodes whose path starts with this text. Answered by [`Reply::Paths`].
     GetEphemerals {
         /// The text.
         prefix: ZnodePath,
     },
     /// Counts all znodes below a path. Answered by [`Reply::Count`].
     GetAllChildrenNumber {
-        /// The top of the subtree, which is not counted itself.
+        /// The top of the subtree, which is not counted.
         path: ZnodePath,
     },
-    /// Watches a path from now on, until the watcher is dropped. Answered by [`Reply::Watching`].
+    /// Watches a path until the watcher is dropped. Answered by [`Reply::Watching`].
     AddWatch {
         /// The znode, which need not exist.
         path: ZnodePath,
-        /// The events to be watched for.
+        /// The events to watch for.
         mode: WatchMode,
     },
-    /// Joins the queue under a parent, and looks for the nearest entry that blocks. Answered by [`Reply::Enqueued`].
+    /// Joins the queue under a parent and finds the nearest blocking entry. Answered by [`Reply::Enqueued`].
     Enqueue(Enqueue),
-    /// Looks for the nearest entry that blocks one in the queue, and watches it. Answered by [`Reply::Predecessor`].
+    /// Finds and watches the nearest entry that blocks a given one. Answered by [`Reply::Predecessor`].
     GetPredecessor(GetPredecessor),
     /// Lists the queue under a parent, head first. Answered by [`Reply::Queue`].
     ///
-    /// An index holds all ephemeral children with a number, also under names of other recipes. A store without an index
-    /// answers with every child, unsorted.
+    /// An index contains all numbered ephemeral children, even with names of other recipes. A store without an index
+    /// returns all children, unsorted.
     GetQueue {
         /// The parent.
         parent: ZnodePath,
-        /// Number of names at most, where the store has an index (0: all).
+        /// The most names, where the store has an index (0: all).
         limit: usize,
     },
     /// Returns an access control list. Answered by [`Reply::Acl`].
@@ -108,28 +108,28 @@ pub enum Request {
         /// The znode.
         path: ZnodePath,
     },
-    /// Replaces an access control list, if it is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    /// Replaces an access control list if it has this version (`None`: any). Answered by [`Reply::Stat`].
     SetAcl {
         /// The znode.
         path: ZnodePath,
         /// The new list.
         acl: Acl,
-        /// The version that the list must have ([`Stat::aversion`](crate::Stat::aversion)).
+        /// The required version of the list ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Proves an identity of the session's client, which counts from the next request on. Answered by [`Reply::Done`].
+    /// Proves an identity, which counts from the next request on. Answered by [`Reply::Done`].
     AddAuth {
         /// The scheme, such as `digest`.
         scheme: String,
-        /// The proof, in the scheme's own form.
+        /// The proof, in the scheme's format.
         secret: Secret,
     },
-    /// Ends the session, and deletes its ephemeral znodes. Answered by [`Reply::Done`].
+    /// Ends the session and deletes its ephemeral znodes. Answered by [`Reply::Done`].
     Close,
 }
 
 impl Request {
-    /// Returns true for a request that goes through the store's log, in an ensemble through its quorum.
+    /// Returns true if the request passes through the store's log, or through an ensemble's quorum.
     pub fn is_write(&self) -> bool {
         matches!(
             self,
@@ -145,14 +145,14 @@ impl Request {
     }
 }
 
-/// A znode to be created.
+/// A new znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// Its path; for a sequential mode without the number.
+    /// The path, without the number in a sequential mode.
     pub path: ZnodePath,
     /// Its data.
     pub data: Bytes,
-    /// Its lifetime, and whether it is numbered.
+    /// Its lifetime, and whether it gets a number.
     pub mode: CreateMode,
     /// Its access control list.
     pub acl: Acl,
@@ -161,45 +161,47 @@ pub struct Create {
 /// One operation of a [`Request::Multi`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// As [`Request::Create`].
+    /// See [`Request::Create`].
     Create(Create),
-    /// As [`Request::Delete`].
+    /// See [`Request::Delete`].
     Delete {
         /// The znode.
         path: ZnodePath,
-        /// The version that it must have.
+        /// The required version.
         version: Option<i32>,
     },
-    /// As [`Request::SetData`].
+    /// See [`Request::SetData`].
     SetData {
         /// The znode.
         path: ZnodePath,
         /// Its new data.
         data: Bytes,
-        /// The version that it must have.
+        /// The required version.
         version: Option<i32>,
     },
-    /// Fails unless the znode exists and is at this version (`None`: at any).
+    /// Fails unless the znode exists and has this version (`None`: any).
     Check {
         /// The znode.
         path: ZnodePath,
-        /// The version that it must have.
+        /// The required version.
         version: Option<i32>,
     },
-    /// Fails unless the condition holds: with [`Error::BadVersion`](crate::Error::BadVersion) or
-    /// [`NoNode`](crate::Error::NoNode) if it is of data, with [`NotEmpty`](crate::Error::NotEmpty) if it is of children.
-    /// [`Unimplemented`](crate::Error::Unimplemented) on ZooKeeper.
+    /// Fails unless the condition holds.
+    ///
+    /// A data condition fails with [`Error::BadVersion`](crate::Error::BadVersion) or [`NoNode`](crate::Error::NoNode),
+    /// a condition on children with [`NotEmpty`](crate::Error::NotEmpty). ZooKeeper returns
+    /// [`Unimplemented`](crate::Error::Unimplemented).
     Require(Condition),
 }
 
-/// A condition on a znode, which the session must have the right to read.
+/// Condition on a znode, which the session must have the right to read.
 ///
-/// It is checked once: by a multi ([`Op::Require`]) or with an entry by reference ([`Place::If`](crate::Place::If)). Or
-/// the head of a queue waits for it ([`Enqueue::conditions`]).
+/// A multi ([`Op::Require`]) and an entry by reference ([`Place::If`](crate::Place::If)) check it once. The head of a
+/// queue waits for it ([`Enqueue::conditions`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<Z = ZnodePath, D = Bytes> {
-    /// The znode exists and has these data. Unlike a version, they mean the same after the znode was deleted and created
-    /// again.
+    /// The znode exists and has this data. Unlike a version, data means the same after the znode was deleted and
+    /// recreated.
     Data {
         /// The znode.
         znode: Z,
@@ -224,7 +226,7 @@ impl<Z, D> Condition<Z, D> {
 }
 
 impl Condition {
-    /// Returns the bytes of its path and data.
+    /// Returns the bytes of the path and data.
     pub(crate) fn bytes(&self) -> usize {
         let data = match self {
             Self::Data { data, .. } => data.len(),
@@ -235,7 +237,7 @@ impl Condition {
 }
 
 impl Op {
-    /// Refuses operations that ZooKeeper does not have.
+    /// Refuses operations that ZooKeeper does not support.
     #[cfg(feature = "client")]
     pub(crate) fn check_known_to_zookeeper(ops: &[Self]) -> Result<(), Error> {
         match ops.iter().any(|op| matches!(op, Self::Require(_))) {
@@ -254,27 +256,27 @@ pub enum ReadOp {
     GetData(ZnodePath),
     /// Lists a znode's children.
     GetChildren(ZnodePath),
-    /// Returns the data of an entry of a queue, and the time at which the entry was granted.
+    /// Returns a queue entry's data and the time at which it was granted.
     GetEntry(ZnodePath),
 }
 
 impl ReadOp {
-    /// Returns the znode that it reads.
+    /// Returns the znode.
     pub fn path(&self) -> &ZnodePath {
         let (Self::GetData(path) | Self::GetChildren(path) | Self::GetEntry(path)) = self;
         path
     }
 }
 
-/// A request to join a queue: it creates an ephemeral sequential znode, and asks for the predecessor of this.
+/// Request to join a queue: creates an ephemeral sequential znode and finds its predecessor.
 ///
-/// An entry of a queue is any ephemeral child with a name that ends with a number of ten digits or more, or a sign and
-/// nine or more (ZooKeeper's `%010d`); order is numeric.
+/// A queue entry is any ephemeral child whose name ends with a number in ZooKeeper's format `%010d`: at least ten
+/// digits, or a sign and at least nine. The order is numeric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueue {
     /// The queue.
     pub parent: ZnodePath,
-    /// The entry's name, without the number. One valid part of a path.
+    /// The entry's name without the number, valid as one part of a path.
     pub name: String,
     /// The entry's data.
     pub data: Bytes,
@@ -282,54 +284,55 @@ pub struct Enqueue {
     pub acl: Acl,
     /// The entries that block it.
     pub blockers: Blockers,
-    /// What the entry waits for once no entry blocks it: at most two conditions, with 1 KiB of data each. It waits while a
-    /// condition on children fails and those on data hold; the store watches these znodes only then. Where the data
-    /// differ, the limit of the children was computed from something else, so the wait is over. ZooKeeper's backend
-    /// ignores conditions, and so does a server of version 3 of the extension: check them when the turn comes.
+    /// Conditions for which the entry waits once no entry blocks it: at most two, with 1 KiB of data each.
+    ///
+    /// The entry waits while a condition on children fails and all data conditions hold. Only then does the store watch
+    /// these znodes. If the data differs, the wait ends, because the limit of children was computed from other data.
+    /// The ZooKeeper backend, and servers with version 3 of the extension, ignore conditions, so check them when the
+    /// wait ends.
     pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
-    /// Data of the queue's own znode, for a store that creates a missing queue with the entry: as a container, with the
-    /// entry's access control list, below containers. `None`, on ZooKeeper, and for a path that is very long
-    /// or lacks many ancestors: a missing queue is [`Error::NoNode`](crate::Error::NoNode).
+    /// Data of the queue's znode, if the store may create a missing queue together with the entry. The queue and its
+    /// missing ancestors become containers with the entry's access control list. A missing queue is
+    /// [`Error::NoNode`](crate::Error::NoNode) if this is `None`, on ZooKeeper, and for a path that is very long or
+    /// lacks many ancestors.
     pub queue_data: Option<Bytes>,
 }
 
-/// A request for the predecessor of an entry that is in its queue already.
+/// Request for the predecessor of an entry that is already in its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetPredecessor {
     /// The entry.
     pub entry: ZnodePath,
     /// The entries that block it.
     pub blockers: Blockers,
-    /// As [`Enqueue::conditions`].
+    /// See [`Enqueue::conditions`].
     pub conditions: Vec<Condition>,
     /// True to count the entries ahead.
     pub count: bool,
 }
 
-/// The entries ahead that block an entry of a queue.
+/// Which entries ahead block a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blockers {
     /// All of them.
     All,
-    /// The exclusive ones: shared entries, with [`SHARED_MARKER`] in their names, do not block.
+    /// Only exclusive entries. Shared ones, with [`SHARED_MARKER`] in their names, do not block.
     Exclusive,
 }
 
-/// Part of the name of a shared entry (a reader's), as in Curator's read-write lock.
+/// Marker in the name of a shared (reader's) entry, as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
-/// Names of a semaphore's own children, as in Curator's. A path with one of them is no queue.
+/// Names of a semaphore's children, as in Curator. A path that has one of them is no queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
-/// Returns the number at the end of a queue entry's name, if it is one.
+/// Returns the number at the end of a queue entry's name, if the name is one.
 ///
-/// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and nine or
-/// more once it has wrapped. A longer run of digits is a 64-bit store's. The digits are read
-/// backwards from the end; a minus sign counts only where nine or ten digits follow it and the
-/// wrapped counter could have written it: after a name's own `-`, as in `lock--000000005`
-/// (-5), against `lock-0000000005` (5).
+/// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and at least nine digits after
+/// the counter has wrapped. A 64-bit store may write more digits. A minus sign counts only if nine or ten digits follow
+/// and a wrapped counter could have written them behind a name, so `lock--000000005` is -5 and `lock-0000000005` is 5.
 ///
 /// ```
 /// use lockkeeper_store::sequence_of;
@@ -347,8 +350,8 @@ pub fn sequence_of(name: &str) -> Option<i64> {
         .take_while(|byte| byte.is_ascii_digit())
         .count();
     let start = bytes.len() - digits;
-    // `lock-0000000005` has a hyphen of its name, `lock--000000005` a sign. Ten digits behind a sign begin with no
-    // zero: `%010d` pads to ten characters, the sign included.
+    // In `lock-0000000005` the hyphen belongs to the name, in `lock--000000005` the second one is a sign. Ten digits
+    // after a sign never start with zero, because `%010d` pads to ten characters including the sign.
     let signed = start >= 1
         && bytes[start - 1] == b'-'
         && (digits == 9

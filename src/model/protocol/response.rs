@@ -1,4 +1,4 @@
-//! [`Response`]: the future of a reply, without a box where the reply is ready at once.
+//! [`Response`]: the future of a reply, without an allocation if the reply is ready.
 
 use std::fmt;
 use std::future::Future;
@@ -10,14 +10,14 @@ use super::{Proof, Reply};
 use crate::model::error::Result;
 use crate::runtime::future::BoxFuture;
 
-/// The future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
+/// Future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]
 pub struct Response(Inner);
 
 enum Inner {
     Ready(Result<Reply>),
     Taken,
-    /// Without a box of its own: each request to a served store would pay for it.
+    /// Without an extra box, which every request to a served store would pay for.
     #[cfg_attr(
         not(feature = "client"),
         allow(dead_code, reason = "of served stores alone")
@@ -26,31 +26,31 @@ enum Inner {
     Pending(BoxFuture<Result<Reply>>),
 }
 
-/// Place for a reply that a backend shares with the future of its request.
+/// Slot for a reply, shared by a backend and the future of its request.
 pub(crate) trait SharedReply: Send + Sync {
-    /// Takes the reply, or has the task woken when it comes.
+    /// Takes the reply, or registers the task to be woken when it arrives.
     fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<Reply>>;
 }
 
 impl Response {
-    /// Wraps a reply that is ready.
+    /// Wraps a reply that is already known.
     #[inline]
     pub fn ready(reply: Result<Reply>) -> Self {
         Self(Inner::Ready(reply))
     }
 
-    /// Wraps a future of a reply. The request must have been sent.
+    /// Wraps a future of a reply. The request must already be sent.
     pub fn pending(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         Self(Inner::Pending(Box::pin(reply)))
     }
 
-    /// Wraps a place to which the backend brings the reply. The request must have been sent.
+    /// Wraps a slot that the backend fills with the reply. The request must already be sent.
     #[cfg(feature = "client")]
     pub(crate) fn shared(reply: Arc<dyn SharedReply>) -> Self {
         Self(Inner::Shared(reply, None))
     }
 
-    /// Has the reply judged as a proof that its session is alive, when it is taken.
+    /// Makes the reply count as a proof that its session is alive, when it is taken.
     pub(crate) fn proving(self, proof: Proof) -> Self {
         match self.0 {
             Inner::Shared(reply, None) => Self(Inner::Shared(reply, Some(proof))),
@@ -62,7 +62,7 @@ impl Response {
         }
     }
 
-    /// Polls `reply` once, so that its part before the first await, the sending, is done now.
+    /// Polls `reply` once now, so that its part before the first await sends the request.
     pub fn eager(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         let mut reply: BoxFuture<_> = Box::pin(reply);
         match reply
@@ -74,7 +74,7 @@ impl Response {
         }
     }
 
-    /// Returns the reply if it is ready, else the response again.
+    /// Returns the reply if it is ready, and otherwise the response.
     #[expect(
         clippy::result_large_err,
         reason = "the hot path returns `Ok`, and a box would cost it an allocation"
@@ -101,7 +101,7 @@ impl Future for Response {
                 }
                 polled
             }
-            // A reply is moved out, not cloned: polling again after it is a fault of the caller's.
+            // The reply is moved out and not cloned, so the caller must not poll again.
             inner => match std::mem::replace(inner, Inner::Taken) {
                 Inner::Ready(reply) => Poll::Ready(reply),
                 _ => panic!("a response was polled after it was taken"),
