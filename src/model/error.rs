@@ -10,54 +10,54 @@ use crate::tls::TlsError;
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a request failed.
+/// Reason why a request failed.
 ///
-/// [`Error::is_answer`] tells an answer of the store (the request was refused and changed nothing)
-/// from the loss of an answer (it may have been carried out, [`Error::is_ambiguous`]).
+/// [`Error::is_answer`] is true if the store refused the request, which then changed nothing. After a lost answer the
+/// request may have been executed ([`Error::is_ambiguous`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The path breaks ZooKeeper's rules; nothing was sent.
+    /// The path breaks ZooKeeper's rules. Nothing was sent.
     #[error("invalid path \"{path}\": {reason}", path = .path.escape_debug())]
     InvalidPath {
-        /// The path as it was given.
+        /// The given path.
         path: String,
-        /// The rule that it breaks.
+        /// The broken rule.
         reason: &'static str,
     },
-    /// An argument cannot be meant; nothing was changed.
+    /// An argument is invalid. Nothing was changed.
     #[error("bad argument: {0}")]
     BadArguments(String),
-    /// There is no such znode.
+    /// The znode does not exist.
     #[error("no znode {path}")]
     NoNode {
-        /// The znode that was asked for, or the missing parent of the one to be created.
+        /// The requested znode, or the missing parent of a znode to be created.
         path: String,
     },
-    /// A znode of that path exists already.
+    /// A znode with this path already exists.
     #[error("znode {path} exists already")]
     NodeExists {
-        /// The znode; of one that was to be numbered, without the number.
+        /// The znode, without the number if it is sequential.
         path: String,
     },
-    /// The znode has children, so it cannot be deleted.
+    /// The znode cannot be deleted because it has children.
     #[error("znode {path} has children")]
     NotEmpty {
         /// The znode.
         path: String,
     },
-    /// The znode's version is another than the one that was expected.
+    /// The znode does not have the expected version.
     #[error("znode {path} is not at the expected version {expected}")]
     BadVersion {
         /// The znode.
         path: String,
-        /// The version that the request named; -1 where it named data ([`Condition::Data`](crate::Condition::Data)).
+        /// The requested version, or -1 if the request names data ([`Condition::Data`](crate::Condition::Data)).
         expected: i32,
     },
-    /// Ephemeral znodes have no children.
+    /// Ephemeral znodes cannot have children.
     #[error("the parent of {path} is ephemeral and can have no children")]
     NoChildrenForEphemerals {
-        /// The znode that was to be created; of a sequential one without the number.
+        /// The znode to be created, without the number if it is sequential.
         path: String,
     },
     /// The znode's access control list does not allow this.
@@ -69,94 +69,94 @@ pub enum Error {
     /// The access control list is empty or malformed.
     #[error("invalid access control list for {path}")]
     InvalidAcl {
-        /// The znode that was to have it.
+        /// The znode.
         path: String,
     },
-    /// The credentials were refused, so the request changed nothing.
+    /// The credentials were refused, and the request changed nothing.
     ///
-    /// The session is over if they were new to the store. It lives on if the store had accepted them before, and has
-    /// changed its users since: the client goes on connecting for as long as the session may live, since the user may
-    /// be added again.
+    /// The session has ended if the credentials were new to the store. If the store accepted them before and has since
+    /// changed its users, the session lives on. The client keeps trying to connect for as long as the session may live,
+    /// because the user may be added again.
     #[error("authentication failed")]
     AuthFailed,
-    /// The request, or its transaction, is larger than a limit. It changed nothing.
+    /// The request or its transaction exceeds a size limit. Nothing was changed.
     #[error("{what} of {actual} bytes is over the limit of {limit} bytes")]
     TooLarge {
-        /// The thing that is too large.
+        /// The oversized item.
         what: &'static str,
         /// Its size in bytes.
         actual: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// A stated limit is reached.
+    /// A documented limit is reached.
     #[error("the limit of {limit} {what} is reached")]
     LimitReached {
-        /// The things of which there are too many.
+        /// The limited item.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// The parent's counter of children is at its end, so it can number no more of them.
+    /// The parent's counter is used up, so it cannot number more children.
     #[error("the sequence numbers under {path} are used up")]
     SequenceExhausted {
         /// The parent.
         path: String,
     },
-    /// An operation of a multi failed, so none of them was carried out.
+    /// An operation of a multi failed, so none was executed.
     #[error("operation {index} of the multi failed: {source}")]
     MultiFailed {
-        /// Index of the operation, counted from 0.
+        /// Index of the operation, starting at 0.
         index: usize,
         /// The reason.
         source: Box<Error>,
     },
-    /// The connection broke before the answer came: the request may or may not have been carried out.
+    /// The connection was lost before the answer arrived. The request may or may not have been executed.
     #[error("the connection was lost before the answer came")]
     ConnectionLoss,
-    /// The session has expired; its ephemeral znodes are gone.
+    /// The session has expired, and its ephemeral znodes are deleted.
     #[error("session {session} has expired")]
     SessionExpired {
         /// The session.
         session: SessionId,
     },
-    /// The session was closed by this program.
+    /// This program closed the session.
     #[error("session {session} is closed")]
     SessionClosed {
         /// The session.
         session: SessionId,
     },
-    /// The session has moved to another connection; this one can use it no more.
+    /// The session has moved to another connection and cannot be used on this one.
     #[error("session {session} has moved to another connection")]
     SessionMoved {
         /// The session.
         session: SessionId,
     },
-    /// No server answered in time at any of the addresses.
+    /// No server answered in time at any address.
     #[error(
         "cannot connect to {url} within {timeout}: {reason}{}",
         start_a_server(*is_absent, url, hosts),
         timeout = HumanDuration(*.timeout)
     )]
     ConnectFailed {
-        /// The URL that the client was given.
+        /// The client's URL.
         url: String,
-        /// The addresses that were tried, as `host:port`.
+        /// The addresses, as `host:port`.
         hosts: String,
-        /// The connect timeout, for which they were tried.
+        /// The connect timeout.
         timeout: Duration,
-        /// The failure of the last try.
+        /// The last failure.
         reason: String,
-        /// True if that was a server without TLS which does not run on this machine: starting one helps.
+        /// True if the last try found no server without TLS running on this machine, so that starting one helps.
         is_absent: bool,
     },
-    /// The system has refused this library a thread, or the descriptors that it needs. Nothing was opened, and the next
+    /// The system refused to create a thread, or the file descriptors that it needs. Nothing was opened, and the next
     /// attempt tries again.
     #[error(
         "the system refuses the thread {thread}: {reason}; raise the limits of threads and of open files, or close some"
     )]
     ThreadRefused {
-        /// Name of the thread.
+        /// The thread's name.
         thread: &'static str,
         /// The system's error.
         reason: String,
@@ -171,13 +171,13 @@ pub enum Error {
         /// The server.
         hosts: String,
     },
-    /// The URL cannot be used.
+    /// The URL is not usable.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// TLS was asked for, and its certificates or keys cannot be used.
+    /// TLS is requested, but its certificates or keys are not usable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A client found another store at the known address.
+    /// The client found a different store at a known address.
     #[error(
         "the store at {target} is another one than before (expected {expected}, found {found}), so that its fencing tokens \
          cannot be compared: correct the URL if it leads to the wrong server; if the store was replaced, reset what \
@@ -186,13 +186,13 @@ pub enum Error {
     StoreChanged {
         /// The URL.
         target: String,
-        /// The id of the store that the client knows.
+        /// The known store's id.
         expected: String,
-        /// The id that it found.
+        /// The id that was found.
         found: String,
     },
-    /// The store's files are not as the store wrote them. It is not opened: data after the damage cannot be trusted,
-    /// and acknowledged writes would be lost silently.
+    /// The store's files are not as the store wrote them. It is not opened, because data after the damage cannot be
+    /// trusted and acknowledged writes would be lost silently.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
          look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`, or take \
@@ -202,12 +202,12 @@ pub enum Error {
     StoreDamaged {
         /// The file.
         file: PathBuf,
-        /// Byte offset of the damage in it.
+        /// Byte offset of the damage.
         offset: u64,
-        /// The expectation, and the finding that breaks it.
+        /// What was expected, and what was found.
         reason: String,
     },
-    /// A newer version of Lockkeeper has written this.
+    /// A newer version of Lockkeeper wrote this file.
     #[error(
         "{} is of format {version}, and this build knows formats up to {known}: open it with the version that \
          wrote it, or restore an older backup",
@@ -218,10 +218,10 @@ pub enum Error {
         file: PathBuf,
         /// Its format.
         version: u32,
-        /// The newest format that this build knows.
+        /// The newest format that this build supports.
         known: u32,
     },
-    /// The disk failed. A store that is open takes no more writes after that.
+    /// The disk failed. An open store accepts no more writes.
     #[error("the store at {} has failed: {reason}", .path.display())]
     StoreFailed {
         /// The file or the folder.
@@ -229,19 +229,19 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
-    /// There is no room on the disk. Nothing was changed: reads, locks and deletes go on, and writes do
-    /// when there is room again.
+    /// The disk is full. Nothing was changed. Reads, locks and deletes continue, and so do writes when there is room
+    /// again.
     #[error("no room on the disk for the store at {}: make some, and write again", .path.display())]
     DiskFull {
-        /// The store's folder; of one that another process serves the words "the server".
+        /// The store's folder, or the words "the server" for a served store.
         path: PathBuf,
     },
-    /// The folder holds other things than a store.
+    /// The folder contains something else than a store.
     #[error("{} is not a Lockkeeper store: {reason}", .path.display())]
     NotAStore {
         /// The folder.
         path: PathBuf,
-        /// The expectation, and the finding that breaks it.
+        /// The expected and the actual content.
         reason: String,
     },
     /// Another process has the store open.
@@ -252,28 +252,28 @@ pub enum Error {
     StoreInUse {
         /// The folder.
         path: PathBuf,
-        /// The process, where it is known.
+        /// The process, if known.
         pid: Option<u32>,
     },
-    /// The store does not know this kind of request.
+    /// The store does not support this kind of request.
     #[error("the store does not support {what}")]
     Unimplemented {
         /// The missing feature.
         what: &'static str,
     },
-    /// This process was forked, without exec, from one that used the store.
+    /// This process was forked, without exec, from a process that used the store.
     #[error(
         "this process was forked from one that uses the store, and has none of its threads: \
          connect after the fork, in processes that did not connect before, or run another program (exec)"
     )]
     Forked,
-    /// The server or the client library said something that it should not say.
+    /// The server or the client library violated the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
 }
 
 impl Error {
-    /// Fails in a process that was forked from one which had used this library.
+    /// Returns an error in a process that was forked from one that used this library.
     #[inline]
     pub(crate) fn if_forked() -> Result<()> {
         match fork::is_forked() {
@@ -282,9 +282,9 @@ impl Error {
         }
     }
 
-    /// Returns true if the store itself refused the request, so that it changed nothing.
+    /// Returns true if the store itself refused the request, which changed nothing.
     ///
-    /// False for a lost connection (unknown), an ended session, and requests that were refused on the client's side.
+    /// Returns false for a lost connection (outcome unknown), an ended session, and requests refused by the client.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -301,15 +301,15 @@ impl Error {
         )
     }
 
-    /// Returns true if the request may have been carried out although it failed: the reply was lost, or
-    /// cannot be read.
+    /// Returns true if the request may have been executed although it failed, because the reply was lost or cannot be
+    /// read.
     ///
-    /// After an ambiguous create its znode may exist, and must be looked for.
+    /// After an ambiguous create, check whether the znode exists.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, Self::ConnectionLoss | Self::Protocol(_))
     }
 
-    /// Returns true if the session is over, for this process at least, or the store refuses its user.
+    /// Returns true if the session has ended, at least for this process, or the store refuses its user.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,
@@ -321,7 +321,7 @@ impl Error {
     }
 }
 
-/// Returns advice for a server that does not run on this machine, if it is one that we know how to start.
+/// Returns advice for a missing server on this machine, if it is one that we know how to start.
 pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String {
     match url.split_once(':').filter(|_| is_absent) {
         Some(("lockkeeper", _)) => format!("; `lockkeeper serve --listen {hosts}` starts one"),
@@ -332,7 +332,7 @@ pub(crate) fn start_a_server(is_absent: bool, url: &str, hosts: &str) -> String 
     }
 }
 
-/// The feature that [`Error::Unimplemented`] names for znodes of ZooKeeper's quotas.
+/// Feature named by [`Error::Unimplemented`] for ZooKeeper's quota znodes.
 pub(crate) const QUOTAS: &str = "quotas, so nothing can be created below /zookeeper/quota";
 
 fn unknown_scheme(scheme: &str, url: &str) -> String {
@@ -343,18 +343,18 @@ fn unknown_scheme(scheme: &str, url: &str) -> String {
     }
 }
 
-/// So that what cannot fail to be a path can stand where a path is asked for.
+/// Lets infallible conversions to a path be used where a path is expected.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
     }
 }
 
-/// The reason why a URL cannot be used.
+/// Reason why a URL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The scheme is none that is known. Schemes are lower-case.
+    /// The scheme is unknown. Schemes are lower-case.
     #[error(
         "{}: expected memory:[NAME], file:PATH, lockkeeper[+tls]://host:port[/chroot], lockkeeper+unix:///PATH[?chroot=/PATH] or zookeeper[+tls]://host:port[,host:port…][/chroot]",
         unknown_scheme(scheme, url)
@@ -362,10 +362,10 @@ pub enum TargetError {
     UnknownScheme {
         /// The whole URL.
         url: String,
-        /// Its scheme; empty where the URL has no `:`.
+        /// Its scheme, or empty if the URL has no `:`.
         scheme: String,
     },
-    /// The scheme is known, and this build leaves it out.
+    /// This build does not include the scheme.
     #[error(
         "\"{url}\" needs the feature \"{feature}\", which this build leaves out",
         url = .url.escape_debug(),
@@ -386,7 +386,7 @@ pub enum TargetError {
         /// The whole URL.
         url: String,
     },
-    /// A part of the URL is malformed.
+    /// Part of the URL is malformed.
     #[error(
         "bad {part} \"{text}\" in \"{url}\": {reason}",
         text = .text.escape_debug(),
@@ -397,17 +397,17 @@ pub enum TargetError {
         url: String,
         /// The part: `host`, `port`, `socket`, `option`, `chroot`, `folder` or `store name`.
         part: &'static str,
-        /// The part as written.
+        /// The part's text.
         text: String,
-        /// The rule that it breaks.
+        /// The broken rule.
         reason: &'static str,
     },
-    /// Secrets never stand in a URL.
+    /// URLs must not contain secrets.
     #[error("credentials do not belong in a URL: give them in ConnectOptions")]
     Credentials,
 }
 
-/// A [`Target`](crate::Target) is taken where a URL is.
+/// Lets a [`Target`](crate::Target) be used where a URL is expected.
 impl From<std::convert::Infallible> for TargetError {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

@@ -1,5 +1,5 @@
-//! [`Identity`]: a proved identity, and its match with an entry of an access control list. [`Identities`]: all that one
-//! client has proved, within limits, since a list may stand for all of them.
+//! [`Identity`]: a proved identity that access control entries can match. [`Identities`]: all identities of one client,
+//! limited because one entry may expand to all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,30 +13,30 @@ use sha1::{Digest, Sha1};
 use crate::model::error::{Error, Result};
 use crate::model::types::AclEntry;
 
-/// Not a scheme of ids: an entry of it stands for all that the session has proved.
+/// Not a scheme of ids. An entry with it means everything that the session has proved.
 pub(crate) const AUTH: &str = "auth";
-/// Proved by a user's name and password.
+/// Proved by user name and password.
 pub(crate) const DIGEST: &str = "digest";
 /// Proved by a connection's address.
 pub(crate) const IP: &str = "ip";
 /// Proved by a certificate.
 const X509: &str = "x509";
-/// Proved by the kernel, of a Unix socket's client: its user.
+/// Proved by the kernel: the user of a Unix socket's client.
 const UID: &str = "uid";
-/// May do everything. No list names it.
+/// May do everything. No list contains it.
 const SUPER: &str = "super";
 
-/// Proof of an identity, as `user:password`. Never shown: its `Debug` hides it.
+/// Proof of an identity, as `user:password`. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Bytes);
 
 impl Secret {
-    /// Keeps it.
+    /// Creates a secret.
     pub fn new(secret: impl Into<Bytes>) -> Self {
         Self(secret.into())
     }
 
-    /// Returns its bytes, for a backend to send.
+    /// Returns the bytes, for a backend to send.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -48,11 +48,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An identity that a client has proved.
+/// Identity that a client has proved.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
-    /// The id; that of a digest must not be shown ([`shown`](Self::shown) can).
+    /// The id. Do not show a digest's id, use [`shown`](Self::shown).
     pub(crate) id: Box<str>,
 }
 
@@ -60,7 +60,7 @@ impl Identity {
     /// Returns the identity that a secret proves under a scheme.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`]: nothing can be proved so.
+    /// [`Error::AuthFailed`] if the scheme proves nothing.
     pub(crate) fn proved(scheme: &str, secret: &[u8]) -> Result<Self> {
         match scheme {
             DIGEST => Ok(Self::digest(secret)),
@@ -68,8 +68,8 @@ impl Identity {
         }
     }
 
-    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are not UTF-8
-    /// become U+FFFD, and a secret without a colon is a user without a password.
+    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, invalid UTF-8 becomes U+FFFD,
+    /// and a secret without a colon is a user without a password.
     pub(crate) fn digest(secret: &[u8]) -> Self {
         let secret = String::from_utf8_lossy(secret);
         let user = user_of(&secret);
@@ -80,7 +80,7 @@ impl Identity {
         }
     }
 
-    /// Returns a digest as an operator writes it down; `None` if the text is none.
+    /// Parses a digest in written form. Returns `None` if the text is not a digest.
     pub(crate) fn written_digest(text: &str) -> Option<Self> {
         let (user, hash) = text.split_once(':')?;
         let bytes = BASE64_STANDARD.decode(hash).ok()?;
@@ -91,7 +91,6 @@ impl Identity {
         })
     }
 
-    /// Returns the identity of a connection's address.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn ip(address: IpAddr) -> Self {
         Self {
@@ -100,7 +99,7 @@ impl Identity {
         }
     }
 
-    /// Returns the identity of a Unix socket's client, by the number of its user.
+    /// Returns the identity of a Unix socket's client by its user number.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn uid(uid: u32) -> Self {
         Self {
@@ -109,7 +108,6 @@ impl Identity {
         }
     }
 
-    /// Returns the identity of a certificate's subject or alternative name.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
         Self {
@@ -130,12 +128,12 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
-    /// Returns the bytes that one of a session's identities counts for in the store's budget.
+    /// Returns the bytes that an identity counts for in the store's budget.
     pub(crate) fn kept_bytes(&self) -> usize {
         IDENTITY_BYTES + COPIES * self.id.len()
     }
 
-    /// Refuses an identity that no session may have.
+    /// Refuses an identity that is too large.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -150,7 +148,7 @@ impl Identity {
         })
     }
 
-    /// Returns its id as it may be shown: without the hash of a digest.
+    /// Returns the id without a digest's hash, so that it may be shown.
     pub(crate) fn shown(&self) -> &str {
         match self.scheme {
             DIGEST => user_of(&self.id),
@@ -162,12 +160,12 @@ impl Identity {
         self.scheme == SUPER
     }
 
-    /// Returns true if it was proved, so that it is one of those that the scheme `auth` stands for.
+    /// Returns true if it was proved, so that `auth` includes it.
     pub(crate) fn is_proof(&self) -> bool {
         matches!(self.scheme, DIGEST | X509 | UID)
     }
 
-    /// Returns true if an entry of a list means it.
+    /// Returns true if an entry matches it.
     pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
         self.scheme == entry.scheme
             && match self.scheme {
@@ -181,7 +179,7 @@ impl Identity {
     }
 }
 
-/// Shows no hash, from which a password could be guessed.
+/// Hides hashes, from which passwords could be guessed.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.scheme, self.shown())
@@ -194,32 +192,29 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The most that an identity may take, its scheme and its id, in bytes. The name of a certificate's
-/// holder seldom has more than some hundreds.
+/// Most bytes of an identity, scheme and id together. The name in a certificate rarely has more than a few hundred.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
-/// The bytes that an identity takes in memory beyond its id.
+/// Bytes of an identity in memory without its id.
 const IDENTITY_BYTES: usize = 192;
 
 /// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
 const COPIES: usize = 3;
 
-/// The most identities that a client may have, each looked for in a whole list.
+/// Most identities of a client. Each is looked up in a whole list.
 const MAX_IDENTITIES: usize = 64;
 
-/// The most bytes that all identities of a client may take. An entry of a list may stand for all of
-/// them, once for each znode of a multi.
+/// Most bytes of all identities of a client. One list entry may expand to all of them, once for each znode of a multi.
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
-/// The identities that one client has proved, each once, within limits.
+/// Identities that one client has proved, without duplicates and within limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Identities {
     all: Vec<Identity>,
-    /// Stands for this very set of identities, in this process, for ever: another set has another.
+    /// Identifies this set of identities forever within this process. Other sets have other stamps.
     stamp: u64,
 }
 
-/// The stamp of the empty set.
 const NO_IDENTITIES: u64 = 1;
 
 impl Default for Identities {
@@ -232,13 +227,13 @@ impl Default for Identities {
 }
 
 impl Identities {
-    /// Returns a number above 0 that stands for this very set of identities. It changes with each that is added.
+    /// Returns a number above 0 for this set of identities. It changes with each added identity.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// Collects identities, each once.
+    /// Collects identities, without duplicates.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -249,16 +244,16 @@ impl Identities {
         Ok(all)
     }
 
-    /// Returns the bytes that all of them count for in the store's budget.
+    /// Returns the bytes that they count for in the store's budget.
     pub(crate) fn bytes(&self) -> usize {
         self.all.iter().map(Identity::kept_bytes).sum()
     }
 
-    /// Adds an identity, once. That of the superuser always finds room: it follows from another.
+    /// Adds an identity once. The superuser's always fits, because it follows from another one.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] of an identity; [`Error::LimitReached`] when there are too many, or all
-    /// of them take too much. Then nothing is added.
+    /// [`Error::TooLarge`] if the identity is too large, and [`Error::LimitReached`] if there are too many or too many
+    /// bytes. Nothing is added then.
     pub(crate) fn add(&mut self, identity: Identity) -> Result<()> {
         static LAST_STAMP: AtomicU64 = AtomicU64::new(NO_IDENTITIES);
         if self.all.contains(&identity) {
@@ -276,7 +271,7 @@ impl Identities {
             check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
         }
         self.all.push(identity);
-        // A new stamp, of a counter of the whole process: no cached verdict is for this set of identities.
+        // The counter is global to the process, so no cached verdict belongs to this set.
         self.stamp = LAST_STAMP.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(())
     }
@@ -297,15 +292,15 @@ impl std::ops::Deref for Identities {
     }
 }
 
-/// Returns true if an entry of a list means every client.
+/// Returns true if an entry matches every client.
 pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
 
-/// Returns true if an entry's id can be one of its scheme. `auth` is no scheme of ids: it is expanded before.
+/// Returns true if the entry's id is valid for its scheme. `auth` must have been expanded before.
 pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     match entry.scheme.as_str() {
-        // As Java splits, which drops empty parts at the end.
+        // Java's split drops empty parts at the end.
         DIGEST => entry.id.trim_end_matches(':').matches(':').count() == 1,
         IP => Network::parse(&entry.id).is_some(),
         X509 => is_distinguished_name(&entry.id) || is_alternative_name(&entry.id),
@@ -314,18 +309,17 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// Returns true for a user's number as the server writes it: any other form would be no client's.
+/// Returns true for a user number as the server writes it. No client would match another form.
 fn is_uid(id: &str) -> bool {
     let uid = id.parse::<u32>();
     uid.is_ok_and(|uid| uid.to_string() == id)
 }
 
-/// Returns the part before the first colon.
 pub(crate) fn user_of(digest: &str) -> &str {
     digest.split(':').next().unwrap_or_default()
 }
 
-/// Returns true for the form of a distinguished name (RFC 2253): attributes with values, at least one.
+/// Returns true for a distinguished name (RFC 2253): one or more attributes with values.
 fn is_distinguished_name(name: &str) -> bool {
     let mut parts = Vec::new();
     let (mut start, mut is_escaped, mut is_quoted) = (0, false, false);
@@ -349,14 +343,14 @@ fn is_distinguished_name(name: &str) -> bool {
     !is_escaped && !is_quoted && parts.iter().all(is_attribute)
 }
 
-/// Returns true for the form of an alternative name. No subject begins like it: a subject's first attribute ends with `=`
-/// before any colon.
+/// Returns true for an alternative name. It cannot be confused with a subject, whose first attribute has a `=` before
+/// any colon.
 fn is_alternative_name(id: &str) -> bool {
     let name = id.strip_prefix("URI:").or_else(|| id.strip_prefix("DNS:"));
     name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Some addresses: `ADDRESS[/BITS]`.
+/// Range of addresses, written `ADDRESS[/BITS]`.
 #[derive(Debug)]
 pub(crate) struct Network {
     address: IpAddr,
@@ -379,7 +373,7 @@ impl Network {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differ = own.to_bits() ^ other.to_bits();
-                // `/0` shifts all bits out, which Rust calls an overflow: every address is within it.
+                // `/0` shifts out all bits, which Rust treats as an overflow. Every address matches.
                 differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {
@@ -403,7 +397,7 @@ mod tests {
         }
     }
 
-    /// As `DigestAuthenticationProvider.generateDigest` makes it.
+    /// As in `DigestAuthenticationProvider.generateDigest`.
     #[test]
     fn a_digest_is_zookeepers() {
         let digest = Identity::digest(b"super:test");

@@ -1,4 +1,4 @@
-//! [`ZnodePath`]: an absolute znode path, checked once.
+//! [`ZnodePath`]: a validated, absolute znode path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use crate::model::error::Error;
 
-/// The absolute path of a znode, checked when it is created.
+/// Absolute path of a znode, validated when it is created.
 ///
-/// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
-/// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
-/// ZooKeeper refuses (U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF, and all from U+FFF0 on:
-/// Java writes a character beyond U+FFFF as two of U+D800 to U+DFFF).
+/// The rules are ZooKeeper's (`PathUtils.validatePath`). The path starts with `/` and, except for the root, does not
+/// end with it. No part is empty, `.` or `..`. The characters U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF and
+/// all from U+FFF0 are invalid. That includes those beyond U+FFFF, which Java writes as two characters of U+D800 to
+/// U+DFFF.
 ///
-/// A clone shares the text.
+/// Clones share the text.
 ///
 /// ```
 /// use lockkeeper_store::ZnodePath;
@@ -28,10 +28,10 @@ use crate::model::error::Error;
 pub struct ZnodePath(Arc<str>);
 
 impl ZnodePath {
-    /// Checks `path` and keeps it.
+    /// Validates a path.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], with the rule that the path breaks.
+    /// [`Error::InvalidPath`] with the broken rule.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         let path = path.as_ref();
         match fault(path) {
@@ -48,14 +48,14 @@ impl ZnodePath {
         Self("/".into())
     }
 
-    /// Wraps text that was assembled from parts that are valid by themselves.
+    /// Wraps text that was assembled from valid parts.
     pub(crate) fn trusted(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         debug_assert_eq!(fault(&path), None, "{path}");
         Self(path)
     }
 
-    /// Returns `parent` with a `/` behind it: the path of a sequential create with a name that is its number alone.
+    /// Returns `parent` with a trailing `/`, for a sequential create whose name is only its number.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn unnamed_below(parent: &Self) -> Self {
         match parent.is_root() {
@@ -74,12 +74,12 @@ impl ZnodePath {
         self.0.len() == 1
     }
 
-    /// Returns the last part; empty for the root.
+    /// Returns the last part, or the empty string for the root.
     pub fn name(&self) -> &str {
         name_of(&self.0)
     }
 
-    /// Returns the path without its last part; `None` for the root.
+    /// Returns the path without its last part, or `None` for the root.
     pub fn parent(&self) -> Option<ZnodePath> {
         parent_of(&self.0).map(|parent| Self(parent.into()))
     }
@@ -87,7 +87,7 @@ impl ZnodePath {
     /// Returns the path of a child.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], when `name` is no single valid part.
+    /// [`Error::InvalidPath`] if `name` is not a single valid part.
     pub fn join(&self, name: &str) -> Result<ZnodePath, Error> {
         let path = if self.is_root() {
             format!("/{name}")
@@ -104,7 +104,7 @@ impl ZnodePath {
     }
 }
 
-/// Returns the text of the parent's path; `None` for the root.
+/// Returns the parent's path, or `None` for the root.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/')? {
         0 if path.len() == 1 => None,
@@ -113,12 +113,11 @@ pub(crate) fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Returns the last part of a path; empty for the root.
+/// Returns the last part of a path, or the empty string for the root.
 pub(crate) fn name_of(path: &str) -> &str {
     &path[path.rfind('/').map_or(0, |slash| slash + 1)..]
 }
 
-/// Returns the rule that `path` breaks, if it breaks one.
 fn fault(path: &str) -> Option<&'static str> {
     match is_plain(path.as_bytes()) {
         true => None,
@@ -126,8 +125,8 @@ fn fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns true for nearly all paths that break no rule: printable ASCII, and no name that is empty or begins with a dot.
-/// Each request has its path checked, so this has passes without an early end, which the compiler vectorizes.
+/// Returns true for nearly all valid paths: printable ASCII, and no name that is empty or starts with a dot. Every
+/// request checks its path, so these loops have no early exit, which lets the compiler vectorize them.
 fn is_plain(path: &[u8]) -> bool {
     let is_printable = path
         .iter()

@@ -1,8 +1,8 @@
-//! Limits of requests, frames and transactions, and the bytes that a request takes on a wire: a ZooKeeper server closes
-//! the connection for one that is too large (rule 24).
+//! Limits of requests, frames and transactions, and the bytes that a request takes on a wire. A ZooKeeper server closes
+//! the connection if a request is too large (rule 24).
 //!
-//! A request is checked where it is sent, a frame where it arrives, and a transaction before it is applied. The limits
-//! of log, snapshot and backup follow from the last: every acknowledged write can be read again (invariant 2).
+//! A request is checked when it is sent, a frame when it arrives, and a transaction before it is applied. The limits of
+//! log, snapshot and backup follow from the last, so every acknowledged write can be read again (invariant 2).
 
 use bytes::Bytes;
 
@@ -13,24 +13,23 @@ use crate::model::identity::AUTH;
 use crate::model::path::ZnodePath;
 use crate::model::protocol::{Condition, Create, Op, ReadOp, Request};
 
-/// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
+/// Largest request in bytes: ZooKeeper's `jute.maxbuffer` minus room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 
-/// Upper bound of a server's limit of frames, in bytes.
+/// Upper bound of a server's frame limit, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
-/// The most that a transaction may take in a log, in bytes: every decision is made there, and each
-/// `auth` of an access control list replaced by the identities of its session. So it may be far
-/// larger than its request. The longest frame without `auth` fits, with everything that the log writes beside it.
+/// Largest transaction in a log, in bytes. It may be far larger than its request, because each `auth` in an access
+/// control list is replaced by the session's identities. The longest frame without `auth` fits, with everything that
+/// the log adds.
 pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
-/// Bytes that an operation of a multi takes beside its path, data and list, rounded up generously.
+/// Bytes of a multi's operation without its path, data and list, rounded up generously.
 const FRAMING_BYTES: usize = 64;
 
-/// Bytes that a read of a multi takes beside its path.
+/// Bytes of a multi's read without its path.
 const READ_FRAMING_BYTES: usize = 18;
 
-/// Counts the bytes of one session's requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     /// Bytes that the backend writes before every path.
@@ -38,7 +37,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Refuses a request that is too large for the store to take.
+    /// Refuses a request that is too large for the store.
     #[inline]
     pub(crate) fn check(self, request: &Request) -> Result<()> {
         let actual = self.request(request);
@@ -114,12 +113,12 @@ impl Scale {
         self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
     }
 
-    /// Returns the bytes of a create of a multi, of which only the lengths are known yet.
+    /// Returns the bytes of a multi's create, from its lengths.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
     }
 
-    /// Returns true if a request to create this entry is within the limit of requests.
+    /// Returns true if a request to create this entry is within the limit.
     pub(crate) fn takes_entry(self, entry: &NewEntry<'_>) -> bool {
         let path = entry.queue.path().as_str().len() + entry.name.len();
         self.create_op(path, entry.data.len(), entry.acl) <= LARGEST_REQUEST_BYTES / 2
@@ -130,7 +129,7 @@ impl Scale {
     }
 }
 
-/// Bytes of a list; those of the open one are in the framing.
+/// Returns the bytes of a list. The open list's bytes are part of the framing.
 fn acl_bytes(acl: &Acl) -> usize {
     let entries = acl.entries().unwrap_or_default().iter();
     entries
@@ -138,12 +137,11 @@ fn acl_bytes(acl: &Acl) -> usize {
         .sum()
 }
 
-/// Bytes of one entry of a list.
 pub(crate) fn acl_entry_bytes(scheme: &str, id: &str) -> usize {
     12 + scheme.len() + id.len()
 }
 
-/// Counts the entries of a request's lists that stand for all identities of its session.
+/// Counts the request's `auth` entries, each of which expands to all identities of the session.
 pub(crate) fn auth_entries(request: &Request) -> usize {
     let of = |acl: &Acl| {
         let entries = acl.entries().unwrap_or_default().iter();

@@ -90,7 +90,7 @@ pub enum CreateMode {
     /// Exists until it is deleted.
     Persistent,
     /// [`Persistent`](Self::Persistent), with the parent's counter in at least ten digits appended to the name. The
-    /// counter has 64 bits in the embedded store and 32 in ZooKeeper, where it must not wrap.
+    /// counter has 64 bits in the embedded store and 32 in ZooKeeper, where it is not allowed to wrap.
     PersistentSequential,
     /// Deleted at the end of its session. Cannot have children.
     Ephemeral,
@@ -99,8 +99,8 @@ pub enum CreateMode {
     /// Deleted by the store after its last child, at the next sweep (by default once a minute). A create under it may
     /// find it deleted and must create it again. See ZOOKEEPER-2163.
     Container,
-    /// Deleted by the store at the next sweep after this time without a change and without children. From 1 ms to 2^40
-    /// − 1 ms, in whole milliseconds. A ZooKeeper server needs `zookeeper.extendedTypesEnabled` and otherwise returns
+    /// Deleted by the store at the next sweep after this time without a change and without children. In whole
+    /// milliseconds, from 1 to 2^40 − 1. A ZooKeeper server needs `zookeeper.extendedTypesEnabled` and otherwise returns
     /// `Unimplemented` (ZOOKEEPER-2169).
     PersistentTtl(Duration),
     /// [`PersistentTtl`](Self::PersistentTtl), with a number.

@@ -1,4 +1,4 @@
-//! Watches of a session: the events that fire, and the watchers that receive them.
+//! Watches of a session: their events, and the watchers that receive them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::model::types::Zxid;
 use crate::runtime::future::BoxFuture;
 use crate::runtime::wake::wake;
 
-/// Kind of a change to a watched znode.
+/// Kind of change of a watched znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// The znode was created.
@@ -30,38 +30,37 @@ pub enum EventKind {
     NodeChildrenChanged,
 }
 
-/// An event that a watch has fired.
+/// Event fired by a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WatchedEvent {
-    /// The kind of the change.
+    /// The kind of change.
     pub kind: EventKind,
     /// The znode.
     pub path: ZnodePath,
-    /// The transaction; `None` where the server does not say (ZooKeeper before 3.9).
+    /// The transaction, or `None` if the server does not report it (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    /// Consequence for the waiter. Only set for watchers of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub predecessor_gone: Option<PredecessorGone>,
 }
 
-/// The delete of an entry for which another waited, and its consequence at the end of that very transaction.
+/// Deletion of a waiter's predecessor, and its consequence at the end of the same transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PredecessorGone {
-    /// True if the waiting entry exists and nothing ahead of it blocks it any more. If false, ask for the predecessor
-    /// again.
+    /// True if the waiting entry exists and nothing ahead blocks it any more. If false, ask for the predecessor again.
     pub clear: bool,
-    /// The way in which the predecessor left.
+    /// How the predecessor left.
     pub reason: DeleteReason,
 }
 
 impl PredecessorGone {
-    /// Creates the data of such an event.
+    /// Creates the details of such an event.
     pub fn new(clear: bool, reason: DeleteReason) -> Self {
         Self { clear, reason }
     }
 }
 
-/// The way in which an entry left its queue.
+/// How an entry left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeleteReason {
@@ -71,31 +70,30 @@ pub enum DeleteReason {
     Died,
     /// Another session deleted it.
     Removed,
-    /// Its own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that its turn had come; or the
-    /// store cannot say.
+    /// Its own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that its turn had come, or the
+    /// store does not know.
     Unknown,
 }
 
-/// The modes of a watch that survives firing (ZOOKEEPER-1416: servers since 3.6).
+/// Modes of a watch that survives firing (ZOOKEEPER-1416, servers since 3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchMode {
-    /// Everything that happens to one znode, its children included.
+    /// All changes of one znode, including its children.
     Persistent,
-    /// Creation, deletion and data of a znode and all below it; never `NodeChildrenChanged`.
+    /// Creation, deletion and data changes of a znode and all its descendants, but never `NodeChildrenChanged`.
     PersistentRecursive,
 }
 
 /// Owner of watches, which disarms them when their watchers are dropped.
 pub(crate) trait Unwatch: Send + Sync {
-    /// Disarms the watch with this number.
     fn unwatch(&self, watch: u64);
 }
 
-/// News of a watch, for its watcher.
+/// Update from a watch to its watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     Event(WatchedEvent),
-    /// Of a waiter's watch: the entry ahead has left. The waiter knows the path of that.
+    /// For a waiter's watch: the entry ahead has left. The waiter knows that entry's path.
     Departure {
         zxid: Zxid,
         gone: PredecessorGone,
@@ -104,7 +102,6 @@ pub(crate) enum News {
 
 #[cfg(test)]
 impl News {
-    /// Returns the event of a watch that is no waiter's.
     pub(crate) fn event(&self) -> &WatchedEvent {
         match self {
             Self::Event(event) => event,
@@ -113,21 +110,21 @@ impl News {
     }
 }
 
-/// The state that a watcher shares with the store that fires it. Small: each waiter of a queue has one.
+/// State shared by a watcher and the store. It is small, because each waiter of a queue has one.
 ///
-/// The store puts the news in while it applies the transaction, before any later reply (invariant 9), and wakes the
-/// watcher after its own lock is released.
+/// The store adds the news while it applies the transaction, before any later reply (invariant 9). It wakes the watcher
+/// after releasing its own lock.
 #[derive(Default)]
 pub(crate) struct WatchCell {
     state: Mutex<CellState>,
-    /// True if there is something to take: a look alone needs no lock.
+    /// True if there may be something to take, so that a check needs no lock.
     has_news: AtomicBool,
 }
 
 #[derive(Default)]
 struct CellState {
     departure: Option<(Zxid, PredecessorGone)>,
-    /// All else that a watcher can be told.
+    /// Everything except a departure.
     events: Option<Box<Events>>,
     waker: Option<Waker>,
 }
@@ -153,7 +150,7 @@ impl Events {
     fn pop(&mut self) -> Option<Result<WatchedEvent>> {
         match self.unread.pop_front() {
             Some(event) => Some(Ok(event)),
-            // After the events that were kept, and before the end: the reader knows where the gap is.
+            // After the kept events and before the end, so that the reader knows where the gap is.
             None if std::mem::take(&mut self.missed) => Some(Err(Error::LimitReached {
                 what: "unread watch events (some were dropped: read again)",
                 limit: MAX_BACKLOG,
@@ -165,7 +162,7 @@ impl Events {
 }
 
 impl WatchCell {
-    /// Puts news in; the caller calls [`wake`](Self::wake) afterwards.
+    /// Adds news. The caller then calls [`wake`](Self::wake).
     pub(crate) fn put(&self, news: News) {
         self.change(|state| match news {
             News::Event(event) => state.events.get_or_insert_default().push(event),
@@ -173,14 +170,14 @@ impl WatchCell {
         });
     }
 
-    /// Reports, behind the events that wait, that some may have been lost with a connection; the caller calls
-    /// [`wake`](Self::wake) afterwards.
+    /// Reports, after the unread events, that events may have been lost with a connection. The caller then calls
+    /// [`wake`](Self::wake).
     #[cfg(feature = "client")]
     pub(crate) fn interrupt(&self) {
         self.change(|state| state.events.get_or_insert_default().is_interrupted = true);
     }
 
-    /// Ends the events with an error; the caller calls [`wake`](Self::wake) afterwards.
+    /// Ends the events with an error. The caller then calls [`wake`](Self::wake).
     pub(crate) fn end(&self, error: Error) {
         self.change(|state| {
             let events = state.events.get_or_insert_default();
@@ -194,18 +191,18 @@ impl WatchCell {
     }
 
     pub(crate) fn wake(&self) {
-        // Taken under the lock, and woken outside of it: a waker is the user's code.
+        // Taken under the lock but woken outside, because a waker is user code.
         let waker = self.state.lock().waker.take();
         waker.into_iter().for_each(wake);
     }
 
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<News>> {
-        // Never reset: a one-shot watch is polled until it fires.
+        // Never reset, because a one-shot watch is polled until it fires.
         let has_news = self.has_news.load(Ordering::Acquire);
-        // Neither cloned nor dropped under the lock: a waker is the user's code.
+        // Cloned and dropped outside the lock, because a waker is user code.
         let waker = (!has_news).then(|| context.waker().clone());
         let mut state = self.state.lock();
-        // Under the lock, so that no news falls between the look and the registration.
+        // Under the lock, so that no news arrives between this check and the registration.
         if let Some(next) = state.take() {
             return Poll::Ready(next);
         }
@@ -227,41 +224,42 @@ impl CellState {
     }
 }
 
-/// Number of events that a watcher may leave unread before the store drops some and says so.
+/// Number of unread events after which the store drops some and reports it.
 const MAX_BACKLOG: usize = 16_384;
 
-/// A one-shot watch: a future of the event that it was armed for.
+/// One-shot watch: a future of the event.
 ///
-/// It fails with the session's end, if that comes first. Over a reconnection it stays armed, and
-/// what happened meanwhile fires it. Dropping it takes the watch back.
+/// It fails if the session ends first. It stays armed over a reconnection, and fires for changes made in the meantime.
+/// Dropping it cancels the watch.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
 
-/// A watch that survives firing: a stream of events, until the session ends or it is dropped.
+/// Watch that survives firing: a stream of events until the session ends or the stream is dropped.
 ///
-/// Where events can be lost, over a reconnection, it yields
-/// [`ConnectionLoss`](Error::ConnectionLoss) and goes on, and [`LimitReached`](Error::LimitReached) where too many were
-/// not read: read again what you watch.
+/// It yields [`ConnectionLoss`](Error::ConnectionLoss) if events may have been lost with a connection, and
+/// [`LimitReached`](Error::LimitReached) if too many were unread. In both cases read again what you watch. The stream
+/// continues.
 #[must_use = "dropping a watcher takes the watch back"]
 pub struct PersistentWatcher(Source<BoxedEvents>);
 
 type BoxedEvents = Pin<Box<dyn Stream<Item = Result<WatchedEvent>> + Send>>;
 
 enum Source<B> {
-    /// Boxed: each reply is as large as its largest part.
+    /// Boxed, because each reply is as large as its largest variant.
     Store(Box<ArmedWatch>),
     Boxed(B),
 }
 
-/// A watch of a store, which is taken back when this is dropped.
+/// A store's watch, canceled on drop.
 pub(crate) struct ArmedWatch {
     cell: Arc<WatchCell>,
-    /// Owner of the watch, which takes it back, and its number there.
+    /// Owner of the watch, and the watch's number there.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// True while there is a watch to take back: not once a one-shot watch has fired, or a persistent one has ended.
+    /// True while the watch must be canceled on drop. False once a one-shot watch has fired or a persistent one has
+    /// ended.
     is_armed: bool,
-    /// Of a waiter: the entry ahead.
+    /// For a waiter, the entry ahead.
     ahead: Option<ZnodePath>,
 }
 
@@ -305,13 +303,13 @@ impl Watcher {
         Self(Source::Store(Box::new(watch)))
     }
 
-    /// Returns the watcher of a waiter behind this entry.
+    /// Returns the watcher of a waiter behind `ahead`.
     pub(crate) fn of_waiter(mut watch: ArmedWatch, ahead: ZnodePath) -> Self {
         watch.ahead = Some(ahead);
         Self::of(watch)
     }
 
-    /// Wraps any future of an event.
+    /// Wraps a future of an event.
     pub fn from_future(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(event)))
     }
@@ -325,7 +323,7 @@ impl Future for Watcher {
             Source::Store(watch) => {
                 let polled = watch.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
-                    // It has fired: dropping the watcher need not take the store's lock.
+                    // It has fired, so dropping the watcher need not take the store's lock.
                     watch.is_armed = false;
                 }
                 polled
@@ -340,12 +338,12 @@ impl PersistentWatcher {
         Self(Source::Store(Box::new(watch)))
     }
 
-    /// Wraps any stream of events.
+    /// Wraps a stream of events.
     pub fn from_stream(events: impl Stream<Item = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(events)))
     }
 
-    /// Waits for the next event; `None` after the error of the session's end.
+    /// Waits for the next event. Returns `None` after the error for the session's end.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {
@@ -361,7 +359,7 @@ impl Stream for PersistentWatcher {
             Source::Store(watch) if !watch.is_armed => Poll::Ready(None),
             Source::Store(watch) => {
                 let polled = watch.poll(context);
-                // Behind a loss of events it goes on. Any other error is the session's end.
+                // The stream continues after lost events. Any other error ends the session.
                 watch.is_armed = match &polled {
                     Poll::Ready(Err(error)) => {
                         matches!(error, Error::ConnectionLoss | Error::LimitReached { .. })
@@ -386,13 +384,13 @@ impl fmt::Debug for PersistentWatcher {
         f.write_str("PersistentWatcher")
     }
 }
-/// Key of a watch on a predecessor, by the number that names it to a client of another process.
+/// Key of a watch on a predecessor, with its number for a client of another process.
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) trait WatchNumber {
     fn watch_number(&self) -> i64;
 }
 
-/// For tests that encode the replies of a session in this process.
+/// For tests that encode a local session's replies.
 #[cfg(all(test, any(feature = "client", feature = "server")))]
 impl WatchNumber for Watcher {
     fn watch_number(&self) -> i64 {
