@@ -1,13 +1,12 @@
 //! The store's state machine: znodes, sessions and watches. It has no clock, no IO and no randomness.
 //!
-//! Every call passes the time ([`Now`]) and returns a reply and [`Effects`], such as fired events and ended sessions.
-//! The same calls give the same results, so tests and replays are exact (invariant 1).
+//! Every call passes the time ([`Now`]) and returns a reply and [`Effects`]. The same calls give the same results, so
+//! tests and replays are exact (invariant 1).
 //!
-//! A request takes three steps. It is *admitted* if its session is alive (`lifecycle`) and has the right (`acl`). A
-//! write is then *resolved*: every rule and limit is checked and every decision made before anything changes (`write`,
-//! `multi`, `queue`, `budget`). Finally it is *applied* (`apply_create` and the like in `write`), which cannot fail. An
-//! applied write is a [`Txn`]. The journal keeps it for a log, and [`Core::replay`] applies it again without deciding
-//! anything.
+//! A request is first *admitted* if its session is alive (`lifecycle`) and has the right (`acl`). A write is then
+//! *resolved*: all rules, limits and decisions are settled before anything changes (`write`, `multi`, `queue`,
+//! `budget`). Finally it is *applied* (`apply_create` and the like), which cannot fail. The journal keeps an applied
+//! write ([`Txn`]) for a log, and [`Core::replay`] applies it again without deciding anything.
 //!
 //! | module | subject |
 //! |---|---|
@@ -92,8 +91,8 @@ use crate::model::types::Zxid;
 use crate::model::watch::{DeleteReason, WatchMode};
 use crate::runtime::clock::BootInstant;
 
-/// Units of work after which a tick postpones the remaining due sessions to the next tick, so that requests can run in
-/// between (invariant 15). A tick exceeds it by at most the znodes of one session.
+/// Work after which a tick leaves other due sessions to the next tick, so that requests run in between (invariant 15).
+/// A tick exceeds it by at most the znodes of one session.
 const TICK_WORK: u64 = 16_384;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,7 +123,6 @@ impl Stamp {
 /// Reply that contains keys of the watches it arms.
 pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
-/// The state machine of one store.
 #[derive(Debug)]
 pub(crate) struct Core {
     options: CoreOptions,
@@ -132,7 +130,6 @@ pub(crate) struct Core {
     watches: Watches,
     sessions: Sessions,
     reaper: Reaper,
-    /// The last zxid assigned.
     zxid: i64,
     kept: JournalState,
 }
@@ -160,9 +157,11 @@ impl Core {
         Zxid(self.zxid)
     }
 
+    /// Executes a request.
+    ///
     /// # Errors
-    /// A refusal changes nothing, with two exceptions: a request ends its session if the deadline has passed, or if it
-    /// fails to prove an identity.
+    /// A refusal changes nothing, except that a session ends if its deadline has passed or it fails to prove an
+    /// identity.
     #[inline(always)] // so that the request is not copied on its way
     pub(crate) fn submit(
         &mut self,
@@ -224,18 +223,18 @@ impl Core {
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Ends the sessions and reaps the znodes that are due. If an overdue session may have sent signs of life, its
-    /// connection is asked first ([`Effects::asked`]).
+    /// Ends the sessions and reaps the znodes that are due. The connection of an overdue session that may have sent
+    /// signs of life is asked first ([`Effects::asked`]).
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // Skip the reaper, too. The other sessions are overdue, so the next tick is due immediately.
+                // Skip the reaper, too: other sessions are overdue, so the next tick is due immediately.
                 return;
             }
             self.tree.work.add(1);
             match self.sessions.check_deadline(slot, now.moment) {
-                // A session with many watches stays due and loses more of them until this tick's work is used up.
+                // A session with many watches stays due until it has lost enough of them.
                 Verdict::Expire => self.expire(slot, now, effects),
                 Verdict::Postpone { .. } => {}
                 Verdict::Probe { .. } => effects.asked.push(slot),
@@ -272,7 +271,7 @@ impl Core {
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Call it before arming or changing anything, so that a refusal leaves nothing behind.
+    /// Checks the limits of watches. Call it before changing anything, so that a refusal leaves nothing behind.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }

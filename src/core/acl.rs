@@ -26,7 +26,6 @@ impl Core {
         self.options.super_digest.as_ref()
     }
 
-    /// Returns the identities proved by the session of this connection.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn identities(&self, of: SessionRef) -> &[Identity] {
         let session = self.sessions.slots.get(of.slot as usize);
@@ -40,7 +39,7 @@ impl Core {
         self.options.super_digest = digest;
     }
 
-    /// Adds an identity to the session of this connection, once. The superuser's digest also adds the superuser.
+    /// Adds an identity once. The superuser's digest also adds the superuser.
     ///
     /// # Errors
     /// [`Error::TooLarge`] and [`Error::LimitReached`], if a limit of [`Identities`] is exceeded.
@@ -53,7 +52,7 @@ impl Core {
             return Ok(());
         };
         let before = session.identities.bytes();
-        // Every connection has an address. It is small, and must not make a full store refuse the connection.
+        // An address is small, and must not make a full store refuse the connection.
         if identity.is_proof() && !session.is_local {
             self.check_identity_room(before, identity.kept_bytes())?;
         }
@@ -69,8 +68,8 @@ impl Core {
         added
     }
 
-    /// Proves an identity with a secret. A wrong secret ends the session: a ZooKeeper server closes the connection
-    /// (rule 23), and a session of this process has no other connection.
+    /// Proves an identity. A wrong secret ends the session: a ZooKeeper server closes the connection (rule 23), and a
+    /// session of this process has no other.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -91,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Refuses a session that has none of these rights. `asked` returns the path for the error.
+    /// Checks that the session has one of these rights. `asked` returns the path for the error.
     #[inline]
     pub(super) fn allow(
         &self,
@@ -101,7 +100,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let acl = &self.tree.node(node).acl;
-        // Before looking up the session, so that the common open list costs one comparison.
+        // First, so that the common open list costs one comparison.
         if acl.entries().is_none() {
             return Ok(());
         }
@@ -109,7 +108,7 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// Returns the list of a new znode, with `auth` replaced by the creator's identities.
+    /// Replaces `auth` by the creator's identities.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -126,7 +125,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
-        // A session that may set the list may also see its digests, because it could replace them anyway.
+        // A session that may set the list may also see its digests, which it could replace anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
@@ -167,7 +166,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Replaces a list. Fires no watch and changes no zxid of the znode (rule 7).
+    /// Fires no watch and changes no zxid of the znode (rule 7).
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -182,7 +181,7 @@ impl Core {
 }
 
 impl Session {
-    /// Returns true if this is the connection's session and it has not moved to another connection.
+    /// Returns false if the session has moved.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
@@ -210,7 +209,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// Returns the list as stored: without duplicates, and with `auth` replaced by the creator's identities.
+/// Removes duplicates, and replaces `auth` by the creator's identities.
 #[inline(never)]
 pub(super) fn resolved(
     acl: Acl,
@@ -237,8 +236,7 @@ pub(super) fn resolved(
         } else if is_valid(entry) {
             list.push(entry.clone());
         }
-        // Invalid, or `auth` of a session that has proved nothing. Dropping the entry silently would change the list's
-        // meaning.
+        // Dropping an invalid entry, or an `auth` without proof, would silently change the list's meaning.
         if list.len() == before {
             return Err(invalid());
         }
@@ -258,7 +256,7 @@ pub(super) fn resolved(
     }
 }
 
-/// Removes the hashes, from which passwords could be guessed, for a session that may not set the list.
+/// Removes the hashes, from which passwords could be guessed.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,8 +1,8 @@
-//! [`Budget`]: one limit in bytes for everything that clients make the store keep, and each session's share of it
-//! (invariant 10).
+//! [`Budget`]: one limit in bytes for everything that clients make the store keep, and each session's share of it. Also
+//! limits the events that one transaction sends to clients (invariant 10).
 //!
-//! Also defines how many bytes each thing counts for, and limits the events that one transaction sends to clients. Only
-//! growth is ever refused. Deletes, ends of sessions, pings and reads are not checked, so a full store can be emptied.
+//! Only growth is ever refused. Deletes, ends of sessions, pings and reads are not checked, so a full store can be
+//! emptied.
 
 use super::sessions::{PendingEvents, Session};
 use super::tree::Node;
@@ -10,11 +10,11 @@ use super::{Core, Effects, Limits, SessionRef};
 use crate::model::acl::Acl;
 use crate::model::error::{Error, Result};
 
-/// Bytes that a znode counts for in addition to its path, data and list: the node, its table entries and list links,
-/// and the allocator's overhead.
+/// Bytes of a znode without its path, data and list: the node, its table entries and links, and the allocator's
+/// overhead.
 pub(crate) const ZNODE_BYTES: usize = 384;
 
-/// Bytes that an access control entry counts for in addition to its texts.
+/// Bytes of an access control entry without its texts.
 pub(crate) const ACL_ENTRY_BYTES: usize = 80;
 
 #[inline]
@@ -36,7 +36,7 @@ impl Node {
 }
 
 impl Core {
-    /// Checks that there is room for one more znode of `bytes`. `is_own` is true if it ends with the session.
+    /// Checks that there is room for one more znode. `is_own` is true if it ends with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;
@@ -44,8 +44,7 @@ impl Core {
         self.budget().check(bytes, payer)
     }
 
-    /// Checks that a part of a znode may grow from `from` bytes to `to`. Anything but growth is allowed, so that a full
-    /// store stays usable.
+    /// Checks that a part of a znode may grow. Everything else is allowed, so that a full store stays usable.
     #[inline]
     pub(super) fn check_growth(
         &self,
@@ -63,19 +62,18 @@ impl Core {
     }
 }
 
-/// Growth of the store by the operations of a multi. Only the sum is checked, because one operation may use the room
-/// that another one frees, in either order.
+/// Growth by the operations of a multi. Only the sum is checked, because one may use the room that another one frees.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
     bytes: isize,
-    /// The last operation that adds something.
+    /// The last operation that adds something, which an error names.
     last: usize,
     is_lasting: bool,
 }
 
 impl Growth {
-    /// Adds one operation's growth. `is_own` is true if it ends with the session.
+    /// Adds one operation. `is_own` is true if the growth ends with the session.
     pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -85,7 +83,6 @@ impl Growth {
         }
     }
 
-    /// Checks that there is room for the sum. The error names the operation to blame.
     pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
         let (tree, limits) = (&core.tree, &core.options.limits);
         let mut checked = Ok(());
@@ -112,17 +109,16 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     })
 }
 
-/// Bytes that a watch counts for in addition to its path.
+/// Bytes of a watch without its path.
 pub(super) const WATCH_BYTES: usize = 256;
 
-/// Bytes that a session of another process counts for, without its watches and ephemeral znodes.
+/// Bytes of a session of another process, without its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Fraction of the limit up to which sessions are admitted even if the store is full, so that a client can connect and
-/// delete.
+/// Fraction of the limit for sessions, even if the store is full, so that a client can connect and delete.
 const SESSIONS_PART: usize = 16;
 
-/// Fraction of the limit up to which identities are accepted, for the same reason.
+/// Fraction of the limit for identities, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
 /// The last fraction of the limit, which the sessions share equally.
@@ -130,8 +126,8 @@ const SHARED_PART: usize = 4;
 
 /// A limit, and how much of it is in use.
 ///
-/// The first three quarters are free for all. In the last quarter, a session of another process may only grow up to its
-/// equal share, so no client can take the room that a session below its share needs (invariant 15).
+/// The first three quarters are free for all. In the last quarter a session of another process may only grow up to its
+/// equal share, which no other client can take (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
@@ -143,15 +139,17 @@ pub(super) struct Budget {
 /// Account that growth is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
-    /// The program that contains the store. It may fill the store.
+    /// The program that contains the store, which may fill it.
     Program,
-    /// A session of another process, which already counts for `own` bytes.
+    /// A session of another process, and its bytes so far.
     Session { own: usize },
     /// No account, because the addition outlives the session that creates it.
     Nobody,
 }
 
 impl Budget {
+    /// Checks that there is room.
+    ///
     /// # Errors
     /// [`Error::LimitReached`].
     #[inline]
@@ -198,7 +196,7 @@ impl Core {
         }
     }
 
-    /// Returns the account for a session's growth. `is_own` is true if the growth ends with the session.
+    /// Returns the account to charge. `is_own` is true if the growth ends with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,
@@ -216,7 +214,6 @@ impl Core {
         Err(Error::LimitReached { what, limit })
     }
 
-    /// Checks that a session with `own` bytes of identities may prove another one of `bytes`.
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
         // A separate fraction, because clients must be able to prove their identities even if znodes fill the store.
         let budget = Budget {
@@ -275,9 +272,8 @@ impl Core {
 }
 
 impl Effects {
-    /// Counts an event for a session of another process. `all_bytes` limits the events that wait for all of these
-    /// sessions, and `sessions` is their number. Returns false beyond the limits: this event and all later ones are
-    /// dropped, and the session's connection is closed.
+    /// Counts an event for a session of another process. `all_bytes` limits the unread events of all `sessions`.
+    /// Returns false beyond the limits, where all further events are dropped and the session's connection is closed.
     pub(super) fn count(
         &mut self,
         session: &mut Session,
@@ -285,8 +281,7 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
-        // The caller has taken the events since the last call. The new round resets all sessions' counts without a walk
-        // over them.
+        // The caller has taken the events. The new round resets all sessions' counts without a walk over them.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;

@@ -5,25 +5,22 @@ use super::tree::Waiter;
 use super::watches::{Fired, WatchKey};
 use crate::model::types::SessionId;
 
-/// Effects of a call, each list in the order of its events. The caller takes them out.
+/// Each list is in the order of its events. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Events for watchers. They precede the answer (invariant 3).
+    /// They precede the answer (invariant 3).
     pub(crate) fired: Vec<Fired>,
-    /// Waiters that the transaction's events may leave without a predecessor, with the positions of these events.
-    /// Resolved at the end of the transaction.
+    /// Waiters behind fired events, with the positions of these events. Resolved at the end of the transaction.
     pub(super) waiters: Vec<(usize, Waiter)>,
     pub(crate) ended: Vec<Ended>,
     /// Watches of the ended sessions.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
     /// Slots of overdue sessions whose connections are asked for unread signs of life.
     pub(crate) asked: Vec<u32>,
-    /// Slots of sessions of other processes that exceeded the limit of events. Some events are missing, so the
-    /// connection must be closed before anything else is sent.
+    /// Slots of sessions of other processes with too many events. Some are missing, so the connection must be closed
+    /// before anything else is sent.
     pub(crate) overflowed: Vec<u32>,
-    /// Bytes of the events for sessions of other processes.
     pub(super) event_bytes: usize,
-    /// How often the events were taken out.
     pub(super) round: u64,
 }
 

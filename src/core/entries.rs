@@ -1,4 +1,4 @@
-//! [`Entries`]: the index of a queue. It finds the entry ahead of a given one and counts the entries ahead.
+//! [`Entries`]: the index of a queue, which finds and counts the entries ahead of one.
 
 use super::work::Work;
 
@@ -7,21 +7,20 @@ pub(super) type QueueKey = (i64, i64);
 
 type Entry = (QueueKey, u32);
 
-/// Entries of a queue, by key. The first one is stored separately, so that a lock without waiters is taken and released
-/// without an allocation.
+/// The first entry is stored separately, so that a lock without waiters needs no allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<Entry>,
-    /// The entries behind the first, in pieces whose lengths are added up to count. No piece is empty, except a sole
-    /// one, which is kept for the next waiter.
+    /// The other entries, in pieces whose lengths are added up to count. Only a sole piece may be empty; it is kept for
+    /// the next waiter.
     rest: Vec<Vec<Entry>>,
     len: usize,
 }
 
-/// Most entries of a piece. Neighbors that have at most half as many together are merged.
+/// Most entries of a piece. Neighbors with at most half as many together are merged.
 const PIECE: usize = 256;
 
-/// Number of pieces that can be moved or counted for one unit of work.
+/// Pieces that are moved or counted for one unit of work.
 const PIECES_OF_A_UNIT: usize = 16;
 
 impl Entries {
@@ -74,10 +73,9 @@ impl Entries {
         self.rest.remove(at)
     }
 
-    /// Returns the piece that contains a key, or into which it would be inserted.
+    /// Returns the piece with a key, or for it.
     fn piece_of(&self, key: QueueKey) -> usize {
         let starts_before = |piece: &Vec<Entry>| piece.first().is_none_or(|first| first.0 <= key);
-        // Usually it is the last one.
         match self.rest.last() {
             Some(last) if starts_before(last) => self.rest.len() - 1,
             _ => self.rest.partition_point(starts_before).saturating_sub(1),
@@ -195,8 +193,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The index stores its first entry separately, takes shortcuts for the last one, and splits the rest into
-        /// pieces.
+        /// The index has shortcuts for the first and the last entry, and splits the rest into pieces.
         #[test]
         fn the_index_of_a_queue_is_an_ordered_map(
             steps in proptest::collection::vec((0..3, 0i64..1_500, 0i64..2), 1..6_000)

@@ -1,12 +1,12 @@
 //! Expiry: the decision about an overdue session, especially on a store that was late itself (rule 14, extended).
 //!
-//! A store that was stopped or overloaded cannot distinguish a silent client from one whose signs of life are still
-//! unread, and no session may expire because the *store* was slow. The core receives only the time for which the store
-//! was kept from its work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] turns it into a
-//! verdict. The total grace is limited, because a slow store must free a dead holder's lock, too.
+//! A stopped or overloaded store cannot distinguish a silent client from one whose signs of life are unread, and no
+//! session may expire because the *store* was slow. The core receives the time for which the store was kept from its
+//! work ([`Core::count_stall`](super::Core::count_stall)), and [`Grace::decide`] turns it into a verdict. The total
+//! grace is limited, because a slow store must free a dead holder's lock, too.
 //!
 //! Moving a deadline later is always safe. The client's belief in its session (invariant 6) ends by its own clock, a
-//! margin before the first deadline that the store sets.
+//! margin before the store's first deadline.
 
 use std::time::Duration;
 
@@ -21,10 +21,8 @@ pub(super) struct Overdue {
     pub(super) tick: Duration,
     /// Total stalls since the store was opened.
     pub(super) stalled: Duration,
-    /// True while the session has a connection of another process.
     pub(super) is_attached: bool,
-    /// True if no unread sign of life can save the session, because it lives in this process and calls the core
-    /// directly, or because it is already losing its watches.
+    /// True if no unread sign of life can save it: it is a session of this process, or is already losing its watches.
     pub(super) is_final: bool,
 }
 
@@ -33,21 +31,21 @@ pub(super) enum Verdict {
     Expire,
     /// The store was late by that much, so the deadline moves.
     Postpone { until: BootInstant },
-    /// The deadline moves and the connection is asked. The session ends earlier if the connection has nothing to read.
+    /// The deadline moves and the connection is asked. With nothing to read, the session ends earlier.
     Probe { until: BootInstant },
 }
 
 /// Time by which a session's deadline has moved since its last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
-    /// Stalls already accounted for, up to the last sign of life or verdict.
+    /// Stalls up to the last sign of life or verdict.
     accounted: Duration,
     granted: Duration,
     is_probed: bool,
 }
 
 impl Grace {
-    /// Returns unused grace for a session that gives a sign of life now. Earlier stalls do not count.
+    /// Returns unused grace after a sign of life. Earlier stalls do not count.
     pub(super) fn renewed(stalled: Duration) -> Self {
         Self {
             accounted: stalled,
@@ -55,19 +53,17 @@ impl Grace {
         }
     }
 
-    /// Returns true if the connection was asked for signs of life and none has arrived since.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_probed(self) -> bool {
         self.is_probed
     }
 
-    /// Returns the verdict and the remaining grace. The total grace, for stalls and for the probe, is at most the
-    /// session's timeout plus a tick.
+    /// Judges an overdue session. The total grace, for stalls and the probe, is at most the timeout plus a tick.
     pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
         if facts.is_final {
             return (Verdict::Expire, self);
         }
-        // Only stalls since the last sign of life count, each once, and at most for the timeout in total.
+        // Only stalls since the last sign of life count, once each, and at most for the timeout.
         let left = facts.timeout.saturating_sub(self.granted);
         let stall = facts.stalled.saturating_sub(self.accounted).min(left);
         let mut grace = Self {
@@ -79,15 +75,14 @@ impl Grace {
         if until > facts.now {
             return (Verdict::Postpone { until }, grace);
         }
-        // Also without a connection, if a long stall may have cost the client its connection and it may be about to
-        // return.
+        // Also without a connection: the stall may have cost the client its connection, and it may be about to return.
         let may_be_unread = facts.is_attached || stall > Duration::ZERO;
         if grace.is_probed || !may_be_unread {
             return (Verdict::Expire, grace);
         }
         grace.is_probed = true;
-        // On a busy store the connection's task may have to wait for its turn. So a probe takes all remaining grace.
-        // Later stalls find none, and a session is probed once.
+        // The connection's task may have to wait on a busy store, so a probe takes all remaining grace. A session is
+        // probed only once.
         let rest = match facts.is_attached {
             true => left - stall,
             false => Duration::ZERO,

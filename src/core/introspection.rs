@@ -1,7 +1,6 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
-//! Lists are walked in pieces of a few slots, so that no client waits long for the store. A list may or may not contain
-//! changes made between two pieces.
+//! Lists are walked in pieces of a few slots, so that no client waits long. They may miss changes made in between.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -23,17 +22,15 @@ pub(crate) struct Counts {
     pub(crate) ephemerals: usize,
     pub(crate) watches: usize,
     pub(crate) sessions: usize,
-    /// Sessions of other processes.
     pub(crate) remote_sessions: usize,
-    /// Total of all paths and data.
     pub(crate) data_bytes: usize,
-    /// All znodes, as charged to the limit.
+    /// As charged to the limit.
     pub(crate) znode_bytes: usize,
-    /// Watches of other processes, as charged to the limit.
+    /// Watches of other processes, likewise.
     pub(crate) watch_bytes: usize,
-    /// Sessions of other processes with their identities, as charged to the limit.
+    /// Sessions of other processes and their identities, likewise.
     pub(crate) session_bytes: usize,
-    /// Limit of the sum of these three.
+    /// Limit of these three together.
     pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
     pub(crate) ended: SessionEnds,
@@ -46,7 +43,6 @@ pub(crate) struct Settings {
     pub(crate) longest_timeout: Duration,
 }
 
-/// Position of a walk over the sessions that expire.
 type Expiry = (BootInstant, u32);
 
 impl Core {
@@ -77,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Returns the first `most` sessions that expire after `after`, by deadline.
+    /// Returns sessions by deadline, after `after`.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -127,12 +123,11 @@ impl Core {
         self.watches.slots()
     }
 
-    /// Returns the number of watched paths without a znode.
     pub(crate) fn watched_absences(&self) -> usize {
         self.watches.absences()
     }
 
-    /// Visits the watches in these slots that ZooKeeper lists, which are all but watches of children.
+    /// Visits the watches that ZooKeeper lists, which are all except those of children.
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {

@@ -1,9 +1,8 @@
 //! The journal: resolved writes ([`Txn`]), which of them a log keeps, and which transaction must be durable before a
 //! reply may leave.
 //!
-//! [`Core::replay`](super::Core::replay) applies a transaction again without any decision (invariant 1). A
-//! transaction's size is checked before it is applied, so that every acknowledged write fits into the log (invariant
-//! 2).
+//! [`Core::replay`](super::Core::replay) applies a transaction without any decision (invariant 1). Its size is checked
+//! before it is applied, so every acknowledged write fits into the log (invariant 2).
 
 use bytes::Bytes;
 
@@ -24,12 +23,12 @@ use crate::model::types::{CreateMode, SessionId, Zxid};
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
-    /// The session that asked, or 0 for the store itself.
+    /// 0 for the store itself.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,
 }
 
-/// Effect of a transaction, with every decision made.
+/// With every decision made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TxnOp {
     OpenSession {
@@ -48,37 +47,34 @@ pub(crate) enum TxnOp {
     SetData {
         path: ZnodePath,
         data: Bytes,
-        /// The new version.
         version: i32,
     },
     SetAcl {
         path: ZnodePath,
         acl: Acl,
-        /// The new version of the list.
         aversion: i32,
     },
-    /// An operation of a multi that changes nothing.
+    /// Part of a multi that changes nothing.
     Check,
     Multi(Vec<TxnOp>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewNode {
-    /// The final path, including the number.
+    /// Including the number.
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// Its number, if its name makes it a queue entry.
+    /// The number, if the name makes it a queue entry.
     pub(crate) sequence: Option<i64>,
-    /// The parent's count of child creates, including this one.
+    /// The parent's count of creates, including this one.
     pub(crate) creates: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Persistent,
-    /// Belongs to the session that creates it.
     Ephemeral,
     Container,
     Ttl {
@@ -86,11 +82,10 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// Which transactions are kept for a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
-    /// All except those that concern only sessions of this process, because these sessions die with it.
+    /// All except those only of sessions of this process, which die with it.
     Durable,
     All,
 }
@@ -99,9 +94,9 @@ pub(crate) enum Journal {
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
-    /// The last transaction that is kept synchronously.
+    /// The last one kept synchronously.
     last: i64,
-    /// Log mode of sessions and their ephemerals, where a log keeps them.
+    /// For sessions and their ephemerals.
     sessions: LogMode,
 }
 
@@ -114,14 +109,14 @@ impl JournalState {
     };
 }
 
-/// How a log keeps a transaction, from least to most careful.
+/// In increasing order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
-    /// The log never sees it.
+    /// Never logged.
     None,
-    /// The log keeps it soon, and no reply waits.
+    /// Logged soon. No reply waits.
     Async,
-    /// Nothing that shows it may leave before the log has kept it.
+    /// Replies that show it wait for the log.
     Sync,
 }
 
@@ -130,40 +125,37 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Returns the transactions for the log since the last call.
+    /// Takes the transactions for the log since the last call.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
 
-    /// Returns the last transaction that a log keeps synchronously.
     pub(crate) fn last_kept(&self) -> Zxid {
         Zxid(self.kept.last)
     }
 
-    /// Returns the log mode of a change to a znode of this owner, or `NIL` for no owner.
+    /// Returns the log mode of a change to a znode. `owner` is `NIL` if it has none.
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
-            // The znode and its session die with this process. A log could only delete them again.
+            // It dies with this process, so a log could only delete it again.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
-    /// Returns true if a log keeps this session and its ephemerals, and false for an ended session.
+    /// Returns false for an ended session.
     pub(crate) fn logs_session(&self, slot: u32) -> bool {
         let is_known = self.sessions.slots.contains(slot as usize);
         is_known && self.log_mode_of(slot) != LogMode::None
     }
 
-    /// Keeps sessions and their ephemerals asynchronously from now on.
     pub(crate) fn keep_sessions_lightly(&mut self) {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps everything from now on, and logs the sessions of this process and their ephemerals, which were left out so
-    /// far.
+    /// Keeps everything from now on, and logs the sessions of this process with their ephemerals.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -177,8 +169,8 @@ impl Core {
         }
     }
 
-    /// Logs an existing session and its ephemerals as if they were created now. Each ephemeral counts as one more
-    /// create of its parent, because a replay checks that this count grows.
+    /// Logs a session and its ephemerals as if they were created now. Each ephemeral counts as one more create, because
+    /// a replay checks that this count grows.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -187,10 +179,10 @@ impl Core {
             .ephemerals
             .iter(&self.tree.nodes, |node| &node.ephemerals);
         let owned: Vec<u32> = owned.map(|(index, _)| index).collect();
-        // Before its znodes, because a replay refuses an ephemeral without its session.
+        // First, because a replay refuses an ephemeral without its session.
         self.log_session(slot, now);
         for index in owned {
-            // One transaction for each, because together they might exceed a transaction's size limit.
+            // Together they might exceed a transaction's size limit.
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let new = self.as_new(index, creates);
             let at = self.stamp(now, self.log_mode_of(slot));
@@ -198,7 +190,7 @@ impl Core {
         }
     }
 
-    /// Returns the create of a znode, as in the log. `creates` is the parent's count.
+    /// Returns a znode's create as logged.
     pub(super) fn as_new(&self, index: u32, creates: i64) -> NewNode {
         let node = self.tree.node(index);
         NewNode {
@@ -211,11 +203,9 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create.
-    ///
-    /// A container of a session of this process is kept asynchronously, so that a lock waits for no disk. If a crash
-    /// loses it, all who knew of it are lost, too, and its logged children follow it in the log. Sessions of other
-    /// processes outlive a crash, so their containers are kept like their ephemerals.
+    /// Returns the log mode of a create. A container of a session of this process is kept asynchronously, so that a
+    /// lock waits for no disk. A crash that loses it also ends all who knew of it, and its logged children follow it in
+    /// the log. Containers of other processes' sessions are kept like their ephemerals.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -225,11 +215,10 @@ impl Core {
         }
     }
 
-    /// Starts the next transaction and assigns its zxid. Call it when nothing can fail any more, so that a refused
-    /// write takes no zxid.
+    /// Starts the next transaction. Call it when nothing can fail any more, so that a refused write takes no zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        // From here on, replies that show this transaction wait for the log.
+        // From here on, replies that show it wait for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
@@ -240,7 +229,7 @@ impl Core {
         }
     }
 
-    /// Adds a transaction for the log if it is kept. Calls `op` only then.
+    /// Calls `op` only if the transaction is kept.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
         if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
@@ -252,15 +241,13 @@ impl Core {
         }
     }
 
-    /// Returns the last transaction that the answer to a request may show. The answer must not leave before it is
-    /// durable (invariant 2).
+    /// Returns the last transaction that a request's answer may show, and for which it must wait (invariant 2).
     ///
-    /// For a read it is the last one of its znodes, so reads do not wait for unrelated writes. A write waits for its
-    /// own transaction anyway. An answer about a queue names only entries, which die with their sessions. Conditions
-    /// reveal as much as reads, whether they hold or fail.
+    /// Reads show their znodes and do not wait for unrelated writes. A write waits for its own transaction anyway. An
+    /// answer about a queue names only entries, which die with their sessions. Conditions reveal as much as reads,
+    /// whether they hold or fail.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
-            // Without a log there is nothing to wait for, and no path needs a look-up.
             _ if self.kept.journal == Journal::Off => 0,
             Request::Exists { path, .. }
             | Request::GetData { path, .. }
@@ -287,7 +274,7 @@ impl Core {
                 .map(|condition| self.shown_by_part(condition))
                 .max()
                 .unwrap_or(0),
-            // These show the state of the whole store.
+            // These show the whole store.
             Request::Sync { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. } => self.kept.last,
@@ -302,16 +289,15 @@ impl Core {
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // A missing znode has no record of its deletion, so any kept transaction may have deleted it.
+        // Any kept transaction may have deleted a missing znode.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
-    /// Returns the last transaction that a condition on `node` shows.
     fn shown_by_condition<Z, D>(&self, condition: &Condition<Z, D>, node: Option<u32>) -> i64 {
         match (node, condition) {
             (Some(node), _) => self.tree.node(node).kept,
             (None, Condition::Data { .. }) => self.kept.last,
-            // A missing znode has no children, and its deletion cannot have lost any, because it had none then.
+            // A missing znode had no children when it was deleted.
             (None, Condition::Children { .. }) => 0,
         }
     }
@@ -321,7 +307,7 @@ impl Core {
         self.shown_by_condition(condition, node)
     }
 
-    /// Returns the last transaction that an entry shows by its conditions, like [`shown_by`](Self::shown_by).
+    /// Returns the same as [`shown_by`](Self::shown_by) for the conditions of an entry.
     pub(crate) fn shown_by_place(&self, place: Place<'_>) -> Zxid {
         let conditions = match place {
             Place::If(conditions) if self.has_journal() => conditions,
@@ -334,14 +320,13 @@ impl Core {
         Zxid(shown.max().unwrap_or(0))
     }
 
-    /// Returns true if this request may take room in the log.
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
-            return false; // the session is over, or unproven, and the end of an unproven session is no transaction
+            return false; // it has ended, or is unproven and its end is no transaction
         }
         let kept = |keep: LogMode| keep != LogMode::None;
-        // A request for a missing znode is refused and takes no room.
+        // A missing znode takes no room, because the request is refused.
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
             node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
@@ -372,25 +357,25 @@ impl Core {
     }
 }
 
-/// Bytes of a transaction in a log without its operation, rounded up: its kind, zxid, date and session.
+/// Upper bound of a transaction's bytes without its operation: kind, zxid, date and session.
 const HEAD_BYTES: usize = 1 + NUMBER_BYTES + NUMBER_BYTES + 8;
 
-/// Bytes of a 64-bit number, rounded up.
+/// Upper bound for a 64-bit number.
 const NUMBER_BYTES: usize = 10;
 
-/// Bytes of a length or a 32-bit number, rounded up.
+/// Upper bound for a length or a 32-bit number.
 const LENGTH_BYTES: usize = 5;
 
 #[cfg(test)]
 impl Txn {
-    /// Returns an upper bound of the bytes in a log.
+    /// Returns an upper bound.
     pub(crate) fn log_bytes(&self) -> usize {
         HEAD_BYTES + self.op.log_bytes()
     }
 }
 
 impl TxnOp {
-    /// Returns an upper bound of the bytes in a log, as a transaction's operation or as a part of a multi.
+    /// Returns an upper bound, also as a part of a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -405,7 +390,6 @@ impl TxnOp {
     }
 }
 
-/// Bytes of a multi without its operations.
 pub(super) const MULTI_BYTES: usize = 1 + LENGTH_BYTES;
 
 pub(super) fn delete_bytes(path_bytes: usize) -> usize {
@@ -426,7 +410,7 @@ fn acl_bytes(acl: &Acl) -> usize {
 }
 
 impl NewNode {
-    /// Returns an upper bound of the bytes in a log ([`TxnOp::log_bytes`]).
+    /// Returns an upper bound, as [`TxnOp::log_bytes`].
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
         create_bytes(self.path.as_str().len(), self.data.len(), &self.acl)
@@ -442,8 +426,8 @@ pub(super) fn create_bytes(path_bytes: usize, data_bytes: usize, acl: &Acl) -> u
 }
 
 impl Core {
-    /// Refuses an operation that takes too many bytes in a log, before any of it is applied. Every acknowledged write
-    /// must fit into the log, a snapshot and a backup (invariant 2).
+    /// Refuses an operation that is too large for the log, a snapshot or a backup, before any of it is applied
+    /// (invariant 2).
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -456,18 +440,17 @@ impl Core {
         Err(too_large(actual, limit))
     }
 
-    /// Returns an upper bound of the bytes that a request's transaction takes in a log, before the request is resolved.
+    /// Returns an upper bound of the log bytes of a request that is not yet resolved.
     pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
         let known = self.sessions.slots.get(session.slot as usize);
         let identities = known.map_or(&[][..], |known| &known.identities);
         let proofs = identities.iter().filter(|identity| identity.is_proof());
         let proofs = proofs.map(|identity| acl_entry_bytes(identity.scheme, &identity.id));
         let expanded = auth_entries(request) * proofs.sum::<usize>();
-        // In addition to the request: the head, the number after a sequential name, and the fields of a create.
+        // The head, a sequential number, and the fields of a create.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
         let bytes = Scale { prefix: 0 }.request(request) + expanded + beside;
-        // Creating a missing queue takes one more transaction for each missing level, with the same list and a shorter
-        // path.
+        // Each missing level of the queue takes one more transaction.
         match request {
             Request::Enqueue(enqueue) => {
                 let missing = self.missing_queue(enqueue).unwrap_or_default();

@@ -1,9 +1,7 @@
-//! The life of a session: it is opened, proved, moved to another connection, detached, and ended by its client or by
-//! time.
+//! The life of a session: opened, proved, moved to another connection, detached, and ended by its client or by time.
 //!
-//! A client without news must be able to rely on its session until the timeout has passed. A session with a million
-//! watches must not occupy the store's lock, so its watches are dropped in pieces, and it is refused from the first
-//! piece on.
+//! A client must be able to rely on its session until the timeout has passed. A million watches must not occupy the
+//! store's lock, so they are dropped in pieces. The session is refused from the first piece on.
 
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::model::identity::Identity;
 use crate::model::types::SessionId;
 use crate::model::watch::DeleteReason;
 
-/// Most watches of a session that are dropped in one piece, about a millisecond of work.
+/// Watches that are dropped in one piece, about a millisecond of work.
 const MAX_DROPPED: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +35,6 @@ impl End {
     }
 }
 
-/// Result of an operator's request to end a session.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kicked {
@@ -45,13 +42,12 @@ pub(crate) enum Kicked {
     /// One of the next ticks ends it.
     Ending,
     NoSession,
-    /// It belongs to the store's own process, which ends it itself.
+    /// It belongs to the store's own process.
     Local,
 }
 
 impl Core {
-    /// Opens a session under an unused id. `timeout` is clamped to the store's bounds. Without one the session never
-    /// expires. A local session dies with the process.
+    /// Opens a session. `timeout` is clamped to the store's bounds. Without one the session never expires.
     pub(crate) fn open_session(
         &mut self,
         id: SessionId,
@@ -68,8 +64,7 @@ impl Core {
         Ok((session, timeout))
     }
 
-    /// Opens a session of another process that is no part of the store until its client proves an identity
-    /// ([`identify`](Self::identify)).
+    /// Opens a session that is no part of the store until its client proves an identity ([`identify`](Self::identify)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn open_unproven(
         &mut self,
@@ -85,7 +80,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        // Unproven sessions are not counted, but a full store refuses them, too, before they cost anything.
+        // A full store also refuses unproven sessions, although they are not counted.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -122,13 +117,12 @@ impl Core {
         });
     }
 
-    /// Adds an identity that the client has proved. The first one makes an unproven session part of the store: its
-    /// opening is logged, if `room` says that the log has room for it, and its timeout is returned.
+    /// Adds a proved identity. The first one makes an unproven session part of the store. Its opening is then logged,
+    /// if `room` says that there is room, and its timeout is returned.
     ///
     /// # Errors
-    /// As [`add_identity`](Self::add_identity), the error of `room`, and the limit of sessions. If an unproven session
-    /// cannot become part of the store, it ends, because its client is admitted by then and its writes could not be
-    /// logged.
+    /// As [`add_identity`](Self::add_identity), the error of `room`, and the limit of sessions. An unproven session
+    /// ends then, because its client counts as admitted and its writes could not be logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -162,11 +156,11 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Moves a session to another connection (rule 12). The timeout is negotiated again, but never exceeds the one it
-    /// was opened with. The old connection is refused from now on, and its watches are dropped.
+    /// Moves a session to another connection (rule 12). The timeout never exceeds the one it was opened with. The old
+    /// connection is refused from now on, and its watches are dropped.
     ///
     /// # Errors
-    /// The reason why the session is not moved. Both reasons must look the same to the client (rule 13).
+    /// The reason. All reasons must look the same to the client (rule 13).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,
@@ -177,7 +171,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(SessionRef, Duration), ReattachError> {
         let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
-        // Before anything of the session changes. Ids are no secret, and a wrong password must not disturb the owner.
+        // Before anything changes: ids are no secret, and a wrong password must not disturb the owner.
         if self.sessions.get(slot).password != *password {
             return Err(ReattachError::WrongPassword);
         }
@@ -191,7 +185,7 @@ impl Core {
         if session.granted_ms > 0 {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
-        // This number refuses requests of the old connection, even if its task has already read them.
+        // Refuses all requests of the old connection, even if its task has already read them.
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
@@ -223,7 +217,6 @@ impl Core {
         self.sessions.find(id)
     }
 
-    /// Returns a session with its current connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn session_ref(&self, id: SessionId) -> Option<SessionRef> {
         let slot = self.sessions.find(id)?;
@@ -235,8 +228,8 @@ impl Core {
         })
     }
 
-    /// Drops some of the watches before a session is moved to another connection. Repeat while it returns true, so that
-    /// [`reattach`](Self::reattach) has few left to drop. The old connection is refused from the first call on.
+    /// Drops some watches before a session is moved, so that [`reattach`](Self::reattach) has few left to drop. Repeat
+    /// while it returns true. The old connection is refused from the first call on.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -247,8 +240,8 @@ impl Core {
         is_displaced
     }
 
-    /// Detaches a closed connection from its session, and drops its identities and watches. The session continues
-    /// unless it is unproven. Repeat while it returns true, because one call drops at most [`MAX_DROPPED`] watches.
+    /// Detaches a closed connection, and drops its identities and watches. An unproven session ends. Repeat while it
+    /// returns true, because one call drops at most [`MAX_DROPPED`] watches.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -263,14 +256,14 @@ impl Core {
         }
     }
 
-    /// Drops some of the watches before a connection closes its session. Repeat while it returns true.
+    /// Drops some watches before a connection closes its session. Repeat while it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
     }
 
-    /// Drops watches if a session of another process has many. Returns false if it has few.
+    /// Drops some watches. Returns false if the session has few.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
@@ -280,8 +273,7 @@ impl Core {
         has_many
     }
 
-    /// Drops watches of a session of another process. No watcher waits for them, because the client has left or ends
-    /// the session.
+    /// Drops watches for which no watcher waits, because the client has left or ends the session.
     fn drop_silently(&mut self, slot: u32, most: usize) {
         let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
@@ -295,11 +287,11 @@ impl Core {
         self.admit(of, now, effects)
     }
 
-    /// Admits a request if its session is alive and has not moved, and counts it as a sign of life.
+    /// Counts a sign of life. Fails if the session has ended or moved.
     #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
-        // The slot may belong to another session by now.
+        // The slot may have been reused.
         let Some(session) = known.filter(|session| session.id == of.id) else {
             return Err(Error::SessionExpired { session: of.id });
         };
@@ -317,14 +309,12 @@ impl Core {
         Ok(())
     }
 
-    /// Counts time for which the store was kept from its work. It is considered when deadlines are due
-    /// ([`expiry`](super::expiry)).
+    /// Counts time for which the store was kept from its work, for later verdicts ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends the session of a connection that has read everything that arrived, if the session was probed and has given
-    /// no sign of life since.
+    /// Ends a probed session without a sign of life, once its connection has read everything that arrived.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -333,8 +323,7 @@ impl Core {
         }
     }
 
-    /// Ends the session of this connection as expired, because its client's process has exited. Returns true if the
-    /// connection was current.
+    /// Ends the session as expired, because its client's process has exited. Returns false if it has moved.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         let is_current = self.is_current(of);
@@ -354,8 +343,8 @@ impl Core {
         }
     }
 
-    /// Ends a session of another process as expired, for an operator. One of the next ticks ends it if it has many
-    /// watches, or if `may_log` is false because the log has no room for its end. The session is refused from now on.
+    /// Ends a session of another process as expired, for an operator. The session is refused immediately, but one of
+    /// the next ticks ends it if it has many watches or the log has no room (`may_log` is false).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn kick(
         &mut self,
@@ -372,8 +361,7 @@ impl Core {
             return Kicked::Local;
         }
         session.is_kicked = true;
-        // Refuse its connection even if a later tick ends the session. We report that it ends, so its client must not
-        // go on working.
+        // We promise its end here, so its client must not go on working, even if a later tick ends it.
         session.connection += 1;
         match may_log {
             true => self.expire(slot, now, effects),
@@ -385,15 +373,14 @@ impl Core {
         }
     }
 
-    /// Returns true if the session is alive and has not moved to another connection.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn is_current(&self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of))
     }
 
-    /// Ends an overdue session. If it has many watches, it loses some of them now and a later tick ends it. Until then
-    /// it is refused, because its client would miss events of the lost watches.
+    /// Ends an overdue session, or drops some of many watches and lets a later tick end it. Until then it is refused,
+    /// because its client would miss events.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -413,20 +400,18 @@ impl Core {
         let session = self.sessions.get(slot);
         let id = session.id;
         let at = match session.is_unproven {
-            // No transaction opened it, so none ends it.
             true => Stamp::restored(self.last_zxid()),
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        // After all its entries are deleted, because two of them may be ahead of the same waiter.
+        // After all its entries are deleted, because two may be ahead of the same waiter.
         self.resolve_waiters(now, effects);
-        // One transaction for the session and its ephemeral znodes (rule 11). A replay finds them by their owner.
+        // One transaction for all (rule 11). A replay finds the znodes by their owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Removes a session with its ephemeral znodes. Its watches are dropped first, so that its watchers get the end of
-    /// the session and not the deletes. But a client that closes its session over a wire gets the events of the deletes
-    /// before the reply, as in ZooKeeper.
+    /// Drops the watches first, so that watchers get the end of the session and not the deletes. But a client that
+    /// closes its session over a wire gets the events of the deletes before the reply, as in ZooKeeper.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -449,7 +434,7 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Over a wire no watcher waits for a single watch. The client gets the end of its session once.
+                // Over a wire the client gets the end of its session once, and not for each watch.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

@@ -31,10 +31,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Counted before anything can fail, because a refused multi has used this work, too.
+        // A refused multi has used this work, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // The operations that a log keeps. A multi may also change znodes that no log keeps, such as a local entry.
+        // Without operations on znodes that no log keeps, such as a local entry.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -44,8 +44,7 @@ impl Core {
             let (op, owner) = overlay
                 .resolve(op, &resolved)
                 .map_err(|source| failed(index, source))?;
-            // Checked for each operation, because expanding `auth` into many identities could use much memory before
-            // the end.
+            // Checked for each operation, because expanded `auth` entries could use much memory before the end.
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
@@ -56,7 +55,7 @@ impl Core {
             if keep != LogMode::None {
                 kept.push(op.clone());
             }
-            // All share one zxid, so the reply waits if any operation is kept synchronously.
+            // All share one zxid, so the reply waits if any is kept synchronously.
             how = how.max(keep);
             resolved.push(op);
         }
@@ -64,7 +63,7 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
-        // Nothing has changed so far, and nothing can fail from here on.
+        // Nothing has changed so far. Nothing can fail from here on.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -75,7 +74,7 @@ impl Core {
         Ok(Reply::Multi(replies))
     }
 
-    /// Checks consecutive creates, each a separate transaction.
+    /// Checks consecutive creates in separate transactions.
     pub(super) fn check_creates(&self, session: SessionRef, creates: &[Create]) -> Result<()> {
         let mut overlay = Overlay::new(self, session);
         for create in creates {
@@ -98,11 +97,10 @@ fn failed(index: usize, source: Error) -> Error {
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
-    /// Changed znodes by path, `None` if deleted.
+    /// `None` if deleted.
     changed: BTreeMap<String, Option<NodeView>>,
     /// Access control lists of the created znodes.
     made: Vec<Acl>,
-    /// The slot of the asking session.
     session: u32,
     at: usize,
     growth: Growth,
@@ -137,7 +135,7 @@ impl<'a> Overlay<'a> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation after those in `resolved`. Returns the change and the slot of the znode's owner, or `NIL`.
+    /// Returns the change and the slot of the znode's owner, or `NIL`.
     fn resolve(&mut self, op: Op, resolved: &[TxnOp]) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -197,25 +195,22 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns the znode's data after the operations so far.
     fn data<'b>(&'b self, node: NodeView, resolved: &'b [TxnOp]) -> Option<&'b Bytes> {
         match resolved.get(node.written as usize) {
             Some(TxnOp::Create(new)) => Some(&new.data),
             Some(TxnOp::SetData { data, .. }) => Some(data),
-            // This multi has not written it. `written` is `NIL`, which is no valid index.
+            // `written` is `NIL`, so this multi has not written it.
             _ => self.in_tree(node).map(|node| &node.data),
         }
     }
 
-    /// Returns the znode as it was before the multi.
     fn in_tree(&self, node: NodeView) -> Option<&Node> {
         self.tree.nodes.get(node.node as usize)
     }
 
-    /// Refuses a client that has none of these rights, by the list that the operations so far have left. `asked` is the
-    /// path for the error.
+    /// Checks a right by the list that the operations so far have left. `asked` is the path for the error.
     fn allow(&self, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
-        // `made` is `NIL` for a znode that this multi has not created, which is no valid index.
+        // `made` is `NIL`, unless this multi has created the znode.
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.in_tree(node).map(|node| &node.acl),
@@ -283,7 +278,7 @@ impl<'a> Overlay<'a> {
 
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
-        // The right first, as in ZooKeeper. A client without it must not learn whether the znode exists.
+        // As in ZooKeeper, a client without the right must not learn whether the znode exists.
         if let Some(parent_path) = parent
             && let Some(parent) = self.view(parent_path)
         {

@@ -5,14 +5,13 @@ use crate::model::protocol::{EntryName, EntryRole, SHARED_MARKER, sequence_of};
 #[derive(Clone, Debug)]
 pub(super) enum NodeName {
     Text(Box<str>),
-    /// A numbered entry whose name has the usual form. Its text is built on demand.
+    /// An entry whose name has the usual form, written out on demand.
     Entry {
         name: EntryName,
         number: i64,
     },
 }
 
-/// Most bytes of an entry's name and number.
 const MAX_ENTRY_BYTES: usize = EntryName::MAX_BYTES + MAX_DIGITS;
 
 impl NodeName {
@@ -20,7 +19,6 @@ impl NodeName {
         Self::Text(name.into())
     }
 
-    /// Returns a name followed by its number in the queue.
     pub(super) fn numbered(name: &str, number: i64) -> Self {
         match EntryName::parse(name) {
             Some(name) => Self::Entry { name, number },
@@ -60,7 +58,7 @@ impl NodeName {
         self.len() == text.len() && self.with_text(|name| name == text)
     }
 
-    /// Returns the number at the end of the name, as [`sequence_of`].
+    /// Returns the number, as [`sequence_of`] does.
     #[inline]
     pub(super) fn sequence(&self) -> Option<i64> {
         match self {
@@ -69,7 +67,7 @@ impl NodeName {
         }
     }
 
-    /// Returns the role of an entry, if its name has the usual form.
+    /// Returns the role if the name has the usual form.
     #[inline]
     pub(super) fn role(&self) -> Option<EntryRole> {
         match self {
@@ -93,8 +91,8 @@ impl std::fmt::Display for NodeName {
     }
 }
 
-/// Searches for one letter of the marker first. Most names do not contain it, and a loop without an early exit costs
-/// far less than a text search.
+/// Searches for one letter first. Most names do not have it, and a loop without an early exit is much cheaper than a
+/// text search.
 fn is_shared_entry(name: &str) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
     let found = name
@@ -103,9 +101,8 @@ fn is_shared_entry(name: &str) -> bool {
     found && name.contains(SHARED_MARKER)
 }
 
-/// Returns true if a name needs a closer look before it becomes part of a path, because it contains a separator or
-/// anything but printable ASCII. Checks whole blocks, the last one overlapping, without an early exit, because most
-/// names are short and ordinary.
+/// Returns true if a name contains a separator or anything but printable ASCII. Checks whole blocks, the last one
+/// overlapping, without an early exit, because most names are short and ordinary.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
@@ -123,12 +120,11 @@ pub(super) fn is_unusual(name: &str) -> bool {
     u128::from_ne_bytes(found) != 0
 }
 
-/// Appends a sequence number as ZooKeeper does (`%010d`).
+/// Appends a number in ZooKeeper's format, `%010d`.
 pub(super) fn push_number(text: &mut String, number: i64) {
     text.push_str(Digits::of(number).as_str());
 }
 
-/// Sequence number in ZooKeeper's format.
 struct Digits {
     text: [u8; MAX_DIGITS],
     first: usize,
@@ -136,7 +132,7 @@ struct Digits {
 
 const MAX_DIGITS: usize = 20;
 
-/// Digits that a small number is padded to.
+/// Small numbers are padded to these.
 const USUAL_DIGITS: usize = 10;
 
 impl Digits {
@@ -150,7 +146,7 @@ impl Digits {
             text[first..first + 2].copy_from_slice(&DIGIT_PAIRS.as_bytes()[pair..pair + 2]);
             number /= 100;
         }
-        // A number with an odd count of digits was written with a leading zero.
+        // An odd count of digits was written with a leading zero.
         let is_padded = first < MAX_DIGITS - USUAL_DIGITS && text[first] == b'0';
         Self {
             text,

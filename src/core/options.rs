@@ -1,4 +1,4 @@
-//! [`CoreOptions`]: the options of a core, and the defaults of a store.
+//! [`CoreOptions`]: the options of a core.
 
 use std::time::Duration;
 
@@ -14,14 +14,12 @@ pub(crate) struct CoreOptions {
     pub(crate) shortest_timeout: Duration,
     pub(crate) longest_timeout: Duration,
     pub(crate) allow_ttl: bool,
-    /// Interval between sweeps over container and TTL znodes.
     pub(crate) reaper_interval: Duration,
-    /// Time after which a container that never had a child is reaped.
+    /// Age at which a container that never had a child is reaped.
     pub(crate) unused_container: Duration,
     pub(crate) limits: Limits,
-    /// A secret, so that clients cannot choose colliding paths.
+    /// So that clients cannot choose colliding paths.
     pub(crate) hash_seed: u64,
-    /// Digest of the superuser, who needs no rights.
     pub(crate) super_digest: Option<Identity>,
     /// Names of children which show that their parent is no queue.
     pub(crate) not_queues: &'static [&'static str],
@@ -34,13 +32,13 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
-    /// Bytes of one transaction in a log. Also holds without a log, because znodes may have to be logged later
+    /// In a log. Also holds without one, because znodes may have to be logged later
     /// ([`Core::keep_all`](super::Core::keep_all)).
     pub(crate) txn_bytes: usize,
 }
 
 impl Default for CoreOptions {
-    /// Returns a store's defaults: ticks of 2 s, sessions of 2 to 20 ticks, and a sweep every minute.
+    /// Ticks of 2 s, sessions of 2 to 20 ticks, and a sweep every minute.
     fn default() -> Self {
         let tick = Duration::from_secs(2);
         Self {

@@ -1,7 +1,7 @@
 //! Queue requests, answered from the index of a parent's numbered ephemerals ([`Entries`](super::entries::Entries)).
 //!
-//! The step that finds the nearest blocking entry also arms the waiter's watch on it, so that no departure is missed
-//! (invariant 4).
+//! Finding the nearest blocking entry and arming the waiter's watch is one step, so no departure is missed (invariant
+//! 4).
 
 use bytes::Bytes;
 
@@ -32,10 +32,8 @@ struct Unnumbered<'a, N> {
     acl: Acl,
 }
 
-/// The entry ahead of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
-    /// The waiter's watch on it.
     pub(crate) watch: WatchKey,
     /// Its role, if its name has the usual form.
     pub(crate) role: Option<EntryRole>,
@@ -52,7 +50,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        // It may need a watch. Checked before the entry exists, because a refusal must leave none behind (invariant 7).
+        // It may need a watch. A refusal must leave no entry behind (invariant 7).
         self.check_wait(session, &enqueue.parent, &enqueue.conditions)?;
         let parent = match self.tree.find(enqueue.parent.as_str()) {
             Some(parent) => parent,
@@ -71,18 +69,17 @@ impl Core {
         let may_look = self.check_look(session, parent, &conditions).is_ok();
         let ahead = match may_look && self.is_queue(parent) {
             true => self.predecessor(session, entry, blockers, conditions, enqueue.count),
-            // Names decide here, or the session may create but not read. The client asks again (`get_predecessor`) and
-            // gets the list or the refusal.
+            // The names decide, or the session may not read. The client asks again (`get_predecessor`).
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
-    /// Adds an entry by reference, with the same result as an [`enqueue`](Self::enqueue) or multi request. Returns its
-    /// key and the entry ahead that blocks it.
+    /// Adds an entry by reference, as [`enqueue`](Self::enqueue) or a multi does. Returns its key and the entry ahead
+    /// that blocks it.
     ///
-    /// Returns `None` without any change if a request is needed: because the queue is missing in a store with a log, a
-    /// list must be read, a condition does not hold, or the request would be refused.
+    /// Returns `None` without any change if it takes a request: for a missing queue of a store with a log, a list that
+    /// must be read, a condition that does not hold, or a refusal.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -151,7 +148,7 @@ impl Core {
         Some((key, ahead))
     }
 
-    /// Deletes an entry of this session by its key. Returns false if it takes a request, which then says why.
+    /// Deletes an entry of this session. Returns false if that takes a request, which then says why.
     #[inline]
     pub(crate) fn leave(
         &mut self,
@@ -173,7 +170,6 @@ impl Core {
         may_leave
     }
 
-    /// Returns an entry by its key if it exists and belongs to this session.
     #[inline]
     pub(crate) fn entry_of(&self, session: SessionRef, entry: EntryKey) -> Option<u32> {
         let node = self.tree.at(entry.node)?;
@@ -185,7 +181,7 @@ impl Core {
         Some(self.tree.count_ahead_of(node))
     }
 
-    /// Creates an entry in an existing queue. `asked` returns the path for the error.
+    /// Creates an entry. `asked` returns the path for the error.
     #[inline(always)] // avoids copies of the new node
     fn join(
         &mut self,
@@ -213,8 +209,8 @@ impl Core {
         Ok(self.add(session, parent, new, now, effects))
     }
 
-    /// Creates a missing queue, one transaction for each znode, if its first entry will be accepted. A refused entry
-    /// leaves no queue behind.
+    /// Creates a missing queue, one transaction for each znode. Checks the first entry before, because a refused entry
+    /// must leave no queue behind.
     #[cold]
     fn make_queue(
         &mut self,
@@ -234,7 +230,7 @@ impl Core {
             mode,
             acl: enqueue.acl.clone(),
         };
-        // Also containers above the queue. Persistent parents of one-time paths would accumulate forever.
+        // Containers above the queue as well. Persistent parents of one-time paths would accumulate forever.
         let missing = missing.into_iter().rev().map(|path| {
             let data = match path == *queue {
                 true => enqueue.queue_data.clone().unwrap_or_default(),
@@ -254,8 +250,7 @@ impl Core {
         made.ok_or_else(|| no_node(queue.as_str()))
     }
 
-    /// Creates a missing queue for an entry by reference, in a store without a log. With a log this takes a request,
-    /// whose answer can wait for the log.
+    /// Creates a missing queue for an entry by reference. With a log this takes a request, whose answer can wait.
     #[cold]
     fn make_known_queue(
         &mut self,
@@ -286,8 +281,7 @@ impl Core {
         Some(made)
     }
 
-    /// Returns the znodes that must be created above an entry, the queue first, or `None` if the request may not create
-    /// them.
+    /// Returns the missing znodes above an entry, the queue first, or `None` if the request may not create them.
     pub(super) fn missing_queue(&self, enqueue: &Enqueue) -> Option<Vec<ZnodePath>> {
         enqueue.queue_data.as_ref()?;
         if enqueue.parent.as_str().len() > MAX_MADE_PATH_BYTES {
@@ -312,7 +306,7 @@ impl Core {
         now: Now,
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
-        // Also without such an entry. Only sessions that may list the queue learn that it is missing.
+        // Only sessions that may list the queue learn that an entry is missing.
         let parent = match entry {
             Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
             _ => self
@@ -322,8 +316,7 @@ impl Core {
         if let Some(parent) = parent {
             self.check_look(session, parent, &look.conditions)?;
         }
-        // An entry of another session with this name counts as gone, because this session must not hold by it
-        // (invariant 8).
+        // This session must not hold by another session's entry (invariant 8).
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Reply::Predecessor(Predecessor::Gone));
@@ -348,15 +341,14 @@ impl Core {
     }
 
     /// Returns false if a child shows that the parent is no queue ([`not_queues`](super::CoreOptions::not_queues)).
-    /// Looks up no names if the parent has only entries.
     #[inline]
     fn is_queue(&self, parent: u32) -> bool {
         let is_child = |name: &&str| self.tree.child(parent, name).is_some();
         !self.tree.has_others(parent) || !self.options.not_queues.iter().any(is_child)
     }
 
-    /// Checks that the session may read everything that decides whether an entry is blocked: the queue, and the znodes
-    /// of the conditions (invariant 14).
+    /// Checks the right to read everything that decides whether an entry is blocked: the queue and the conditions'
+    /// znodes (invariant 14).
     #[inline]
     fn check_look(&self, session: SessionRef, queue: u32, conditions: &[Condition]) -> Result<()> {
         let readable = |node| {
@@ -370,7 +362,6 @@ impl Core {
         nodes.try_for_each(readable)
     }
 
-    /// Checks that an entry may wait under these conditions, which the store keeps with its watch.
     #[inline]
     fn check_wait(
         &self,
@@ -393,8 +384,7 @@ impl Core {
         self.check_watch_room(session, 1, bytes)
     }
 
-    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it. The caller has
-    /// checked the limit of watches.
+    /// Finds what blocks an entry, the nearest entry ahead or a condition, and arms a watch on it.
     #[inline]
     fn predecessor(
         &mut self,
@@ -421,8 +411,8 @@ impl Core {
         Predecessor::Blocked { by, watcher, count }
     }
 
-    /// Arms a waiter's watch on only the nearest blocker, so that its departure wakes no other waiter (invariant 4).
-    /// The watch is charged for the path `charged`.
+    /// Watches only the nearest blocker, so that its departure wakes no other waiter (invariant 4). `charged` is the
+    /// path that the watch counts for.
     fn arm_turn(
         &mut self,
         session: SessionRef,
@@ -451,7 +441,7 @@ impl Core {
     }
 }
 
-/// Returns true if a condition holds, or `None` if the session may not read its znode `node`.
+/// Returns `None` if the session may not read the condition's znode `node`.
 fn holds<Z, D: AsRef<[u8]>>(
     tree: &Tree,
     identities: &Identities,
@@ -468,8 +458,8 @@ fn holds<Z, D: AsRef<[u8]>>(
     })
 }
 
-/// Returns the znode with too many children that holds up an entry which no other entry blocks. All data conditions
-/// must hold. A znode that the session may not read holds up nothing, because the wait would reveal its state.
+/// Returns the znode whose children hold up an entry that no other entry blocks. All data conditions must hold. An
+/// unreadable znode holds up nothing, because the wait would reveal its state.
 pub(super) fn held_up_by(
     tree: &Tree,
     identities: &Identities,
@@ -487,17 +477,15 @@ pub(super) fn held_up_by(
     held_up_by
 }
 
-/// Limits of an entry's conditions, which are kept with its watch and checked again at each change: their number, and
-/// the bytes of data in each.
+/// Limits of an entry's conditions, which are kept with its watch and checked at each change: number, and bytes of data
+/// in each.
 const MAX_CONDITIONS: usize = 2;
 const MAX_CONDITION_BYTES: usize = 1 << 10;
 
-/// Limits of a queue that is created with its first entry, in levels and bytes of its path. A request of a megabyte
-/// could name half a million ancestors, with longer and longer paths.
+/// Limits of a queue created with its first entry. A request of a megabyte could name half a million ancestors.
 const MAX_MADE_LEVELS: usize = 16;
 const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 
-/// Returns the path for errors about an entry that was not created and has no number.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),
@@ -505,8 +493,7 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// Checks the name of an entry without its number. It must be valid in a path, and must not end with a digit, which
-/// would look like a part of the number.
+/// Checks the name without its number. A digit at its end would look like a part of the number.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(

@@ -55,7 +55,7 @@ impl Core {
         watch: bool,
     ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
-        // Before arming the watch, so that a refusal leaves nothing behind.
+        // Before arming, so that a refusal leaves nothing behind.
         let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
@@ -73,10 +73,10 @@ impl Core {
         parts.collect::<Result<_>>().map(Reply::MultiRead)
     }
 
-    /// Reads one part of a multi-read. If it fails, the failure becomes a part of the reply.
+    /// Reads one part. A failure becomes a part of the reply.
     ///
     /// # Errors
-    /// [`Error::LimitReached`] if the answer has no room for it.
+    /// [`Error::LimitReached`] if the answer has no room.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
         let index = match self.readable(session, op.path()) {
             Ok(index) => index,
@@ -104,7 +104,7 @@ impl Core {
         })
     }
 
-    /// Lists the session's ephemeral znodes. The prefix is compared as text, as in ZooKeeper: `/ab` starts with `/a`.
+    /// Compares the prefix as text, as ZooKeeper does: `/ab` starts with `/a`.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// Checks `most` ephemeral znodes of a session, starting with `from`. Returns the next one, or `NIL`.
+    /// Checks at most `most` znodes. Returns the next one, or `NIL`.
     fn search(
         &self,
         mut from: u32,
@@ -146,7 +146,7 @@ impl Core {
         Ok(from)
     }
 
-    /// Starts a search for the session's ephemeral znodes over several turns. A session has one search at a time.
+    /// Starts a search that may take several turns. A session has one at a time.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
         match self.sessions.slots.get_mut(of.slot as usize) {
@@ -159,8 +159,7 @@ impl Core {
         }
     }
 
-    /// Continues a search over at most `most` znodes. Repeat while it returns true. The result may contain znodes that
-    /// were deleted in the meantime.
+    /// Continues a search. Repeat while it returns true. The result may contain znodes deleted in the meantime.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
@@ -200,13 +199,11 @@ impl Core {
         Ok(index)
     }
 
-    /// Returns the names of a znode's children if they fit into an answer.
     pub(super) fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
         let children = self.tree.children(index);
         self.names_of(children.map(|(_, child)| child), room)
     }
 
-    /// Returns the names of these znodes if they fit into an answer.
     pub(super) fn names_of<'a>(
         &self,
         nodes: impl Iterator<Item = &'a Node>,
@@ -246,15 +243,13 @@ impl Core {
     }
 }
 
-/// Room in an answer to a client of another process. A larger answer is not even built, because a request of a megabyte
-/// can ask for thousands of lists (invariant 10).
+/// A larger answer is not even built, because a request of a megabyte can ask for thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {
     limit: usize,
     taken: usize,
 }
 
-/// Bytes of the length before a text in an answer.
 const LENGTH_BYTES: usize = 4;
 
 impl AnswerRoom {
@@ -274,12 +269,11 @@ impl AnswerRoom {
     }
 }
 
-/// Znodes found by a search so far.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) paths: Vec<ZnodePath>,
     room: AnswerRoom,
 }
 
-/// Name of the limit on an answer's size.
+/// Name of the limit.
 pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

@@ -12,28 +12,26 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Most znodes reaped in one sweep. The next sweep follows soon and takes the rest: the store serves clients in
-/// between, and still removes 20,000 znodes a second.
+/// Most znodes reaped in one sweep. The next one follows soon, so that 20,000 znodes a second are removed while the
+/// store serves clients.
 const MAX_REAPED_PER_SWEEP: usize = 200;
 
-/// Most candidates checked in one sweep.
 const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
 /// Time until the next sweep of an unfinished round.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
-/// Znodes that may be due, and the time of the next sweep.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
-    /// Index and czxid of a znode. The czxid distinguishes it from a later znode with the same index.
+    /// With the czxid, because an index may be reused.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
-    /// Candidates that the current round has yet to check.
+    /// Candidates left in the current round.
     left: usize,
 }
 
 impl Reaper {
-    /// Checks a znode in the next sweep, if it can be reaped and has no child now.
+    /// Adds a znode that can be reaped and has no child now.
     pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
         let node = tree.node_mut(index);
         let is_reaped = matches!(node.kind, NodeKind::Container | NodeKind::Ttl { .. });
@@ -43,7 +41,7 @@ impl Reaper {
         }
     }
 
-    /// Returns the time of the next sweep. Starts the timer if there is a candidate.
+    /// Starts the timer if there is a candidate.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,
@@ -73,7 +71,7 @@ impl Core {
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
-        // A round checks each candidate once. Those put back wait for the next round.
+        // A round checks each candidate once.
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
@@ -103,8 +101,7 @@ impl Core {
         self.tree.work.add(looked_at);
     }
 
-    /// Returns true if a znode is due and its delete fits into the log. A path from a log with larger segments may not
-    /// fit.
+    /// Returns true if a znode is due and its delete fits into the log, unlike a path from a log with larger segments.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(self.tree.node(index).path_bytes as usize));
         self.is_due(index, now) && is_kept.is_ok()

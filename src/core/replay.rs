@@ -1,7 +1,7 @@
 //! Replay and restore: transactions of a log and images of a snapshot, back into a core.
 //!
-//! Neither makes a decision (invariant 1), because all were made before the write was acknowledged. Content that no
-//! core can have written is [`Damage`] and is not applied. A damaged store is refused and never repaired by guessing.
+//! Neither makes a decision (invariant 1). Content that no core can have written is [`Damage`], and the store is
+//! refused. It is never repaired by guessing.
 
 use bytes::Bytes;
 
@@ -16,17 +16,16 @@ use crate::model::types::{SessionId, Zxid};
 use crate::model::watch::DeleteReason;
 use crate::runtime::clock::BootInstant;
 
-/// Reason why a transaction or znode in a log or snapshot cannot be right.
+/// Reason why a log or snapshot cannot be right.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
-/// Greatest zxid and count of creates that are accepted. Beyond any real one, and far enough from the type's maximum to
-/// continue counting.
+/// Greatest zxid and count of creates that are accepted: beyond any real one, with room to continue.
 pub(crate) const HIGHEST: i64 = 1 << 62;
 
 impl Core {
     /// Applies a kept transaction. Sessions get their deadlines from [`restart_timeouts`](Self::restart_timeouts),
-    /// because the store's downtime does not count (rule 15).
+    /// because downtime does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
         // There are no watches before the store is open.
         self.follow(txn, &mut Effects::default())
@@ -34,7 +33,7 @@ impl Core {
 
     /// Applies a transaction like [`replay`](Self::replay), but to an open store: watches fire.
     pub(crate) fn follow(&mut self, txn: Txn, effects: &mut Effects) -> Result<(), Damage> {
-        // Gaps are no damage, because transactions that concern only sessions of their process are not logged.
+        // Gaps are no damage, because some transactions are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
                 "transaction {} after {}",
@@ -133,7 +132,6 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that a logged znode can be created, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode) -> Result<u32, Damage> {
         let path = &new.path;
         let parent = self.check_place(path)?;
@@ -153,7 +151,7 @@ impl Core {
         Ok(parent)
     }
 
-    /// Checks that a path is free and that its parent can have children. Returns the parent.
+    /// Checks that a path is free and its parent can have children.
     fn check_place(&self, path: &ZnodePath) -> Result<u32, Damage> {
         let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
         let Some(parent) = parent else {
@@ -173,23 +171,21 @@ impl Core {
         node.ok_or_else(|| Damage(format!("a change of {path}, which is not there")))
     }
 
-    /// Gives every session its full timeout from `now` on, after a restart.
+    /// Gives every session its full timeout from `now` on.
     pub(crate) fn restart_timeouts(&mut self, now: BootInstant) {
         self.sessions.touch_all(now);
     }
 
-    /// Continues after a restart. The next zxid is above `last`, and sessions that died with their process are ended by
-    /// transactions.
+    /// Continues after a restart, above `last`. Transactions end the sessions that died with their process.
     pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
-        // These sessions ended with the previous process.
+        // They ended with the previous process.
         self.sessions.ends = SessionEnds::default();
     }
 
-    /// Ends the sessions of other processes, after a stop that may have lost transactions acknowledged to them. Returns
-    /// their number.
+    /// Ends the sessions of other processes if transactions acknowledged to them may be lost. Returns their number.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
@@ -205,14 +201,14 @@ impl Core {
             unix_ms,
             ..Now::default()
         };
-        // Drop the effects, because there are no watches and connections before the store is open.
+        // There are no watches and connections before the store is open.
         for slot in &ended {
             self.end_session(*slot, end, now, &mut Effects::default());
         }
         ended.len()
     }
 
-    /// Returns the longest timeout of a session of another process in milliseconds, or 0.
+    /// Returns 0 without such a session.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -223,14 +219,13 @@ impl Core {
     }
 }
 
-/// A znode in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeImage {
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
     pub(crate) kind: NodeKind,
-    /// The session of an ephemeral znode, or 0.
+    /// 0 if not ephemeral.
     pub(crate) owner: SessionId,
     pub(crate) czxid: Zxid,
     pub(crate) mzxid: Zxid,
@@ -239,18 +234,17 @@ pub(crate) struct NodeImage {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// Number of children ever created under it.
+    /// Children ever created.
     pub(crate) creates: i64,
-    /// Its number as a queue entry, and its parent's `creates` at its creation.
+    /// Number as a queue entry, and the parent's `creates` at the creation.
     pub(crate) queue_key: Option<QueueKey>,
 }
 
-/// A session in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// The timeout that it was opened with, or 0 if it never expires.
+    /// 0 if it never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }
@@ -281,12 +275,12 @@ impl Core {
         self.tree.nodes.len()
     }
 
-    /// Reserves space for a snapshot's znodes. Growing step by step would move them repeatedly while the program waits.
+    /// Avoids growing step by step, which would move the znodes repeatedly while the program waits.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }
 
-    /// Restores a session. Call it for all sessions before the znodes.
+    /// Restores a session. Call it before restoring znodes.
     pub(crate) fn restore_session(&mut self, session: SessionImage) -> Result<(), Damage> {
         let SessionImage {
             id,
@@ -297,7 +291,7 @@ impl Core {
         self.replay_session(Session::new(id, password, timeout_ms, is_local))
     }
 
-    /// Restores a znode, in the order of [`node_images`](Self::node_images).
+    /// Restores a znode. Call it in the order of [`node_images`](Self::node_images).
     pub(crate) fn restore_node(&mut self, image: NodeImage) -> Result<(), Damage> {
         let parent = self.check_image(&image)?;
         let owner = match image.kind {
@@ -313,7 +307,7 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that an image can be restored. Returns its parent, or `NIL` for a system znode.
+    /// Returns the parent, or `NIL` for a system znode.
     fn check_image(&self, image: &NodeImage) -> Result<u32, Damage> {
         let path = &image.path;
         if is_system_path(path.as_str()) {
@@ -332,7 +326,7 @@ impl Core {
     /// Completes a restore after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
-        // A snapshot lists znodes by parent, but a session's list is in order of creation.
+        // A session's list is in order of creation, which a snapshot does not have.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree

@@ -1,7 +1,7 @@
 //! [`Sessions`]: the session table, and the buckets in which sessions expire.
 //!
-//! A deadline is rounded up to the end of a bucket and never moves back. So a client never believes in its session for
-//! longer than the store does (invariant 6), and active sessions rarely change their bucket.
+//! A deadline is rounded up to the end of a bucket and never moves back, so no client believes in its session for
+//! longer than the store does (invariant 6).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,12 +22,11 @@ use crate::runtime::clock::BootInstant;
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
-    /// It has ended or never existed.
     Over,
     WrongPassword,
 }
 
-/// A connection's reference to its session. Refused once the session has ended or moved to another connection.
+/// A connection's reference to its session, valid until the session ends or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
@@ -40,47 +39,43 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// The timeout granted to its connection.
+    /// Granted to its connection.
     pub(super) timeout_ms: u64,
-    /// The timeout that it was opened with, which the log has. Later connections are never granted a longer one, so that
-    /// the pause after a restart covers every granted timeout.
+    /// Granted when it was opened, and logged. Later timeouts are never longer, so the pause after a restart covers
+    /// them.
     pub(super) granted_ms: u64,
-    /// True if it dies with the store's process. If false, one event serves all its watches on a znode, as over a wire.
+    /// True if it dies with the store's process.
     pub(super) is_local: bool,
-    /// End of its expiry bucket, or later if the store was late itself. `None` without a timeout.
+    /// End of its expiry bucket, or later if the store was late. `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
-    /// True once it is overdue and has lost some of its watches. It must not revive, because its client would miss
-    /// events.
+    /// True once it is overdue and has lost some watches. It must not revive, because its client would miss events.
     is_doomed: bool,
-    /// True once its client's process has exited, which is then the reason for its end.
+    /// True once its client's process has exited.
     pub(super) has_exited: bool,
-    /// True once an operator has asked for its end, which is then the reason.
+    /// True once an operator has asked for its end.
     pub(super) is_kicked: bool,
-    /// True while it has a connection of another process.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
-    /// Identities proved by its connection.
     pub(super) identities: Identities,
-    /// True until a connection has proved an identity, where that is required. An unproven session is no part of the
-    /// store yet: no transaction opens or ends it, no snapshot contains it, and no limit counts it.
+    /// True until a connection has proved an identity, where that is required. Until then no transaction opens or ends
+    /// it, no snapshot contains it, and no limit counts it.
     pub(super) is_unproven: bool,
-    /// Number of its last event. Over a wire one event serves all its watches on a znode.
+    /// The last event. Over a wire one event serves all watches on a znode.
     pub(super) last_event: u64,
-    /// Its ephemeral znodes, in order of creation.
+    /// In order of creation.
     pub(super) ephemerals: List,
-    /// The ephemeral znode at which its search continues.
+    /// Where its search continues.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
-    /// Bytes that it makes the store keep, without its identities. 0 for a session of this process.
+    /// Bytes charged to it, without identities. 0 for a session of this process.
     pub(super) bytes: usize,
-    /// Most bytes of a reply.
     pub(super) answer_bytes: usize,
     pub(super) pending_events: PendingEvents,
 }
 
-/// A session's events since they were last taken out of [`Effects`](super::Effects).
+/// Events since they were last taken out of [`Effects`](super::Effects).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PendingEvents {
     pub(super) round: u64,
@@ -125,19 +120,17 @@ impl Session {
 pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,
     by_id: HashMap<SessionId, u32, FixedState>,
-    /// Deadline and slot of each session that can expire.
     expiry: BTreeSet<(BootInstant, u32)>,
     tick: Duration,
     stalled: Duration,
-    /// Total ephemeral znodes.
     pub(super) ephemerals: usize,
-    /// Number of unproven sessions, which no other count here includes.
+    /// Unproven sessions, which no other count here includes.
     unproven: usize,
-    /// Number of sessions of other processes.
+    /// Sessions of other processes.
     pub(super) remote: usize,
-    /// Bytes of the sessions of other processes, without watches, ephemeral znodes and identities.
+    /// Their bytes, without watches, ephemeral znodes and identities.
     pub(super) bytes: usize,
-    /// Bytes of the identities of sessions of other processes.
+    /// Bytes of their identities.
     pub(super) identity_bytes: usize,
     pub(super) ends: SessionEnds,
 }
@@ -171,7 +164,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the number of proven sessions, which the limit counts.
+    /// Returns the number of sessions that the limit counts.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -187,7 +180,7 @@ impl Sessions {
         slot
     }
 
-    /// Removes a session that has no watches and ephemeral znodes left.
+    /// Removes a session without watches and ephemeral znodes.
     pub(super) fn remove(&mut self, slot: u32) {
         self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
@@ -204,7 +197,6 @@ impl Sessions {
         }
     }
 
-    /// Makes a session part of the store after its client has proved an identity.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_proven(&mut self, slot: u32) {
         if std::mem::take(&mut self.slots[slot as usize].is_unproven) {
@@ -220,7 +212,6 @@ impl Sessions {
         }
     }
 
-    /// Drops the identities proved by a session's connection.
     pub(super) fn forget_identities(&mut self, slot: u32) {
         let session = self.get_mut(slot);
         let (is_local, identities) = (session.is_local, std::mem::take(&mut session.identities));
@@ -229,8 +220,7 @@ impl Sessions {
         }
     }
 
-    /// Changes the bytes charged to a session for one thing. Does nothing for a session of this process or an empty
-    /// slot.
+    /// Changes a session's bytes. Does nothing for a session of this process or an empty slot.
     #[inline]
     pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
         if let Some(session) = self.slots.get_mut(slot as usize)
@@ -254,8 +244,8 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a session of this process that is past its deadline before a tick has ended it. Only ticks end
-    /// sessions of other processes, because a sign of life may have arrived in time and still be unread.
+    /// Returns true for a session of this process that is past its deadline. Only ticks end sessions of other
+    /// processes, because a sign of life may still be unread.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
         // A doomed session of another process has lost watches and must not revive.
@@ -263,15 +253,15 @@ impl Sessions {
         session.is_doomed || session.is_local && is_late
     }
 
-    /// Marks a session for one of the next ticks to end, even if its client gives a sign of life.
+    /// Makes one of the next ticks end a session, even after a sign of life.
     pub(super) fn doom(&mut self, slot: u32, now: BootInstant) {
         self.get_mut(slot).is_doomed = true;
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket, but never back. `now` may be
-    /// older than an earlier request's, because it may have been read before taking the store's lock. And a client may
-    /// not have received an answer with a shorter timeout, and still believe in the longer one.
+    /// Moves the deadline to a full timeout from now, but never back. `now` may be older than an earlier request's,
+    /// because it is read before taking the store's lock. And a client may have missed the answer with a shorter
+    /// timeout.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
@@ -296,7 +286,6 @@ impl Sessions {
         self.expiry.insert((deadline, slot));
     }
 
-    /// Counts the end of a session that is still in the table. Sessions that were never part of the store do not count.
     pub(super) fn count_end(&mut self, slot: u32, end: End) {
         let session = &self.slots[slot as usize];
         if session.is_unproven {
@@ -310,13 +299,11 @@ impl Sessions {
         }
     }
 
-    /// Counts a stall of the store. Deadlines move only when they are reached, so a stall costs no walk over all
-    /// sessions.
+    /// Deadlines move only when they are reached, so a stall costs no walk over all sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
 
-    /// Decides about an overdue session, and sets the deadline that the verdict grants.
     pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> Verdict {
         let session = &mut self.slots[slot as usize];
         let Some(deadline) = session.deadline else {
@@ -338,7 +325,6 @@ impl Sessions {
         verdict
     }
 
-    /// Returns true if the session was past its deadline and has given no sign of life since.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn is_probed(&self, slot: u32) -> bool {
         self.get(slot).grace.is_probed()
@@ -356,7 +342,6 @@ impl Sessions {
         self.expiry.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the sessions that can expire, by deadline.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn expiring(
         &self,
@@ -365,7 +350,6 @@ impl Sessions {
         self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
-    /// Returns the session that has been overdue for longest.
     pub(super) fn first_due(&self, now: BootInstant) -> Option<u32> {
         let (deadline, slot) = self.expiry.first()?;
         (*deadline <= now).then_some(*slot)

@@ -9,10 +9,9 @@ use crate::model::path::ZnodePath;
 use crate::model::types::{AclEntry, Zxid};
 use crate::model::watch::{EventKind, News, WatchMode, WatchedEvent};
 
-/// Watches that a client had on its old connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
-    /// The last zxid that the client has seen. Watches affected by later changes fire immediately.
+    /// Watches affected by later changes fire immediately.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
     /// On znodes that did not exist.
@@ -20,12 +19,11 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
-    /// Number of watches set in earlier turns.
+    /// Number of watches already set.
     pub(crate) done: usize,
 }
 
 impl SetWatches {
-    /// Returns the lists in the order in which they are processed.
     pub(crate) fn lists(&self) -> [&[ZnodePath]; 5] {
         [
             &self.data,
@@ -73,12 +71,11 @@ impl Core {
         Ok(())
     }
 
-    /// Arms the watches without news again and fires the others, list by list. The events belong to no transaction,
-    /// because they show the current state. Repeat while it returns true: each call stops after `most` units of work,
-    /// and counts in `asked` the watches that it has set.
+    /// Arms the watches without news and fires the others, in order. The events show the current state and belong to no
+    /// transaction. Each call stops after `most` units of work. Repeat while it returns true.
     ///
-    /// This reveals no more than `exists`: a watch on a znode that the session may not read is armed and never fires
-    /// immediately (invariant 14).
+    /// This reveals no more than `exists`: a watch on an unreadable znode is armed and never fires immediately
+    /// (invariant 14).
     pub(crate) fn set_some_watches(
         &mut self,
         session: SessionRef,
@@ -90,8 +87,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its part
-        // again, because other clients may have filled the store in between.
+        // The first turn checks all, so that a refusal leaves nothing behind. Later turns check again, because others
+        // may have filled the store.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -112,7 +109,7 @@ impl Core {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
             for path in rest {
-                // By work instead of the number of watches, because one watch may make a table grow.
+                // Not by number, because one watch may make a table grow.
                 if self.tree.work.total().wrapping_sub(before) >= most as u64 {
                     break;
                 }
@@ -145,8 +142,7 @@ impl Core {
         });
         let news = match (was, times) {
             _ if !is_readable => None,
-            // Only changes that the client cannot have seen are news. It knows those up to `since` from events or
-            // reads.
+            // News is a change after `since`. The client knows the earlier ones.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -155,7 +151,7 @@ impl Core {
         };
         match news {
             Some(kind) => effects.fired.push(Fired {
-                // Nothing was armed. The event is delivered by the session's slot.
+                // Nothing was armed, so the event is delivered by the session's slot.
                 watch: WatchKey::NONE,
                 slot: session.slot,
                 news: News::Event(WatchedEvent {
@@ -172,7 +168,6 @@ impl Core {
         }
     }
 
-    /// Finds a session's watches on a path, to count or remove them.
     pub(crate) fn find_watches(
         &mut self,
         session: SessionRef,
@@ -188,8 +183,7 @@ impl Core {
         Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
     }
 
-    /// Disarms one of the session's watches by its number. Returns false if it has fired already or belongs to another
-    /// session, because numbers can be guessed.
+    /// Returns false if the watch has fired or belongs to another session, because numbers can be guessed.
     pub(crate) fn forget_watch(
         &mut self,
         session: SessionRef,
@@ -202,7 +196,6 @@ impl Core {
         Ok(is_own && self.unwatch(watch))
     }
 
-    /// Disarms watches that were found in the same turn. Returns true if there were any.
     pub(crate) fn remove_watches(&mut self, found: &[WatchKey]) -> bool {
         for watch in found {
             self.unwatch(*watch);
@@ -211,7 +204,7 @@ impl Core {
     }
 }
 
-/// Request that armed a watch on the old connection. It decides what counts as news.
+/// How a watch was armed on the old connection, which decides what counts as news.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

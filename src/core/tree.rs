@@ -1,7 +1,7 @@
-//! [`Tree`]: the znodes in one slab. Each parent has the list of its children and the index of its queue.
+//! [`Tree`]: the znodes in one slab.
 //!
-//! Queue entries are found in the queue's index by their number, and all other children in one hash table by parent and
-//! name. Znodes do not store their path. It is assembled on demand.
+//! Queue entries are found in their queue's index by number, all other children in one hash table by parent and name.
+//! Paths are not stored but assembled on demand.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// Owner of an ephemeral node, and its slot.
+    /// Owner of an ephemeral node.
     pub(super) owner: SessionId,
     pub(super) owner_slot: u32,
     pub(super) czxid: Zxid,
@@ -45,36 +45,34 @@ pub(super) struct Node {
     pub(super) aversion: i32,
     pub(super) parent: u32,
     pub(super) siblings: Links,
-    /// Links in the owner's list of ephemeral nodes.
+    /// In the owner's list of ephemeral nodes.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
-    /// The last synchronously kept transaction that shows in this znode. A reply that shows the znode waits for it and
+    /// The last synchronously kept transaction that shows in this znode. Replies that show the znode wait for it and
     /// not for every write in flight (invariant 2).
     pub(super) kept: i64,
-    /// For a queue entry, the time since which nothing ahead blocks it, or [`NOT_KNOWN`](Self::NOT_KNOWN).
+    /// When nothing ahead blocked a queue entry any more, or [`NOT_KNOWN`](Self::NOT_KNOWN).
     granted_ms: i64,
-    /// True for a shared queue entry.
     is_shared: bool,
-    /// True for an entry found by its number, which the table does not contain.
+    /// True for an entry that is found by its number and not in the table.
     is_found_by_number: bool,
-    /// True while it is a candidate of the reaper.
+    /// True while the reaper considers it.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
 
-/// The part of a node that only parents need. Most nodes are leaves.
+/// Only for parents. Most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
     count: u32,
-    /// Number of children in the table of names.
+    /// Number of children in the table.
     named: u32,
-    /// Number of descendants, not counted for the root.
+    /// Number of descendants. Not counted for the root.
     below: u32,
-    /// The last transaction that created or deleted a child.
     pzxid: Zxid,
-    /// Number of children ever created, which is the sequence counter.
+    /// Number of children ever created: the sequence counter.
     creates: i64,
     exclusive: Entries,
     shared: Entries,
@@ -110,16 +108,15 @@ impl Family {
     }
 }
 
-/// A resolved znode to be created under a known parent.
 #[derive(Debug)]
 pub(super) struct NewChild {
     pub(super) name: NodeName,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: NodeKind,
-    /// Its number, if its name makes it a queue entry.
+    /// The number, if the name makes it a queue entry.
     pub(super) sequence: Option<i64>,
-    /// The parent's count of child creates, including this one.
+    /// The parent's count of creates, including this one.
     pub(super) creates: i64,
 }
 
@@ -136,39 +133,36 @@ impl From<NewNode> for NewChild {
     }
 }
 
-/// A queue entry that waits for the one ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub(super) entry: NodeKey,
     pub(super) blockers: Blockers,
 }
 
-/// Properties of a node that the rules for writes need. A multi changes copies of them.
+/// What the rules for writes need to know of a node. A multi changes copies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
-    /// Index in the tree, or `NIL` for a node created by the multi.
+    /// `NIL` for a node that the multi creates.
     pub(super) node: u32,
     pub(super) is_ephemeral: bool,
-    /// Slot of the owning session, or `NIL`.
+    /// Slot of the owner, or `NIL`.
     pub(super) owner_slot: u32,
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
-    /// Bytes of its data.
     pub(super) data_bytes: usize,
-    /// Bytes that the whole node counts for.
+    /// Bytes of the whole node.
     pub(super) bytes: usize,
-    /// Index of its list among those created by the multi, or `NIL` for its own.
+    /// Index of its list among the multi's, or `NIL` for its own.
     pub(super) made: u32,
     /// Index of the multi's operation that wrote its data, or `NIL`.
     pub(super) written: u32,
 }
 
 impl Node {
-    /// No known grant: the entry is blocked, or was granted before the store was opened.
+    /// The entry is blocked, or was granted before the store was opened.
     const NOT_KNOWN: i64 = i64::MIN;
 
-    /// Returns the time since which nothing ahead blocks this entry, if known.
     pub(super) fn granted_at_ms(&self) -> Option<i64> {
         (self.granted_ms != Self::NOT_KNOWN).then_some(self.granted_ms)
     }
@@ -181,7 +175,7 @@ impl Node {
         self.family.as_ref().map_or(0, |family| family.creates)
     }
 
-    /// Returns the last transaction that created or deleted a child, or its own create without one, as in ZooKeeper.
+    /// Returns the last transaction that created or deleted a child, or the node itself, as in ZooKeeper.
     pub(super) fn pzxid(&self) -> Zxid {
         self.family
             .as_ref()
@@ -197,7 +191,7 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // 32 bits and wrapping, as in ZooKeeper.
+            // Wraps at 32 bits, as in ZooKeeper.
             cversion: self
                 .creates()
                 .wrapping_mul(2)
@@ -213,34 +207,32 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
-    /// By parent and name, without entries that are found by their number.
+    /// By parent and name, without entries that are found by number.
     by_name: Table<u32>,
-    /// Bytes that all nodes count for.
     pub(super) bytes: usize,
-    /// Bytes of the access control lists, which are included in `bytes`.
+    /// The part of `bytes` for access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
     known: RefCell<KnownPaths>,
     /// Buffer for assembling a path.
     buffer: RefCell<Vec<u8>>,
-    /// The tree has the meter, because all code that touches many things has access to the tree.
+    /// Kept here because all code that touches many things has access to the tree.
     pub(super) work: Work,
 }
 
-/// Returns the key of an entry that was numbered by its queue. The number is the count of earlier creates.
+/// Returns the key of an entry numbered by its queue, whose number is the count of earlier creates.
 fn numbered(sequence: i64) -> QueueKey {
     (sequence, sequence.wrapping_add(1))
 }
 
-/// The znodes that every ZooKeeper has from the start.
+/// Every ZooKeeper has these znodes from the start.
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Returns true for a znode that can never be deleted.
 pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Returns the list of a system znode. Clients may read the configuration, but not write it.
+/// Clients may read the configuration, but not write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -301,7 +293,7 @@ impl Tree {
         hasher.finish()
     }
 
-    /// Finds a node by its path. Usually the cache contains it or its parent.
+    /// Finds a node by its path. Usually it or its parent is cached.
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         let (parent_path, name) = path.rsplit_once('/')?;
         if name.is_empty() {
@@ -329,7 +321,6 @@ impl Tree {
         Some(index)
     }
 
-    /// Finds a node name by name from the root.
     fn walk(&self, path: &str) -> Option<u32> {
         let (mut at, mut levels) = (Some(ROOT), 0);
         // No child has an empty name, so `//a` finds nothing.
@@ -364,7 +355,7 @@ impl Tree {
         self.by_name.find(hash, is_sought).copied()
     }
 
-    /// Returns true if an existing child has the name of this new one.
+    /// Returns true if a child has this new one's name.
     #[inline]
     pub(super) fn has_child(&self, parent: u32, new: &NewChild) -> bool {
         // No other entry has a number that is assigned just now.
@@ -416,7 +407,7 @@ impl Tree {
         }
     }
 
-    /// Adds a node under an existing parent, or the root if `parent` is `NIL`.
+    /// Adds a node. `parent` is `NIL` for the root.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -425,15 +416,15 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Only ephemeral nodes are entries, because contenders end with their sessions. A persistent numbered node,
-        // such as the path of a nested lock, would block all others forever.
+        // Contenders end with their sessions. A persistent numbered node, such as a nested lock's path, would block all
+        // others forever if it were an entry.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = queue_key.is_some() && new.name.is_shared();
-        // Only the child to which the queue assigned this number has this key. The name must contain the same number.
-        // It contains another one if the prefix ended with digits.
+        // Only the child that got this number from its queue has this key. Its name contains another number if it
+        // already ended with digits.
         let is_found_by_number = queue_key
             .is_some_and(|key| key == numbered(key.0) && new.name.sequence() == Some(key.0));
         let path_bytes = self.path_bytes_below(parent, new.name.len());
@@ -468,7 +459,6 @@ impl Tree {
         if !is_found_by_number {
             let (nodes, hasher, work) = (&self.nodes, &self.hasher, &self.work);
             let hash = |index: &u32| hash_of(hasher, &nodes[*index as usize]);
-            // Called for each name that a growing table moves.
             let hash_moved = |index: &u32| {
                 work.add(1);
                 hash(index)
@@ -482,8 +472,8 @@ impl Tree {
         index
     }
 
-    /// Adds `by` to the descendant counts of `above` and its ancestors. A path has at most half as many ancestors as
-    /// bytes, and usually at most four.
+    /// Updates the counts of all ancestors. There are at most half as many as the path has bytes, and usually up to
+    /// four.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
         let mut levels = 0;
@@ -520,7 +510,7 @@ impl Tree {
         self.node_mut(parent).family = Some(family);
     }
 
-    /// Sets the time since which nothing ahead blocks an entry. The znode then also shows that the blockers are gone.
+    /// Records since when nothing blocks an entry. The znode then also shows that the blockers are gone.
     pub(super) fn grant(&mut self, index: u32, unix_ms: i64) {
         let node = self.node(index);
         if node.granted_ms != Node::NOT_KNOWN {
@@ -531,7 +521,6 @@ impl Tree {
         (node.granted_ms, node.kept) = (unix_ms, kept);
     }
 
-    /// Counts one more create of a child and returns the new count.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn count_create(&mut self, parent: u32) -> i64 {
         let mut family = self.take_family(parent);
@@ -541,7 +530,7 @@ impl Tree {
         creates
     }
 
-    /// Takes the family out of the parent, so that the children can be borrowed while it changes.
+    /// Takes the family out, so that the children can be borrowed while it changes.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let node = self.node_mut(parent);
         let family = node.family.take();
@@ -553,7 +542,6 @@ impl Tree {
         })
     }
 
-    /// Finds the znode of a queue, first at its remembered index.
     #[inline]
     pub(super) fn find_known(&self, znode: &ZnodeHandle) -> Option<u32> {
         let known = znode.known();
@@ -584,7 +572,7 @@ impl Tree {
         ZnodePath::trusted(std::str::from_utf8(&buffer).expect("names are text"))
     }
 
-    /// Writes a path backwards into a buffer of its length.
+    /// Writes a path backwards.
     fn write_path(&self, index: u32, buffer: &mut [u8]) {
         let (mut at, mut end, mut levels) = (index, buffer.len(), 0);
         while at != ROOT {
@@ -598,7 +586,7 @@ impl Tree {
         self.work.add(levels / LEVELS_OF_A_UNIT);
     }
 
-    /// Returns the path length of a child, or of the root if `parent` is `NIL`.
+    /// Returns the length of a child's path. `parent` is `NIL` for the root.
     #[inline]
     pub(super) fn path_bytes_below(&self, parent: u32, name_bytes: usize) -> usize {
         match parent {
@@ -621,7 +609,7 @@ impl Tree {
         node.acl = acl;
     }
 
-    /// Restores a node from its image. `parent` is `NIL` for a system znode.
+    /// Restores a node. `parent` is `NIL` for a system znode.
     pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage) {
         let index = match parent {
             NIL => self.find(image.path.as_str()),
@@ -639,12 +627,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid());
             let index = self.insert(parent, new, (image.owner, owner_slot), at);
-            // `insert` has set the parent's count from the child. Put back the count of the parent's own image.
+            // `insert` has overwritten the parent's count, which came with its own image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
-        // It was counted with empty data and the open list. Count it again with its real ones.
+        // `insert` has counted empty data and the open list.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
@@ -655,7 +643,6 @@ impl Tree {
         node.family = has_had_children.then_some(family);
         node.data = image.data;
         node.acl = image.acl;
-        // A snapshot does not contain it.
         node.granted_ms = Node::NOT_KNOWN;
         (node.czxid, node.mzxid) = (image.czxid, image.mzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);
@@ -671,7 +658,7 @@ impl Tree {
         })
     }
 
-    /// Returns the next node in a walk over all nodes: parents before children, and children in order of creation.
+    /// Returns the next node in a walk: parents before children, and children in order of creation.
     pub(super) fn after(&self, index: u32) -> Option<u32> {
         let family = self.node(index).family.as_ref();
         if let Some(family) = family.filter(|family| !family.children.is_empty()) {
@@ -688,7 +675,6 @@ impl Tree {
         None
     }
 
-    /// Removes a node without children.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) {
         let node = self.node(index);
@@ -721,14 +707,14 @@ impl Tree {
         self.nodes.remove(index as usize);
     }
 
-    /// Returns the children of a node in order of creation.
+    /// Returns the children in order of creation.
     pub(super) fn children(&self, index: u32) -> impl Iterator<Item = (u32, &Node)> {
         let family = self.node(index).family.as_ref();
         let list = family.map_or(List::EMPTY, |family| family.children);
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// Returns the number of a node's descendants, in O(1).
+    /// Runs in O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,
@@ -739,7 +725,7 @@ impl Tree {
         }
     }
 
-    /// Returns the nearest blocking entry ahead of `index` in its queue, in O(log n).
+    /// Returns the nearest blocking entry ahead, in O(log n).
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
@@ -755,7 +741,7 @@ impl Tree {
         nearest.map(|(_, nearest)| nearest)
     }
 
-    /// Returns true if the queue has an entry that would block a new one.
+    /// Returns true if a new entry would be blocked.
     #[inline]
     pub(super) fn has_blocker(&self, queue: u32, blockers: Blockers) -> bool {
         let family = self.node(queue).family.as_deref();
@@ -770,13 +756,12 @@ impl Tree {
         Waiter { entry, blockers }
     }
 
-    /// Returns the waiter's entry if it exists and nothing blocks it, in O(log n).
+    /// Returns the entry if it exists and nothing blocks it, in O(log n).
     pub(super) fn clear(&self, waiter: Waiter) -> Option<u32> {
         let entry = self.at(waiter.entry);
         entry.filter(|entry| self.ahead_of(*entry, waiter.blockers).is_none())
     }
 
-    /// Returns the number of entries ahead of `index` in its queue.
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
         self.queue_key_of(index).map_or(0, |(family, queue_key)| {
             let queues = [&family.exclusive, &family.shared];
@@ -793,7 +778,7 @@ impl Tree {
         Some((family, node.queue_key?))
     }
 
-    /// Returns true if a parent has children that are not queue entries.
+    /// Returns true if some children are not queue entries.
     #[inline]
     pub(super) fn has_others(&self, parent: u32) -> bool {
         let family = self.node(parent).family.as_deref();
@@ -806,7 +791,7 @@ impl Tree {
         self.node(index).queue_key.is_some()
     }
 
-    /// Returns the queue entries under `parent`, head first.
+    /// Returns the queue entries, head first.
     pub(super) fn queue(&self, parent: u32) -> impl Iterator<Item = &Node> {
         let family = self.node(parent).family.as_deref();
         let mut exclusive = family
@@ -830,7 +815,7 @@ impl Tree {
     }
 }
 
-/// Levels of a path that are one unit of work. Each level looks up or copies a name.
+/// Levels of a path that are one unit of work.
 const LEVELS_OF_A_UNIT: usize = 4;
 
 #[inline]

@@ -1,8 +1,7 @@
 //! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
-//! A znode has the list of its watches, so firing needs no look-up. Watches on a missing znode are stored separately
-//! and move to the znode when it is created. Events reach [`Effects`] in the order in which they happened, and before
-//! every later reply (invariant 3).
+//! A znode has the list of its watches, so firing needs no look-up. Watches on a missing znode move to it when it is
+//! created. Events reach [`Effects`] in order, and before every later reply (invariant 3).
 
 use std::hash::BuildHasher;
 
@@ -50,7 +49,7 @@ impl WatchKey {
     }
 }
 
-/// The number by which a session of another process refers to a watch on a predecessor.
+/// Refers to a watch on a predecessor, for sessions of other processes.
 #[cfg(any(feature = "client", feature = "server"))]
 impl crate::model::watch::WatchNumber for WatchKey {
     fn watch_number(&self) -> i64 {
@@ -58,28 +57,24 @@ impl crate::model::watch::WatchNumber for WatchKey {
     }
 }
 
-/// Event that a watch has fired.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fired {
     pub(crate) watch: WatchKey,
-    /// The slot of the watcher's session.
     pub(crate) slot: u32,
     pub(crate) news: News,
-    /// True if this was the watch's only event.
     pub(crate) is_last: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchKind {
-    /// One-shot, armed by getData and exists.
+    /// One-shot: getData and exists.
     Data,
-    /// One-shot, armed by getChildren.
+    /// One-shot: getChildren.
     Child,
-    /// One-shot, armed by a queue entry on its predecessor. Fires only on the delete. If the entry also waits for
-    /// conditions, the watch is [settled](Watches::settle) instead: it moves from blocker to blocker, and fires when
-    /// none is left.
+    /// One-shot: a queue entry's watch on its predecessor, fires only on the delete. With conditions the watch is
+    /// [settled](Watches::settle) instead: it moves from blocker to blocker, and fires when none is left.
     Turn(Waiter),
-    /// On the znode of a data condition. Settles the watch with this index, of which it is a part.
+    /// On the znode of a data condition. Settles the watch with this index.
     Guard(u32),
     Persistent,
     Recursive,
@@ -90,7 +85,6 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
-    /// Returns a distinct number for each kind in the index.
     fn number(self) -> u64 {
         match self {
             Self::Data | Self::Turn(_) | Self::Guard(_) => 0,
@@ -103,8 +97,7 @@ impl WatchKind {
     fn wants(self, event: EventKind) -> bool {
         match event {
             EventKind::NodeDeleted => true,
-            // A change of the predecessor's data does not wake a waiter, because only the delete can give it the lock
-            // (invariant 4).
+            // Only the predecessor's delete can give a waiter the lock (invariant 4).
             EventKind::NodeCreated | EventKind::NodeDataChanged => {
                 !matches!(self, Self::Child | Self::Turn(_))
             }
@@ -118,25 +111,22 @@ struct Watch {
     slot: u32,
     stamp: u32,
     kind: WatchKind,
-    /// Hash in the index, if the session is of another process.
     hash: u64,
-    /// True if the session had no right to see the event that used the watch up. The watch stays, silent, until it is
-    /// armed again, because its absence would reveal the event (invariant 14).
+    /// True if an event that the session may not see used the watch up. It stays, silent, until it is armed again,
+    /// because its absence would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
-    /// Bytes that it counts for, 0 for a session of this process.
     bytes: u32,
-    /// Conditions that its entry waits for, in addition to the entries ahead.
+    /// Conditions in addition to the entries ahead.
     conditions: Box<[Condition]>,
     /// Its [guard](WatchKind::Guard), or `NIL`.
     guard: u32,
-    /// Links in the list of its path.
+    /// In the list of its path.
     at_spot: Links,
-    /// Links in the list of its session.
+    /// In the list of its session.
     of_session: Links,
 }
 
-/// Change of a znode that may fire events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) node: u32,
@@ -149,12 +139,11 @@ pub(super) struct Change {
 enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
-    /// Nowhere, because it has fired unseen or is being moved. A fired one waits for the end of its session.
+    /// Nowhere: being moved, or fired unseen and waiting for the end of its session.
     Spent,
 }
 
 impl WatchLocation {
-    /// Returns true if the watch is on this path. `node` is the znode there, if it exists.
     fn is(&self, path: &ZnodePath, node: Option<u32>) -> bool {
         match self {
             Self::Node(here) => node == Some(*here),
@@ -179,27 +168,24 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// Returns the hash of a watch in the index. It depends on the path and not the znode, so that creating or deleting the
-/// znode does not change it.
+/// Depends on the path and not the znode, so that creating or deleting the znode does not change it.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath) -> u64 {
     let of_path = tree.hash(path.as_str());
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Returns the hash of a waiter's watch, which may move between znodes.
 fn waiter_hash(slot: u32, waiter: Waiter) -> u64 {
     FixedState::default().hash_one((slot, waiter.entry))
 }
 
-/// Returns the bytes that a waiter's conditions count for, including the guard.
 pub(super) fn bytes_of_conditions(conditions: &[Condition]) -> usize {
     let bytes = |condition: &Condition| WATCH_BYTES + condition.bytes();
     conditions.iter().map(bytes).sum()
 }
 
-/// Returns the bytes that a watch counts for. It includes the path from the start, because the watch keeps the path
-/// when its znode is deleted, and a delete must never make the store larger.
+/// Counts the path from the start, because the watch keeps the path when its znode is deleted, and a delete must never
+/// make the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -210,13 +196,12 @@ fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
-    /// Watches of sessions of other processes, by session, kind, and path or waiter. Each key has at most one watch.
+    /// Watches of sessions of other processes, at most one for each session, kind, and path or waiter.
     index: Table<u32>,
     /// Watches on missing znodes, by path.
     absent: Table<(ZnodePath, List)>,
-    /// Bytes that all watches count for.
     pub(super) bytes: usize,
-    /// Most bytes of the events that one transaction sends to all sessions of other processes.
+    /// Limit of the events that one transaction sends to all sessions of other processes.
     pub(super) event_bytes: usize,
     /// Number of recursive watches. If it is 0, ancestors need no check.
     recursive: usize,
@@ -241,7 +226,6 @@ impl Watches {
         }
     }
 
-    /// Adds a watch on a path. `node` is the znode there, if it exists.
     pub(super) fn arm(
         &mut self,
         tree: &mut Tree,
@@ -253,15 +237,15 @@ impl Watches {
     ) -> WatchKey {
         let is_local = sessions.get(slot).is_local;
         let mut hash = 0;
-        // As on a ZooKeeper server, a session of another process has one watch of a kind on a path. Arming it again
-        // costs no memory. In this process each watcher has its own watch.
+        // As in ZooKeeper, a session of another process has one watch of a kind on a path. In this process each watcher
+        // has its own.
         if !is_local {
             hash = match kind {
                 WatchKind::Turn(waiter) => waiter_hash(slot, waiter),
                 _ => index_hash(tree, slot, kind, path),
             };
             match (self.find(hash, slot, kind, path, node), kind) {
-                // The old watch may be canceled by its number at any time, but the new one must stay.
+                // The old watch may be canceled by its number, but the new one must stay.
                 (Some(armed), WatchKind::Turn(_)) => self.remove(tree, sessions, armed),
                 (Some(armed), _) => {
                     self.slab[armed as usize].is_muted = false;
@@ -300,7 +284,7 @@ impl Watches {
             self.index.insert(hash, index, hash_of);
         }
         match kind {
-            // At the front, so that events below this znode find them without visiting its other watches.
+            // At the front, so that events below find them without visiting the znode's other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -324,7 +308,7 @@ impl Watches {
         self.key(index)
     }
 
-    /// Adds conditions to a waiter's watch. `is_held_up` is true if it is on the znode of one of them.
+    /// Adds conditions to a watch. `is_held_up` is true if it is on the znode of one of them.
     pub(super) fn keep_conditions(
         &mut self,
         tree: &mut Tree,
@@ -348,8 +332,7 @@ impl Watches {
         }
     }
 
-    /// Adds a guard to a watch on the children of one condition, so that a change of another condition's data settles
-    /// it.
+    /// Makes a change of another condition's data settle a watch on the children of one condition.
     fn guard(&mut self, tree: &mut Tree, index: u32) {
         let watch = &self.slab[index as usize];
         let data = watch.conditions.iter().find_map(|it| match it {
@@ -380,15 +363,13 @@ impl Watches {
         self.slab[index as usize].guard = guard;
     }
 
-    /// Puts an unlinked watch on a znode.
     fn put(&mut self, tree: &mut Tree, index: u32, node: u32) {
         self.slab[index as usize].spot = WatchLocation::Node(node);
         let list = &mut tree.node_mut(node).watches;
         list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
     }
 
-    /// Returns the wanted kinds of watches that a session of another process has on a path, in O(1). `node` is the
-    /// znode there, if it exists.
+    /// Finds the wanted watches of a session of another process on a path, in O(1).
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -406,7 +387,6 @@ impl Watches {
         found.map(|index| self.key(index)).collect()
     }
 
-    /// Finds a waiter's watch, or another kind on a path, of a session of another process.
     fn find(
         &self,
         hash: u64,
@@ -484,7 +464,6 @@ impl Watches {
         }
     }
 
-    /// Removes a watch that has already left its path's list.
     fn forget(&mut self, sessions: &mut Sessions, index: u32) {
         let session = sessions.get_mut(self.slab[index as usize].slot);
         session
@@ -506,7 +485,7 @@ impl Watches {
         self.armed(key).is_some_and(|watch| watch.slot == slot)
     }
 
-    /// Drops at most `most` watches of a session, oldest first, and passes their keys to `dropped`.
+    /// Drops watches of a session, oldest first.
     pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
@@ -525,10 +504,9 @@ impl Watches {
         }
     }
 
-    /// Moves the watches on a path to the znode created there.
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
-        // Checked before hashing the path, because usually no missing znode is watched.
+        // Before hashing the path, because usually no missing znode is watched.
         if self.absent.len() == 0 {
             return;
         }
@@ -538,7 +516,7 @@ impl Watches {
         }
     }
 
-    /// Moves the remaining watches of a znode to its path, before the znode is deleted.
+    /// Moves the remaining watches to the path before a znode is deleted.
     #[inline]
     pub(super) fn detach(&mut self, tree: &Tree, node: u32) {
         let list = tree.node(node).watches;
@@ -589,8 +567,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
-        // Usually the znode has no watches and the store no recursive ones. Recursive watches never fire for a change
-        // of children (rule 20), because they get an event for each child.
+        // Usually nothing is watched. Recursive watches ignore changes of children (rule 20), because they get an event
+        // for each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {
@@ -606,7 +584,7 @@ impl Watches {
         is_recursive: bool,
         effects: &mut Effects,
     ) {
-        // One number for the znode's watches and the recursive ones, so that a session with both gets one event.
+        // One number for both lists, so that a session with watches in both gets one event.
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
@@ -648,14 +626,14 @@ impl Watches {
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            // Over a wire, clients can check for their watches (`checkWatches`), so it must look unused.
+            // Clients can check for it over a wire (`checkWatches`), so it must look unused.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // In this process a watcher waits for it, and must still get the end of its session.
+                    // Its watcher in this process must still get the end of its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -665,7 +643,6 @@ impl Watches {
         tree.work.add(looked_at);
     }
 
-    /// Takes a watch off its blocker until it is settled.
     fn unsettle(&mut self, tree: &mut Tree, index: u32) {
         self.lift(tree, index);
         self.unsettled.push(self.key(index));
@@ -675,8 +652,8 @@ impl Watches {
         !self.unsettled.is_empty()
     }
 
-    /// Settles the watches whose blockers have changed, at the end of a transaction. Each moves to its entry's current
-    /// blocker without an event, or fires because the entry is no longer blocked or is gone.
+    /// Settles watches at the end of a transaction in which their blockers changed. Each moves to its entry's current
+    /// blocker without an event, or fires because the entry is gone or no longer blocked.
     pub(super) fn settle(
         &mut self,
         tree: &mut Tree,
@@ -743,8 +720,8 @@ impl Watches {
 
     /// Adds an event for one watch. Returns false only if its session may not read the znode (as in ZooKeeper 3.9).
     ///
-    /// The right is checked for each event, because the list may have changed since the watch was armed. A waiter needs
-    /// no right, because its event is about its own entry.
+    /// Each event checks the right, because the list may have changed since the watch was armed. A waiter needs none,
+    /// because its event is about its own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -762,7 +739,7 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // A waiter's event contains more than another watch's event, so it is sent in addition.
+        // A waiter's event contains more, so it is sent in addition to another watch's.
         if is_told && waiter.is_none() {
             return true;
         }
@@ -776,12 +753,12 @@ impl Watches {
         {
             return false;
         }
-        // A waiter's event does not replace the events of the session's other watches on the znode.
+        // A waiter's event does not replace those of the session's other watches.
         if waiter.is_none() {
             session.last_event = self.last_event;
         }
-        // Beyond the limit the event is dropped and the session's connection closed. This is no matter of rights, so
-        // the watch counts as fired.
+        // Beyond the limit the event is dropped and the connection closed. The watch counts as fired, because this is
+        // no matter of rights.
         let bytes = size_of::<Fired>() + tree.node(what.node).path_bytes as usize;
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
@@ -815,19 +792,17 @@ impl Watches {
         self.slab.len()
     }
 
-    /// Returns an upper bound of their slots.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn slots(&self) -> usize {
         self.slab.capacity()
     }
 
-    /// Returns the number of watched paths without a znode.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn absences(&self) -> usize {
         self.absent.len()
     }
 
-    /// Visits the watches in these slots, except watches of children, with their sessions' slots.
+    /// Visits the watches in these slots, except watches of children.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn each_listed(
         &self,
@@ -845,7 +820,7 @@ impl Watches {
         }
     }
 
-    /// Returns the bytes that all watches count for, recounted.
+    /// Recounts the bytes of all watches.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum(&self) -> usize {
         self.slab
@@ -854,14 +829,13 @@ impl Watches {
             .sum()
     }
 
-    /// Returns the same for one session.
+    /// Recounts the bytes of one session's watches.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
         watches.map(|(_, watch)| watch.bytes as usize).sum()
     }
 
-    /// Returns the number of watches, and of watched paths without a znode.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.slab.len(), self.absent.len())

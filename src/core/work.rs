@@ -20,11 +20,10 @@
 
 use std::cell::Cell;
 
-/// Meter of work since the store was opened. A unit is one znode, watch or access control entry visited, or
-/// [`UNIT_BYTES`] of text or data. It takes about 10 to 100 ns. The fixed cost of a request is not counted, so taking a
-/// lock in memory counts nothing. A loop adds its length once.
+/// A unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data: about 10 to 100 ns. The
+/// fixed cost of a request is not counted, so a lock in memory counts nothing. A loop adds its length once.
 ///
-/// It is a cell because reads count, too.
+/// A cell, because reads count, too.
 #[derive(Debug, Default)]
 pub(super) struct Work(Cell<u64>);
 

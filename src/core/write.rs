@@ -61,8 +61,8 @@ impl Core {
         })
     }
 
-    /// Checks the rules and limits for a new znode under an existing parent. `asked` returns the path for the error.
-    /// Nothing can fail after this.
+    /// Checks the rules and limits for a new znode. Nothing can fail after this. `asked` returns the path for the
+    /// error.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -79,8 +79,8 @@ impl Core {
         self.check_txn(create_bytes(path_bytes, new.data.len(), &new.acl))
     }
 
-    /// Checks that the session may get this number. Other clients misread numbers of more than ten digits, so only
-    /// sessions of this process get them (rule 5).
+    /// Refuses numbers of more than ten digits, which other clients misread, except to sessions of this process (rule
+    /// 5).
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
@@ -89,7 +89,6 @@ impl Core {
         Err(used_up(self.tree.path(parent).as_str()))
     }
 
-    /// Creates a checked znode in a single transaction.
     #[inline(always)] // avoids copies of the new node
     pub(super) fn add(
         &mut self,
@@ -122,7 +121,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // Usually a release, whose entry is the head of its queue.
+        // Usually a release of the head of a queue.
         let node = self.tree.find(path.as_str());
         self.may_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.view(node)), path, version)?;
@@ -132,7 +131,6 @@ impl Core {
         Ok(Reply::Done)
     }
 
-    /// Deletes a checked znode in a single transaction.
     #[inline]
     pub(super) fn delete_node(
         &mut self,
@@ -154,7 +152,7 @@ impl Core {
         }
     }
 
-    /// Checks the right to delete at a path. As in ZooKeeper, this precedes any check of the znode itself.
+    /// Checks the right to delete, before the znode itself as in ZooKeeper.
     #[inline]
     fn may_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -167,7 +165,6 @@ impl Core {
         })
     }
 
-    /// Checks the right to delete children, which the parent's list grants.
     #[inline]
     pub(super) fn allow_delete(
         &self,
@@ -217,8 +214,7 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> OpReply {
-        // It was resolved in this call against the tree and the operations before it. A missing znode would be a bug in
-        // the core.
+        // It was resolved in this call, so a missing znode would be a bug in the core.
         let known = "a resolved operation names znodes that are there";
         match op {
             TxnOp::Create(new) => {
@@ -284,7 +280,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, owner, at);
         if at.log_mode == LogMode::Sync {
-            // The create also shows in the parent's children and counts, so reads of either wait for it.
+            // Reads of the parent show the create, too, so they wait for it.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -305,7 +301,6 @@ impl Core {
         node
     }
 
-    /// Returns the reason of a delete, for the waiters behind the znode.
     fn reason(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
@@ -392,9 +387,8 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters: whether the entry exists with nothing ahead, so that it holds the lock
-    /// (invariant 8), and since when. Call it at the end of a transaction, because a multi can replace a deleted entry
-    /// with another one.
+    /// Completes the events of waiters: whether the entry has nothing ahead and so holds the lock (invariant 8), and
+    /// since when. Call it at the end of a transaction, because a multi can replace a deleted entry.
     pub(super) fn resolve_waiters(&mut self, now: Now, effects: &mut Effects) {
         if self.watches.has_unsettled() {
             let zxid = self.last_zxid();
@@ -429,20 +423,17 @@ pub(super) fn parent_for(create: &Create) -> &str {
     parent_of(create.path.as_str()).unwrap_or("/")
 }
 
-/// Returns the final name, and the number if it is a queue entry.
 fn final_name(create: &Create, creates: i64) -> (NodeName, Option<i64>) {
     let name = create.path.name();
     match create.mode.is_sequential() {
         true => (NodeName::numbered(name, creates), Some(creates)),
-        // A name that already contains its number also makes an entry. Converting a read-write lock keeps its position
-        // this way.
+        // A name that contains its number is an entry, too: a converted read-write lock keeps its position this way.
         false => (NodeName::text(name), sequence_of(name)),
     }
 }
 
-/// Returns the final path, and the number if it is a queue entry.
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
-    // As in `final_name`, a name that already contains its number also makes an entry.
+    // As in `final_name`.
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));
     }
@@ -480,8 +471,8 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
     })
 }
 
-/// Refuses to create or change quota znodes of ZooKeeper's clients, because nothing here enforces quotas and a client
-/// would rely on one. Existing ones in older stores can be read and deleted.
+/// Refuses to create or change quota znodes, because clients would rely on quotas that nothing enforces. Old ones can
+/// be read and deleted.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     match path.as_str().starts_with("/zookeeper/quota/") {
         true => Err(Error::Unimplemented { what: QUOTAS }),
@@ -489,7 +480,7 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// Refuses children of this znode like [`check_no_quota`].
+/// Refuses children like [`check_no_quota`].
 #[inline]
 pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     match parent.strip_prefix("/zookeeper/quota") {
@@ -500,8 +491,8 @@ pub(super) fn check_no_quota_in(parent: &str) -> Result<()> {
     }
 }
 
-/// Checks a new znode's parent and that its path is free. Errors name the requested path without the number, as over
-/// the wire.
+/// Checks that a path is free and its parent can have children. As over the wire, errors name the path without the
+/// number.
 #[inline]
 pub(super) fn check_create(
     parent: NodeView,
@@ -538,7 +529,7 @@ pub(super) fn check_delete(
     Ok(())
 }
 
-/// Checks an expected version. -1 accepts any version, as over the wire.
+/// Checks an expected version. -1 accepts any, as over the wire.
 pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
     match expected {
         Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {

@@ -204,7 +204,7 @@ pub enum Error {
         file: PathBuf,
         /// Byte offset of the damage.
         offset: u64,
-        /// What was expected, and what was found.
+        /// The expected and the actual content.
         reason: String,
     },
     /// A newer version of Lockkeeper wrote this file.

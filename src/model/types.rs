@@ -100,8 +100,8 @@ pub enum CreateMode {
     /// find it deleted and must create it again. See ZOOKEEPER-2163.
     Container,
     /// Deleted by the store at the next sweep after this time without a change and without children. In whole
-    /// milliseconds, from 1 to 2^40 − 1. A ZooKeeper server needs `zookeeper.extendedTypesEnabled` and otherwise returns
-    /// `Unimplemented` (ZOOKEEPER-2169).
+    /// milliseconds, from 1 to 2^40 − 1. A ZooKeeper server needs `zookeeper.extendedTypesEnabled`, and otherwise
+    /// returns `Unimplemented` (ZOOKEEPER-2169).
     PersistentTtl(Duration),
     /// [`PersistentTtl`](Self::PersistentTtl), with a number.
     PersistentSequentialTtl(Duration),
