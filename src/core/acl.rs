@@ -256,7 +256,7 @@ pub(super) fn resolved(
     }
 }
 
-/// Removes the hashes, from which passwords could be guessed.
+/// Removes the hashes, because passwords could be guessed from them.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

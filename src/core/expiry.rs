@@ -35,7 +35,7 @@ pub(super) enum Verdict {
     Probe { until: BootInstant },
 }
 
-/// Time by which a session's deadline has moved since its last sign of life.
+/// How far a session's deadline has moved since its last sign of life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grace {
     /// Stalls up to the last sign of life or verdict.

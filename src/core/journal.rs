@@ -28,7 +28,7 @@ pub(crate) struct Txn {
     pub(crate) op: TxnOp,
 }
 
-/// With every decision made.
+/// Effect of a transaction, with every decision made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TxnOp {
     OpenSession {
@@ -94,9 +94,9 @@ pub(crate) enum Journal {
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
-    /// The last one kept synchronously.
+    /// The last transaction kept synchronously.
     last: i64,
-    /// For sessions and their ephemerals.
+    /// Log mode of sessions and their ephemerals.
     sessions: LogMode,
 }
 
@@ -109,7 +109,7 @@ impl JournalState {
     };
 }
 
-/// In increasing order of care.
+/// How a log keeps a transaction, in increasing order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogMode {
     /// Never logged.
@@ -125,7 +125,7 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// Takes the transactions for the log since the last call.
+    /// Returns the transactions for the log, which the caller takes out.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
@@ -241,7 +241,7 @@ impl Core {
         }
     }
 
-    /// Returns the last transaction that a request's answer may show, and for which it must wait (invariant 2).
+    /// Returns the last transaction that a request's answer may show and must wait for (invariant 2).
     ///
     /// Reads show their znodes and do not wait for unrelated writes. A write waits for its own transaction anyway. An
     /// answer about a queue names only entries, which die with their sessions. Conditions reveal as much as reads,
@@ -297,7 +297,7 @@ impl Core {
         match (node, condition) {
             (Some(node), _) => self.tree.node(node).kept,
             (None, Condition::Data { .. }) => self.kept.last,
-            // A missing znode had no children when it was deleted.
+            // No child is lost with a missing znode, because it had none when it was deleted.
             (None, Condition::Children { .. }) => 0,
         }
     }
@@ -368,14 +368,14 @@ const LENGTH_BYTES: usize = 5;
 
 #[cfg(test)]
 impl Txn {
-    /// Returns an upper bound.
+    /// Returns an upper bound of the bytes in a log.
     pub(crate) fn log_bytes(&self) -> usize {
         HEAD_BYTES + self.op.log_bytes()
     }
 }
 
 impl TxnOp {
-    /// Returns an upper bound, also as a part of a multi.
+    /// Returns an upper bound of the bytes in a log, also as a part of a multi.
     pub(crate) fn log_bytes(&self) -> usize {
         match self {
             Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
@@ -410,7 +410,7 @@ fn acl_bytes(acl: &Acl) -> usize {
 }
 
 impl NewNode {
-    /// Returns an upper bound, as [`TxnOp::log_bytes`].
+    /// Returns an upper bound of the bytes in a log ([`TxnOp::log_bytes`]).
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
         create_bytes(self.path.as_str().len(), self.data.len(), &self.acl)

@@ -323,7 +323,7 @@ impl Core {
         }
     }
 
-    /// Ends the session as expired, because its client's process has exited. Returns false if it has moved.
+    /// Ends the session as expired, because its client's process has exited. Returns false if it has ended or moved.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_exited(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         let is_current = self.is_current(of);
@@ -400,6 +400,7 @@ impl Core {
         let session = self.sessions.get(slot);
         let id = session.id;
         let at = match session.is_unproven {
+            // No transaction opened it, so none ends it.
             true => Stamp::restored(self.last_zxid()),
             false => self.stamp(now, self.log_mode_of(slot)),
         };
@@ -410,8 +411,8 @@ impl Core {
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Drops the watches first, so that watchers get the end of the session and not the deletes. But a client that
-    /// closes its session over a wire gets the events of the deletes before the reply, as in ZooKeeper.
+    /// Removes a session, its watches first, so that watchers get its end and not the deletes. But a client that closes
+    /// its session over a wire gets the events of the deletes before the reply, as in ZooKeeper.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);

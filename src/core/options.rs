@@ -32,7 +32,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
-    /// In a log. Also holds without one, because znodes may have to be logged later
+    /// Most bytes of one transaction in a log. Also holds without a log, because znodes may have to be logged later
     /// ([`Core::keep_all`](super::Core::keep_all)).
     pub(crate) txn_bytes: usize,
 }

@@ -243,7 +243,8 @@ impl Core {
     }
 }
 
-/// A larger answer is not even built, because a request of a megabyte can ask for thousands of lists (invariant 10).
+/// Room in an answer. A larger one is not even built, because a request of a megabyte can ask for thousands of lists
+/// (invariant 10).
 #[derive(Debug, Default)]
 pub(super) struct AnswerRoom {
     limit: usize,

@@ -1,4 +1,4 @@
-//! [`Sessions`]: the session table, and the buckets in which sessions expire.
+//! [`Sessions`]: the session table, and its expiry buckets.
 //!
 //! A deadline is rounded up to the end of a bucket and never moves back, so no client believes in its session for
 //! longer than the store does (invariant 6).

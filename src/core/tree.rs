@@ -52,7 +52,7 @@ pub(super) struct Node {
     /// The last synchronously kept transaction that shows in this znode. Replies that show the znode wait for it and
     /// not for every write in flight (invariant 2).
     pub(super) kept: i64,
-    /// When nothing ahead blocked a queue entry any more, or [`NOT_KNOWN`](Self::NOT_KNOWN).
+    /// Time since which nothing ahead blocks a queue entry, or [`NOT_KNOWN`](Self::NOT_KNOWN).
     granted_ms: i64,
     is_shared: bool,
     /// True for an entry that is found by its number and not in the table.
@@ -62,7 +62,7 @@ pub(super) struct Node {
     family: Option<Box<Family>>,
 }
 
-/// Only for parents. Most nodes are leaves.
+/// The part of a node that only parents need. Most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
@@ -139,7 +139,7 @@ pub(super) struct Waiter {
     pub(super) blockers: Blockers,
 }
 
-/// What the rules for writes need to know of a node. A multi changes copies.
+/// Properties of a node that the rules for writes need. A multi changes copies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
     /// `NIL` for a node that the multi creates.
@@ -232,7 +232,7 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Clients may read the configuration, but not write it.
+/// Returns a system znode's list. Clients may read the configuration, but not write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();

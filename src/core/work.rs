@@ -20,8 +20,9 @@
 
 use std::cell::Cell;
 
-/// A unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data: about 10 to 100 ns. The
-/// fixed cost of a request is not counted, so a lock in memory counts nothing. A loop adds its length once.
+/// Meter of work. A unit is a visited znode, watch or access control entry, or [`UNIT_BYTES`] of text or data: about 10
+/// to 100 ns. The fixed cost of a request is not counted, so a lock in memory counts nothing. A loop adds its length
+/// once.
 ///
 /// A cell, because reads count, too.
 #[derive(Debug, Default)]

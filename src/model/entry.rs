@@ -75,7 +75,7 @@ pub struct NewEntry<'a> {
     pub queue: &'a ZnodeHandle,
     /// The entry's unique name.
     pub name: EntryName,
-    /// Where and under which conditions the entry joins.
+    /// The entry's place and conditions.
     pub place: Place<'a>,
     /// The entry's data.
     pub data: Bytes,

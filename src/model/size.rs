@@ -141,7 +141,7 @@ pub(crate) fn acl_entry_bytes(scheme: &str, id: &str) -> usize {
     12 + scheme.len() + id.len()
 }
 
-/// Counts the request's `auth` entries, each of which expands to all identities of the session.
+/// Counts the request's `auth` entries. Each expands to all identities of the session.
 pub(crate) fn auth_entries(request: &Request) -> usize {
     let of = |acl: &Acl| {
         let entries = acl.entries().unwrap_or_default().iter();

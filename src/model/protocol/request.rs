@@ -256,7 +256,7 @@ pub enum ReadOp {
     GetData(ZnodePath),
     /// Lists a znode's children.
     GetChildren(ZnodePath),
-    /// Returns a queue entry's data and the time at which it was granted.
+    /// Returns a queue entry's data and the time of its grant.
     GetEntry(ZnodePath),
 }
 
@@ -284,7 +284,7 @@ pub struct Enqueue {
     pub acl: Acl,
     /// The entries that block it.
     pub blockers: Blockers,
-    /// Conditions for which the entry waits once no entry blocks it: at most two, with 1 KiB of data each.
+    /// Conditions that the entry waits for once no entry blocks it: at most two, with 1 KiB of data each.
     ///
     /// The entry waits while a condition on children fails and all data conditions hold. Only then does the store watch
     /// these znodes. If the data differs, the wait ends, because the limit of children was computed from other data.
