@@ -30,9 +30,13 @@ pub(super) struct Overdue {
 pub(super) enum Verdict {
     Expire,
     /// The store was late by that much, so the deadline moves.
-    Postpone { until: BootInstant },
+    Postpone {
+        until: BootInstant,
+    },
     /// The deadline moves and the connection is asked. With nothing to read, the session ends earlier.
-    Probe { until: BootInstant },
+    Probe {
+        until: BootInstant,
+    },
 }
 
 /// How far a session's deadline has moved since its last sign of life.

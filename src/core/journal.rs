@@ -77,9 +77,7 @@ pub(crate) enum NodeKind {
     Persistent,
     Ephemeral,
     Container,
-    Ttl {
-        ms: u64,
-    },
+    Ttl { ms: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,12 @@ use crate::common::*;
 
 /// Opens a client behind a proxy that the test controls.
 async fn wired() -> (Proxy, Client, Session) {
+    wired_at(&unique("wired")).await
+}
+
+async fn wired_at(chroot: &str) -> (Proxy, Client, Session) {
     let proxy = Proxy::to(zookeeper().address());
-    let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wired"));
+    let url = format!("zookeeper://{}/{chroot}", proxy.hosts());
     let client = connect_with(url.as_str(), ConnectOptions::new().create_chroot())
         .await
         .unwrap();
@@ -47,13 +51,26 @@ async fn joining_a_queue_is_one_round_trip() {
 
 #[tokio::test]
 async fn a_reply_that_is_lost_with_the_connection_is_a_connection_loss() {
-    let (proxy, client, session) = wired().await;
+    let chroot = unique("wired");
+    let (proxy, client, session) = wired_at(&chroot).await;
+    let direct = format!("zookeeper://{}/{chroot}", zookeeper().address());
+    let direct = connect_with(direct.as_str(), ConnectOptions::new())
+        .await
+        .unwrap();
+    let observer = direct.session().await.unwrap();
     make(&session, "/q").await;
-    proxy.take_frames();
     let mut states = session.states();
     proxy.hold_replies();
     let joining = session.enqueue(entry("/q", "lock-"));
-    proxy.wait_for(|frame| frame.to_server && frame.operation == 15);
+    // The proxy has replies that it has not read, so a cut resets the server's connection, and the server drops what it has
+    // not read.
+    loop {
+        let (names, _, changed) = observer.watch_children(&path("/q")).await.unwrap();
+        if !names.is_empty() {
+            break;
+        }
+        changed.await.unwrap();
+    }
     proxy.cut();
     assert_eq!(states.next().await, Some(SessionState::Suspended));
     let waiting = session.get_children(&path("/q"));
