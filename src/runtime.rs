@@ -1,4 +1,4 @@
-//! Services of the operating system and of executors: clocks, wakes, detached work, randomness, fork detection.
+//! Operating system and executor services: clocks, wakers, detached tasks, randomness, fork detection.
 
 pub(crate) mod clock;
 pub(crate) mod detached;

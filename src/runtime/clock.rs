@@ -1,4 +1,4 @@
-//! [`Clock`]: the time that a store and its sessions live by, real or virtual.
+//! [`Clock`]: real or virtual time for a store and its sessions.
 
 mod ticks;
 
@@ -21,32 +21,32 @@ use crate::runtime::{fork, platform};
 pub use ticks::TickPlace;
 use ticks::Ticks;
 
-/// A moment on a [`Clock`]: nanoseconds since the clock's zero, suspended time included.
+/// A moment on a [`Clock`], in nanoseconds since the clock's zero. Includes time spent suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// Returns the moment that many nanoseconds after the clock's zero.
+    /// Creates a moment from nanoseconds since zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Returns the nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the whole milliseconds since the clock's zero.
+    /// Returns the whole milliseconds since zero.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Returns the time since `earlier`; zero if this is not after it.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: BootInstant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the moment that much later; the end of time where that would pass it.
+    /// Returns this moment plus `by`, saturating.
     pub fn after(self, by: Duration) -> BootInstant {
         Self(self.0.saturating_add(duration_nanos(by)))
     }
@@ -58,19 +58,19 @@ impl fmt::Debug for BootInstant {
     }
 }
 
-/// The clock that a store and its sessions live by.
+/// The clock of a store and its sessions. Clones share it.
 ///
-/// The system's clock counts suspended time (`CLOCK_BOOTTIME` of Linux): a laptop that slept past
-/// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
-/// is moved. Timers are kept here, on a thread of the clock's own, so that sleeping works on
-/// any executor and cannot be starved by one. A clone is the same clock.
+/// The system clock includes time spent suspended (`CLOCK_BOOTTIME` on Linux), so a laptop that sleeps past its session
+/// timeout notices when it wakes. A virtual clock, for tests, moves only when it is advanced.
+///
+/// Timers run on a thread owned by the clock, so sleeping works on any executor and no executor can starve it.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
 
 struct Inner {
-    /// The current moment of a virtual clock; `None` for the system's.
+    /// The time of a virtual clock. `None` for the system clock.
     virtual_now: Option<AtomicU64>,
-    /// The nanoseconds of it in which the virtual machine was suspended.
+    /// Nanoseconds of it that count as suspended.
     virtual_suspended: AtomicU64,
     timers: Mutex<Timers>,
     changed: Condvar,
@@ -79,17 +79,17 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// Moment at which the thread wakes by itself; `None` while there is no timer.
+    /// When the timer thread's wait times out. `None` if there is no timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
-    /// Woken once a virtual clock has a timer that is due before all others.
+    /// Woken once, when a virtual clock gets a new earliest timer.
     #[cfg(feature = "simulation")]
     mover: Option<Waker>,
 }
 
-/// The timer thread looks at the clock at least this often: its own wait does not count suspended time.
+/// The timer thread checks the clock at least this often, because its wait does not count suspended time.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 impl Clock {
@@ -99,7 +99,7 @@ impl Clock {
         SYSTEM.get_or_init(|| Self::with(None)).clone()
     }
 
-    /// Creates a virtual clock, which stands still until [`advance`](Self::advance) moves it.
+    /// Creates a virtual clock. Only [`advance`](Self::advance) and its siblings move it.
     pub fn new_virtual() -> Self {
         Self::with(Some(AtomicU64::new(1_000_000_000)))
     }
@@ -122,8 +122,8 @@ impl Clock {
         }
     }
 
-    /// Returns the current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of
-    /// Linux). Its zero is not that of [`now`](Self::now): the two cannot be compared.
+    /// Returns the current moment on a clock that excludes suspended time (`CLOCK_MONOTONIC` on Linux). It has a
+    /// different zero, so do not compare it with [`now`](Self::now).
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),
@@ -134,7 +134,7 @@ impl Clock {
         }
     }
 
-    /// Returns the date in milliseconds since the epoch, as coarse as the system's tick (a few ms).
+    /// Returns milliseconds since the Unix epoch, with the resolution of the system's tick (a few ms).
     pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
             None => platform::unix_ms(),
@@ -143,7 +143,7 @@ impl Clock {
         }
     }
 
-    /// Returns the date in milliseconds since the epoch, exactly.
+    /// Returns milliseconds since the Unix epoch, exactly.
     pub(crate) fn exact_unix_ms(&self) -> i64 {
         match self.is_virtual() {
             true => self.unix_ms(),
@@ -154,14 +154,14 @@ impl Clock {
         }
     }
 
-    /// Blocks the thread for so long. Does nothing on a virtual clock, which only its owner moves.
+    /// Blocks the thread for `duration`. Does nothing on a virtual clock.
     pub(crate) fn block(&self, duration: Duration) {
         if !self.is_virtual() {
             std::thread::sleep(duration);
         }
     }
 
-    /// Returns true if the other one is a clone of this clock.
+    /// Returns true if `other` is a clone of this clock.
     #[cfg(feature = "simulation")]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -172,7 +172,7 @@ impl Clock {
         self.0.virtual_now.is_some()
     }
 
-    /// Waits until `moment`. Cancel safe: dropping it forgets the timer.
+    /// Waits until `moment`. Cancel safe: dropping the future removes the timer.
     pub fn sleep_until(&self, moment: BootInstant) -> Sleep {
         Sleep {
             clock: self.clone(),
@@ -181,12 +181,12 @@ impl Clock {
         }
     }
 
-    /// Waits for `duration` from now on.
+    /// Waits for `duration`, counted from this call.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now().after(duration))
     }
 
-    /// Runs `work` until `moment`; `None` on timeout.
+    /// Runs `work` until `moment`. Returns `None` on timeout.
     #[cfg(feature = "client")]
     pub(crate) async fn until<T>(
         &self,
@@ -198,16 +198,16 @@ impl Clock {
         done
     }
 
-    /// Returns the earliest moment that a task sleeps for.
+    /// Returns the moment of the earliest pending timer.
     pub fn next_timer(&self) -> Option<BootInstant> {
         let timers = self.0.timers.lock();
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// Moves a virtual clock forward, waking the sleepers on the way, each at its own moment.
+    /// Moves a virtual clock forward. Each sleeper on the way wakes at its own moment.
     ///
     /// # Panics
-    /// On the system's clock, which cannot be moved.
+    /// Panics on the system clock.
     pub fn advance(&self, by: Duration) {
         let now = self
             .0
@@ -216,20 +216,20 @@ impl Clock {
             .expect("only a virtual clock can be moved");
         let target = BootInstant(now.load(Ordering::Acquire)).after(by);
         loop {
-            // The lock is released before the waker runs: the task that it wakes may set timers.
+            // The lock must be released before the waker runs, because the woken task may set timers.
             let due = self.0.timers.lock().pop_until(target);
             let Some((moment, waker)) = due else { break };
-            // Never back: a waker may have moved the clock itself.
+            // A waker may have advanced the clock further.
             now.fetch_max(moment.0, Ordering::AcqRel);
             wake(waker);
         }
         now.fetch_max(target.0, Ordering::AcqRel);
     }
 
-    /// Moves a virtual clock forward as a stop of the process does: the sleepers on the way are woken late, at its end.
+    /// Moves a virtual clock forward as if the process had been stopped. Sleepers on the way wake late, at the end.
     ///
     /// # Panics
-    /// On the system's clock, which cannot be moved.
+    /// Panics on the system clock.
     pub fn stall(&self, by: Duration) {
         let now = self.0.virtual_now.as_ref();
         let now = now.expect("only a virtual clock can be moved");
@@ -237,18 +237,18 @@ impl Clock {
         self.advance(Duration::ZERO);
     }
 
-    /// Moves a virtual clock forward as a suspension of the machine does: like [`stall`](Self::stall), but
-    /// [`awake`](Self::awake) stands still.
+    /// Moves a virtual clock forward as if the machine had been suspended. Like [`stall`](Self::stall), but
+    /// [`awake`](Self::awake) does not advance.
     ///
     /// # Panics
-    /// On the system's clock, which cannot be moved.
+    /// Panics on the system clock.
     pub fn suspend(&self, by: Duration) {
         let suspended = &self.0.virtual_suspended;
         suspended.fetch_add(duration_nanos(by), Ordering::AcqRel);
         self.stall(by);
     }
 
-    /// Registers the task that moves this virtual clock: it is woken once by the next timer that is due before all others.
+    /// Registers the task that moves this virtual clock. The next timer that becomes the earliest one wakes it, once.
     #[cfg(feature = "simulation")]
     pub(crate) fn set_mover(&self, waker: &Waker) {
         self.0.timers.lock().mover = Some(waker.clone());
@@ -267,7 +267,7 @@ impl Clock {
         timers.due.insert((moment, id), waker.clone());
         #[cfg(feature = "simulation")]
         if is_first && let Some(mover) = timers.mover.take() {
-            // It is a task of a runtime, which its waker only queues.
+            // Safe under the lock: the mover is a runtime task, and its waker only queues it.
             mover.wake();
         }
         if !self.is_virtual() {
@@ -279,8 +279,8 @@ impl Clock {
                     .spawn(move || clock.run())
                     .expect("the system refuses a thread");
             }
-            // The thread is not woken for a timer behind the one that it sleeps for, even if that one is dropped by
-            // now: a wait that mostly ends before its timer then costs no switch to the thread.
+            // Wake the thread only for a timer earlier than its current wait, even if the timer it waits for was
+            // dropped. Most waits end before their timer, and this saves them a thread switch.
             if timers.wakes_at.is_none_or(|wakes_at| moment < wakes_at) {
                 self.0.changed.notify_one();
             }
@@ -288,12 +288,11 @@ impl Clock {
         id
     }
 
-    /// Runs the timer thread of the system's clock.
     fn run(&self) {
         let mut timers = self.0.timers.lock();
         loop {
             let now = self.now();
-            // One at a time, and without the lock: wakers are the users' code, and may set or drop timers.
+            // One at a time and without the lock, because wakers are user code and may set or drop timers.
             if let Some((_, waker)) = timers.pop_until(now) {
                 parking_lot::MutexGuard::unlocked(&mut timers, || wake(waker));
                 continue;
@@ -347,7 +346,7 @@ pub struct Sleep {
 
 impl Sleep {
     fn forget(&mut self) {
-        // In the child of a fork the lock may be held by a thread that does not exist there, and the timers never fire.
+        // In a forked child, the lock may be held forever, and timers never fire.
         if let Some((id, _)) = self.registered.take()
             && !fork::is_forked()
         {
@@ -372,7 +371,7 @@ impl Future for Sleep {
             self.forget();
             let id = self.clock.register(self.moment, context.waker());
             self.registered = Some((id, context.waker().clone()));
-            // A virtual clock may have passed the moment before the timer was registered: `advance` would not wake it.
+            // `advance` may have passed `moment` before we registered, and would never wake us.
             if self.clock.now() >= self.moment {
                 self.forget();
                 return Poll::Ready(());
@@ -388,7 +387,7 @@ impl Drop for Sleep {
     }
 }
 
-/// A moment by which something ends, and the clock that it stands on.
+/// A moment on a clock by which something ends.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     clock: Clock,
@@ -400,12 +399,12 @@ impl Deadline {
         Self { clock, moment }
     }
 
-    /// Returns the time left; zero once it has passed.
+    /// Returns the time left, or zero once the deadline has passed.
     pub fn remaining(&self) -> Duration {
         self.moment.since(self.clock.now())
     }
 
-    /// Returns true once it has passed.
+    /// Returns true once the deadline has passed.
     pub fn has_passed(&self) -> bool {
         self.clock.now() >= self.moment
     }
@@ -415,21 +414,21 @@ impl Deadline {
         self.moment
     }
 
-    /// Returns the deadline on the clock of [`Instant`], for timers of other libraries; the present moment if it has passed.
+    /// Converts the deadline to an [`Instant`] for timers of other libraries. Returns the present if it has passed, and
     /// `None` on a virtual clock.
     ///
-    /// It holds until the machine is suspended: that clock then stops, and the deadline does not wait. Convert it anew each
-    /// time that you need it, and check [`has_passed`](Self::has_passed) after a wait.
+    /// [`Instant`] stops while the machine is suspended, but the deadline does not. Convert it again before each use,
+    /// and check [`has_passed`](Self::has_passed) after a wait.
     pub fn to_instant(&self) -> Option<Instant> {
         if self.clock.is_virtual() {
             return None;
         }
-        // Before the time left is read: the result is never later than the deadline.
+        // Read `Instant::now` first, so that the result is never later than the deadline.
         Instant::now().checked_add(self.remaining())
     }
 }
 
-/// The time left: `in 3.4s`, or `passed`.
+/// Shows the time left: `in 3.4s`, or `passed`.
 impl fmt::Display for Deadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.remaining() {

@@ -1,4 +1,4 @@
-//! [`spawn_detached`]: clean-up that goes on by itself, on any executor or none.
+//! [`spawn_detached`]: runs clean-up work on any executor or none.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,9 +10,8 @@ use parking_lot::Mutex;
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 enum State {
-    /// Waiting for a wake.
     Idle(Work),
-    /// Being polled, by the thread that owns the work; `again` is true if a wake came meanwhile.
+    /// Being polled by the thread that owns the work. `again` is true if it was woken since.
     Polling {
         again: bool,
     },
@@ -21,11 +20,11 @@ enum State {
 
 struct Task(Mutex<State>);
 
-/// Runs `work` to its end on the threads that wake it, the first time on this one.
+/// Runs `work` to completion. The calling thread polls it first, and later each thread that wakes it.
 ///
-/// For clean-up that must happen after its caller has gone (a dropped guard, a cancelled wait):
-/// it needs no executor, so it works under all of them, and in virtual time it is deterministic.
-/// `work` should do little between two awaits, since it borrows the thread that woke it.
+/// This is for clean-up that outlives its caller, such as a dropped guard or a cancelled wait. It needs no executor, so
+/// it works under all of them, and it is deterministic in virtual time. `work` should do little between two awaits,
+/// because it borrows the thread that wakes it.
 ///
 /// ```
 /// let (send, receive) = tokio::sync::oneshot::channel::<u8>();
@@ -33,8 +32,8 @@ struct Task(Mutex<State>);
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
 pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
-    // When a task has used up its budget, tokio's channels return pending for the rest of its turn, and wake at once.
-    // Polled in place, within that turn, the work would be polled again forever.
+    // Once a task has used up its budget, tokio's channels return pending and wake immediately. We poll in place,
+    // within the same budget, and would loop forever.
     let work = tokio::task::coop::unconstrained(work);
     Arc::new(Task(Mutex::new(State::Idle(Box::pin(work))))).wake();
 }
@@ -48,8 +47,8 @@ impl Wake for Task {
                     *state = State::Polling { again: false };
                     work
                 }
-                // `again` is set by the replacement above: the polling thread sees it when its poll returns, so that no
-                // wake is lost, and no two threads poll the work.
+                // The replacement above set `again`. The polling thread sees it when its poll returns, so no wake is
+                // lost and no two threads poll the work.
                 State::Polling { .. } => return,
                 State::Done => {
                     *state = State::Done;
@@ -58,7 +57,7 @@ impl Wake for Task {
             }
         };
         let waker = Waker::from(self.clone());
-        // Not under the lock: the work may wake itself, here or from another thread.
+        // Not under the lock, because the work may wake itself, here or from another thread.
         loop {
             let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
             let mut state = self.0.lock();
@@ -99,7 +98,7 @@ mod tests {
     #[test]
     fn work_is_done_in_a_task_that_has_used_up_its_budget() {
         let (ended, end) = std::sync::mpsc::channel();
-        // In another thread: a failure here is an endless loop.
+        // In another thread, because a failure here is an endless loop.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             runtime.unwrap().block_on(async {

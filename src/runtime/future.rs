@@ -1,4 +1,4 @@
-//! Small additions to futures: [`BoxFuture`] and [`select`].
+//! [`BoxFuture`] and [`select`].
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -7,7 +7,7 @@ use std::task::Poll;
 /// A boxed future, for object-safe traits.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// Runs two futures until one is done, and drops both.
+/// Runs two futures until one completes, and drops both.
 pub(crate) async fn select(left: impl Future, right: impl Future) {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {

@@ -1,9 +1,9 @@
-//! [`Histogram`]: durations counted in buckets, without a lock: the thread that measures never waits for one that reads.
+//! [`Histogram`]: a lock-free histogram of durations, so measuring never waits for a reader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bounds of request and sync times: from 100 µs, a disk with its own cache, to 10 s, a disk that fails.
+/// Buckets for request and sync times, from 100 µs (a disk with its own cache) to 10 s (a failing disk).
 pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
     100_000,
     250_000,
@@ -23,26 +23,25 @@ pub(crate) const LATENCY_BOUNDS_NS: [u64; 16] = [
     10_000_000_000,
 ];
 
-/// Histogram of durations, with `N` buckets below a last one without a bound.
+/// A histogram with `N` bounded buckets and an unbounded last one.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {
-    /// Upper bounds, in nanoseconds, ascending; a duration on the bound is below it.
+    /// Inclusive upper bounds in nanoseconds, ascending.
     bounds: &'static [u64; N],
     counts: [AtomicU64; N],
     beyond: AtomicU64,
     sum_ns: AtomicU64,
 }
 
-/// State of a [`Histogram`].
+/// Snapshot of a [`Histogram`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(all(feature = "server", feature = "metrics")),
     allow(dead_code, reason = "what a server tells")
 )]
 pub(crate) struct Distribution {
-    /// Upper bounds, each with the number of durations up to it, those of lower bounds included.
+    /// Upper bounds, each with the cumulative count of durations up to it.
     pub(crate) buckets: Vec<(Duration, u64)>,
-    /// Number of all durations.
     pub(crate) count: u64,
     pub(crate) sum: Duration,
 }
@@ -57,7 +56,6 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// Counts a duration.
     pub(crate) fn add(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = self.bounds.iter().position(|bound| ns <= *bound);
@@ -66,7 +64,7 @@ impl<const N: usize> Histogram<N> {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the present state. Its count is that of its buckets, also while durations are added.
+    /// Returns a snapshot. Its total always matches its buckets, even while durations are added.
     #[cfg_attr(
         not(all(feature = "server", feature = "metrics")),
         allow(dead_code, reason = "what a server tells")

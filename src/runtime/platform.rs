@@ -1,9 +1,9 @@
-//! Differences between operating systems: the clocks, a thread's priority, and files.
+//! Differences between operating systems: clocks, thread priorities and files.
 //!
-//! Each system has a module with the same functions; no other module names a system. A new system needs a clock that
-//! counts suspended time: without one a holder would continue to believe in its lock after its machine has slept past
-//! the session's timeout (invariant 6). Lowering a thread's priority is optional: a system without a safe interface for
-//! it does nothing, and its snapshots run at the common priority.
+//! Each system has a module with the same functions, and no other module names a system. A new system needs a clock
+//! that includes suspended time. Without one, a holder would still believe in its lock after the machine slept past the
+//! session timeout (invariant 6). Lowering a thread's priority is optional. Where no safe interface exists it does
+//! nothing, and snapshots run at normal priority.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;
@@ -46,7 +46,7 @@ mod tests {
             let date = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
             date.as_millis() as i64
         };
-        // A coarse date is up to a tick of the system (10 ms) behind.
+        // A coarse date may lag by one system tick (10 ms).
         let (before, ours, after) = (date_ms(), super::unix_ms(), date_ms());
         assert!(
             (before - 1_000..=after).contains(&ours),

@@ -1,38 +1,37 @@
-//! [`ProcessIdentity`]: tells a process from every other one, of any time and of any machine.
+//! [`ProcessIdentity`]: distinguishes a process from all others, on any machine and at any time.
 //!
-//! A process number alone does not: it is given again after the process's end, every container counts its own, and
-//! a socket may be passed on between machines. Linux tells the rest in /proc; elsewhere no process is identified.
+//! The process number is not enough. It is reused, every container has its own numbers, and a socket may be forwarded
+//! to another machine. Linux has the rest in /proc. On other systems processes have no identity.
 
 use std::fs;
 
-/// Identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
-    /// Id of the machine's start, as text.
+    /// The machine's boot id, as text.
     pub(crate) boot_id: String,
-    /// Inode of the pid namespace, in which `pid` counts.
+    /// Inode of the pid namespace that `pid` belongs to.
     pub(crate) pid_namespace: u64,
     pub(crate) pid: i32,
-    /// Time of its start in clock ticks since the machine's; it stays the same through an exec.
+    /// Start time in clock ticks since boot. An exec does not change it.
     pub(crate) start_time: u64,
 }
 
-/// A process of this machine, as this process numbers it.
+/// A process of this machine, in this process's pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalProcess {
     pub(crate) pid: i32,
     pub(crate) start_time: u64,
 }
 
-/// Returns a text that is another one wherever a [`LocalProcess`] means another process: after a start of the machine,
-/// and in another namespace of numbers or of times. `None` where the system does not tell.
+/// Identifies the boot and the pid and time namespaces in which a [`LocalProcess`] is valid. `None` if the system does
+/// not provide them.
 #[cfg_attr(
     not(feature = "server"),
     allow(dead_code, reason = "only a server knows processes")
 )]
 pub(crate) fn numbering() -> Option<String> {
     let own = ProcessIdentity::own()?;
-    // Missing before Linux 5.6, which has no such namespaces.
+    // Missing before Linux 5.6, which has no time namespaces.
     let times = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     Some(format!(
         "{} {} {}",
@@ -43,10 +42,10 @@ pub(crate) fn numbering() -> Option<String> {
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of this process; `None` where the system does not tell it.
+    /// Returns the identity of this process, or `None` if the system does not provide it.
     pub(crate) fn own() -> Option<Self> {
         let (pid, start_time) = stat("self")?;
-        // Of another pid namespace's /proc the numbers would mean other processes.
+        // If /proc belongs to another pid namespace, its numbers mean other processes.
         if i64::from(pid) != i64::from(std::process::id()) {
             return None;
         }
@@ -62,7 +61,7 @@ impl ProcessIdentity {
     }
 }
 
-/// Returns the start time of a process that /proc shows.
+/// Returns the start time of a process listed in /proc.
 #[cfg(feature = "server")]
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
@@ -73,29 +72,29 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     (found == pid).then_some(start_time)
 }
 
-/// Returns the start time of this process, in clock ticks since the machine's.
+/// Returns this process's start time in clock ticks since boot.
 #[cfg(all(feature = "server", feature = "metrics"))]
 pub(crate) fn own_start_time() -> Option<u64> {
     stat("self").map(|(_, start_time)| start_time)
 }
 
 fn pid_namespace() -> Option<u64> {
-    // As `pid:[4026531836]`.
+    // For example `pid:[4026531836]`.
     let link = fs::read_link("/proc/self/ns/pid").ok()?;
     let number = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?;
     number.parse().ok()
 }
 
-/// Returns the number and the start time of a process.
+/// Returns a process's number and start time.
 fn stat(name: &str) -> Option<(i32, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
 }
 
-/// Fields of /proc/PID/stat: the number, the name in parentheses, then others, separated by blanks; the start time is
-/// the 22nd.
+/// Parses /proc/PID/stat: the number, the name in parentheses, then fields separated by blanks. The start time is field
+/// 22.
 fn parse_stat(text: &str) -> Option<(i32, u64)> {
     let (pid, _) = text.split_once(" (")?;
-    // A process chooses its name, which may hold blanks and parentheses.
+    // From the right, because a process may choose a name with blanks and parentheses.
     let (_, rest) = text.rsplit_once(") ")?;
     Some((pid.parse().ok()?, rest.split(' ').nth(19)?.parse().ok()?))
 }

@@ -1,8 +1,8 @@
-//! [`Network`]: the connections between hosts of one thread, in virtual time. Bytes arrive late, in pieces of any size,
-//! in the order in which they were sent; or never, because the connection was cut between any two of them, or the hosts
-//! are parted.
+//! [`Network`]: simulated connections between hosts, in virtual time.
 //!
-//! All of it runs on one paused runtime of tokio, and a seed decides it.
+//! Bytes arrive late and in pieces of any size, but in order. They may not arrive at all if the connection is cut,
+//! possibly within a write, or if the hosts are partitioned. Everything runs on one paused tokio runtime, and a seed
+//! decides it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -21,18 +21,18 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::runtime::splitmix::Random;
 
-/// Bytes on their way in one direction, beyond which the sender has to wait: as in a socket's buffer.
+/// Bytes in flight per direction before the sender has to wait, like a socket's buffer.
 const CAPACITY: usize = 64 << 10;
 
-/// A network. A clone is the same network.
+/// A simulated network. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Network(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Told of each change of the partitions.
+    /// Notified when partitions end.
     changed: Notify,
-    /// Called before bytes arrive: the time has moved.
+    /// Called before bytes arrive, because time has moved.
     on_arrival: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -40,68 +40,65 @@ struct State {
     random: Random,
     weather: Weather,
     listeners: HashMap<String, mpsc::UnboundedSender<SimSocket>>,
-    /// Ways, by sender and receiver, on which nothing gets through.
+    /// Blocked directions, as sender and receiver.
     parted: BTreeSet<(String, String)>,
-    /// Hosts that connect to nobody any more.
+    /// Hosts that make no connections any more.
     dead: BTreeSet<String>,
     connections: Vec<Weak<Connection>>,
     counts: NetworkCounts,
 }
 
-/// The network's usual behaviour.
+/// The network's usual delays and faults.
 #[derive(Clone, Debug)]
 pub struct Weather {
     /// The delay of each piece.
     pub delay: Range<Duration>,
-    /// Probability that a piece is lost once, and sent again after [`resend`](Self::resend), with all behind it.
+    /// Probability that a piece is lost once and sent again after [`resend`](Self::resend), which delays all pieces
+    /// after it.
     pub loss: f64,
     /// Time until a lost piece is sent again.
     pub resend: Duration,
-    /// Probability that bytes that are written together arrive in two pieces.
+    /// Probability that a write arrives in two pieces.
     pub split: f64,
-    /// Probability that the connection is cut within the bytes of a write.
+    /// Probability that the connection is cut within a write.
     pub cut: f64,
 }
 
-/// Events of a network so far.
+/// Event counts of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkCounts {
-    /// Connections that were made.
+    /// Connections made.
     pub connections: u64,
-    /// Attempts that found nobody listening.
+    /// Connection attempts without a listener.
     pub refused: u64,
     /// Pieces that arrived.
     pub pieces: u64,
-    /// Pieces that were lost once.
+    /// Pieces lost once.
     pub lost: u64,
     /// Writes that arrived in two pieces.
     pub split: u64,
-    /// Connections that were cut within a write.
+    /// Connections cut within a write.
     pub cut: u64,
-    /// Pieces that waited for the end of a partition.
+    /// Pieces held back by a partition.
     pub held: u64,
 }
 
-/// A connection between two hosts.
 struct Connection {
     network: Network,
-    /// The host that has made the connection, and the one that has accepted it.
+    /// The connecting and the accepting host.
     hosts: [String; 2],
-    /// By the side that writes.
+    /// Indexed by the writing side.
     ways: [Mutex<Way>; 2],
 }
 
-/// One direction of a connection.
 #[derive(Default)]
 struct Way {
     in_flight: VecDeque<(Instant, Piece)>,
     in_flight_bytes: usize,
     arrived: VecDeque<u8>,
-    /// True once the sender writes no more.
     is_shut: bool,
-    /// True once the end has arrived.
+    /// True once the end of the stream has arrived.
     is_ended: bool,
-    /// True once the connection was reset.
     is_reset: bool,
     /// Woken by each change.
     wakers: Vec<Waker>,
@@ -109,16 +106,15 @@ struct Way {
     deliverer: Option<Waker>,
 }
 
-/// A piece of the bytes in flight.
 enum Piece {
     Bytes(Vec<u8>),
-    /// The sender writes no more.
+    /// The sender has stopped writing.
     End,
-    /// The connection is gone.
+    /// The connection was reset.
     Reset,
 }
 
-/// One end of a connection. A clone is the same end.
+/// One end of a connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct SimSocket {
     connection: Arc<Connection>,
@@ -126,7 +122,7 @@ pub(crate) struct SimSocket {
 }
 
 impl Network {
-    /// Creates a network. `on_arrival` is called before bytes arrive.
+    /// Creates a network. It calls `on_arrival` before bytes arrive.
     pub(crate) fn new(
         seed: u64,
         weather: Weather,
@@ -147,23 +143,23 @@ impl Network {
         }))
     }
 
-    /// Changes the usual behaviour from now on.
+    /// Replaces the usual delays and faults.
     pub fn set_weather(&self, weather: Weather) {
         self.0.state.lock().weather = weather;
     }
 
-    /// Returns what has happened so far.
+    /// Returns the event counts so far.
     pub fn counts(&self) -> NetworkCounts {
         self.0.state.lock().counts
     }
 
-    /// Lets nothing through from one host to another, until [`heal`](Self::heal). What is sent meanwhile arrives then.
+    /// Blocks one direction between two hosts until [`heal`](Self::heal). Bytes sent in the meantime arrive then.
     pub fn part(&self, from: &str, to: &str) {
         let way = (from.to_owned(), to.to_owned());
         self.0.state.lock().parted.insert(way);
     }
 
-    /// Lets nothing through from or to a host, until [`heal`](Self::heal).
+    /// Blocks everything from and to a host until [`heal`](Self::heal).
     pub fn isolate(&self, host: &str) {
         self.part(host, ANYONE);
         self.part(ANYONE, host);
@@ -175,8 +171,7 @@ impl Network {
         self.0.changed.notify_waiters();
     }
 
-    /// Resets all connections of a host, as its kernel does when a process of its is killed: what has been sent before
-    /// arrives.
+    /// Resets all connections of a host, as its kernel does when a process is killed. Bytes already sent still arrive.
     pub fn reset(&self, host: &str) {
         let connections: Vec<_> = self.0.state.lock().connections.clone();
         for connection in connections.iter().filter_map(Weak::upgrade) {
@@ -186,18 +181,18 @@ impl Network {
         }
     }
 
-    /// Kills a host for good: its connections are reset, and it makes no other.
+    /// Kills a host for good: resets its connections and lets it make no new ones.
     pub fn kill(&self, host: &str) {
         self.0.state.lock().dead.insert(host.to_owned());
         self.reset(host);
     }
 
-    /// Returns a random number of the run.
+    /// Returns a random number from the run's generator.
     pub(crate) fn draw(&self) -> u64 {
         self.0.state.lock().random.next()
     }
 
-    /// Accepts connections to a host from now on; the last listener is replaced.
+    /// Accepts connections to a host. Replaces the host's previous listener.
     pub(crate) fn listen(&self, host: &str) -> mpsc::UnboundedReceiver<SimSocket> {
         let (accepted, accepting) = mpsc::unbounded_channel();
         let mut state = self.0.state.lock();
@@ -205,12 +200,11 @@ impl Network {
         accepting
     }
 
-    /// Accepts no more connections to a host.
     pub(crate) fn stop_listening(&self, host: &str) {
         self.0.state.lock().listeners.remove(host);
     }
 
-    /// Connects a host to another one. Waits for the end of a partition.
+    /// Connects one host to another. Waits for the end of a partition.
     pub(crate) async fn connect(&self, from: &str, to: &str) -> io::Result<SimSocket> {
         for (from, to) in [(from, to), (to, from)] {
             self.pass(from, to).await;
@@ -249,18 +243,18 @@ impl Network {
         Ok(socket(0))
     }
 
-    /// Returns true if the way from one host to another is open.
+    /// Returns true if no partition blocks this direction.
     pub(crate) fn is_open(&self, from: &str, to: &str) -> bool {
         self.0.state.lock().is_open(from, to)
     }
 
-    /// Waits until the way from one host to another is open, for what arrives now.
+    /// Waits until no partition blocks this direction, then reports an arrival.
     pub(crate) async fn carry(&self, from: &str, to: &str) {
         self.pass(from, to).await;
         (self.0.on_arrival)();
     }
 
-    /// Waits until the way from one host to another is open. Returns true if it was not.
+    /// Waits until no partition blocks this direction. Returns true if it had to wait.
     async fn pass(&self, from: &str, to: &str) -> bool {
         let mut has_waited = false;
         loop {
@@ -274,7 +268,7 @@ impl Network {
     }
 }
 
-/// The other end of the ways of a host that reaches nobody.
+/// Matches every host in a partition.
 const ANYONE: &str = "*";
 
 impl State {
@@ -296,8 +290,7 @@ impl State {
         delay
     }
 
-    /// Returns the pieces in which so many bytes arrive, each with its delay; and true if the connection is cut behind
-    /// them.
+    /// Splits a write into pieces with their delays. The flag is true if the connection is cut after them.
     fn pieces(&mut self, bytes: usize) -> (Vec<(Duration, usize)>, bool) {
         let is_cut = self.random.chance(self.weather.cut);
         let bytes = match is_cut {
@@ -319,7 +312,7 @@ impl State {
     }
 }
 
-/// Delivers what one side of a connection sends, until its end.
+/// Delivers the bytes that one side sends until its end.
 async fn deliver(connection: Arc<Connection>, side: usize) {
     let network = connection.network.clone();
     let [from, to] = [side, 1 - side].map(|side| connection.hosts[side].clone());
@@ -339,7 +332,7 @@ async fn deliver(connection: Arc<Connection>, side: usize) {
 }
 
 impl Way {
-    /// Returns the time at which the next piece is due.
+    /// Returns when the next piece is due.
     fn poll_due(&mut self, context: &Context<'_>) -> Poll<Instant> {
         match self.in_flight.front() {
             Some((due, _)) => Poll::Ready(*due),
@@ -351,7 +344,7 @@ impl Way {
     }
 
     fn send(&mut self, due: Instant, piece: Piece) {
-        // Nothing overtakes what was sent before.
+        // Pieces stay in order.
         let last = self.in_flight.back().map(|(due, _)| *due);
         let due = last.map_or(due, |last| due.max(last));
         self.in_flight.push_back((due, piece));
@@ -360,7 +353,7 @@ impl Way {
         }
     }
 
-    /// Lets the next piece arrive. Returns true if it was the last.
+    /// Delivers the next piece. Returns true if it was the last.
     fn arrive(&mut self) -> bool {
         let is_over = match self.in_flight.pop_front() {
             Some((_, Piece::Bytes(bytes))) => {
@@ -396,14 +389,14 @@ impl Way {
 }
 
 impl Connection {
-    /// Ends both ways behind what is in flight.
+    /// Resets both directions, after the bytes in flight.
     fn reset(&self) {
         for side in [0, 1] {
             self.cut(side);
         }
     }
 
-    /// Ends one way behind what is in flight.
+    /// Resets one direction, after the bytes in flight.
     fn cut(&self, side: usize) {
         let delay = self.network.0.state.lock().delay();
         let mut way = self.ways[side].lock();
@@ -424,7 +417,7 @@ impl SimSocket {
         &self.connection.ways[self.side]
     }
 
-    /// Reads what has arrived, without waiting; 0 at the end.
+    /// Reads without waiting. Returns 0 at the end of the stream.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut way = self.incoming().lock();
         if way.arrived.is_empty() {
@@ -441,7 +434,7 @@ impl SimSocket {
         Ok(count)
     }
 
-    /// Writes as many bytes as there is room for, without waiting.
+    /// Writes as many bytes as fit, without waiting.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let is_reset = self.incoming().lock().is_reset;
         let room = {
@@ -473,7 +466,7 @@ impl SimSocket {
         Ok(count)
     }
 
-    /// Writes no more.
+    /// Closes the writing direction.
     pub(crate) fn shutdown_write(&self) {
         let delay = self.connection.network.0.state.lock().delay();
         let mut way = self.outgoing().lock();
@@ -483,13 +476,12 @@ impl SimSocket {
         }
     }
 
-    /// Ends the connection, in both directions: what arrives from now on is lost, and the other end is told.
+    /// Closes both directions. Bytes that arrive later are lost, and the other end notices.
     pub(crate) fn shutdown(&self) {
         self.shutdown_write();
         self.connection.cut(1 - self.side);
     }
 
-    /// Completes when a read would not block.
     pub(crate) fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         let mut way = self.incoming().lock();
         if !way.arrived.is_empty() || way.is_ended || way.is_reset {
@@ -499,7 +491,6 @@ impl SimSocket {
         Poll::Pending
     }
 
-    /// Completes when a write would not block.
     pub(crate) fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
         let is_reset = self.incoming().lock().is_reset;
         let mut way = self.outgoing().lock();
@@ -510,7 +501,7 @@ impl SimSocket {
         Poll::Pending
     }
 
-    /// Completes when the socket is ready for one of the two.
+    /// Completes when the socket is ready for a requested operation.
     pub(crate) fn poll_ready(
         &self,
         for_reading: bool,

@@ -1,10 +1,10 @@
-//! [`Random`]: the pseudo-random numbers of plans of faults, of simulations and of tests.
+//! [`Random`]: pseudo-random numbers for fault plans, simulations and tests.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea and Flood: Fast splittable pseudorandom number generators, 2014). The
-/// same seed gives the same numbers.
+/// SplitMix64 (Steele, Lea and Flood: Fast splittable pseudorandom number generators, 2014). Equal seeds give equal
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -26,17 +26,17 @@ impl Random {
         self.next() % limit
     }
 
-    /// Returns a number of a range; its start if the range is empty.
+    /// Returns a number within a range, or its start if the range is empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below((range.end - range.start).max(1))
     }
 
-    /// Returns the index of one of `count` elements.
+    /// Returns an index below `count`.
     pub fn index(&mut self, count: usize) -> usize {
         self.below(count as u64) as usize
     }
 
-    /// Returns true once in `count` times.
+    /// Returns true once in `count` times, on average.
     pub fn once_in(&mut self, count: u64) -> bool {
         self.within(0..count) == 0
     }
@@ -48,19 +48,19 @@ impl Random {
         drawn < probability
     }
 
-    /// Returns a length of time below so many milliseconds.
+    /// Returns a duration below `longest` milliseconds.
     pub fn below_ms(&mut self, longest: u64) -> Duration {
         Duration::from_millis(self.within(0..longest))
     }
 
-    /// Returns a length of time of a range; its start if the range is empty.
+    /// Returns a duration within a range, or its start if the range is empty.
     pub fn time_within(&mut self, range: &Range<Duration>) -> Duration {
         let width = range.end.saturating_sub(range.start).as_nanos();
         let width = u64::try_from(width).unwrap_or(u64::MAX);
         range.start + Duration::from_nanos(self.within(0..width))
     }
 
-    /// Returns a generator for a part of a run, so that what one part draws sways no other.
+    /// Returns an independent generator, so that one part of a run does not change what another part draws.
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_generator_is_splitmix64() {
-        // The first numbers of the reference implementation from the seed 1234567.
+        // The first numbers of the reference implementation with seed 1234567.
         let mut random = Random(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

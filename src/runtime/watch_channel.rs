@@ -1,11 +1,11 @@
-//! Watch channel: the latest value of something, and tasks that wait for a condition on it.
+//! A watch channel, which holds the latest value and lets tasks wait for a condition on it.
 //!
-//! It works as `tokio::sync::watch`, with three properties beside that the locks need:
-//! - Tasks are woken in the order of their receivers. tokio spreads them over lists at random, and a run with
-//!   faults would not replay from its seed.
-//! - Wakers run outside the lock, and one that panics harms no other (`wake_all`): they are the users' code.
-//! - In the child of a fork a receiver is dropped without the lock, which may be held by a thread that does not exist
-//!   there.
+//! It works like `tokio::sync::watch`, with three more properties that the locks need:
+//! - Tasks wake in the order of their receivers. tokio distributes them randomly, so a run with faults would not replay
+//!   from its seed.
+//! - Wakers run outside the lock, and a panicking one does not affect the others (`wake_all`), because they are user
+//!   code.
+//! - A receiver dropped in a forked child does not take the lock, which a thread that does not exist there may hold.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +20,19 @@ use crate::runtime::wake::wake_all;
 #[derive(Debug, Default)]
 struct Shared<T> {
     value: T,
-    /// Tasks that wait, by the number of their receiver: the order of waking.
+    /// Waiting tasks by receiver number, which is the wake order.
     waiting: BTreeMap<u64, Waker>,
     receivers: u64,
-    /// The sender is gone: no change can follow.
+    /// True once the sender is dropped.
     closed: bool,
 }
 
-/// Sender of a watch channel: owns the value, and changes it. Dropping it closes the channel.
+/// The sending half, which owns the value. Dropping it closes the channel.
 #[derive(Debug, Default)]
 pub struct WatchSender<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchSender<T> {
-    /// Creates a channel with its first value.
+    /// Creates a channel with an initial value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(Mutex::new(Shared {
             value,
@@ -42,17 +42,17 @@ impl<T> WatchSender<T> {
         })))
     }
 
-    /// Reads the value, under the channel's lock.
+    /// Reads the value under the channel's lock.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.0.lock().value)
     }
 
-    /// Changes the value, and wakes the receivers that wait.
+    /// Changes the value and wakes receivers.
     pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         modify(&self.0, |value| Some(change(value))).expect("it was changed")
     }
 
-    /// Changes the value, or leaves it: receivers are woken only if `change` returns `Some`.
+    /// Changes the value, and wakes receivers only if `change` returns `Some`.
     pub fn modify_if<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         modify(&self.0, change)
     }
@@ -62,7 +62,7 @@ impl<T> WatchSender<T> {
         subscribe(&self.0)
     }
 
-    /// Creates a handle that can announce a change, and does not keep the channel open.
+    /// Creates a handle that can wake receivers without keeping the channel open.
     pub fn notifier(&self) -> WatchNotifier<T> {
         WatchNotifier(self.0.clone())
     }
@@ -72,7 +72,7 @@ fn modify<T, R>(shared: &Mutex<Shared<T>>, change: impl FnOnce(&mut T) -> Option
     let mut locked = shared.lock();
     let changed = change(&mut locked.value)?;
     let waiting = std::mem::take(&mut locked.waiting);
-    // A waker may run a task in place, which may come back here.
+    // A waker may run a task in place, and that task may call this channel.
     drop(locked);
     wake_all(waiting.into_values());
     Some(changed)
@@ -97,38 +97,38 @@ impl<T> Drop for WatchSender<T> {
     }
 }
 
-/// Handle of a watch channel that wakes its receivers, for a value that depends on more than the channel holds.
+/// Wakes receivers whose condition depends on more than the channel's value.
 #[derive(Debug)]
 pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchNotifier<T> {
-    /// Wakes every receiver that waits, so that it looks again.
+    /// Wakes every waiting receiver, so that it checks again.
     pub fn notify(&self) {
         modify(&self.0, |_| Some(()));
     }
 }
 
-/// Receiver of a watch channel. A clone is another receiver, woken after those that exist.
+/// The receiving half. A clone is a new receiver that wakes after the existing ones.
 pub struct WatchReceiver<T> {
     number: u64,
     shared: Arc<Mutex<Shared<T>>>,
 }
 
 impl<T> WatchReceiver<T> {
-    /// Reads the value, under the channel's lock.
+    /// Reads the value under the channel's lock.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.shared.lock().value)
     }
 
-    /// Polls until `pick` returns something of the value; `Ready(None)` when it does not, and the sender is gone.
+    /// Polls until `pick` returns `Some`. Returns `Ready(None)` if it returns `None` and the sender is gone.
     ///
-    /// `pick` runs under the channel's lock, so that no change falls between the look and the registration.
+    /// `pick` runs under the channel's lock, so no change is missed between the check and the registration.
     pub fn poll_pick<R>(
         &mut self,
         context: &mut Context<'_>,
         pick: impl FnOnce(&T) -> Option<R>,
     ) -> Poll<Option<R>> {
-        // Neither cloned nor dropped under the lock: a waker may own receivers of this channel.
+        // Wakers are cloned and dropped outside the lock, because one may own receivers of this channel.
         let waker = context.waker().clone();
         let mut shared = self.shared.lock();
         if let Some(picked) = pick(&shared.value) {
@@ -152,11 +152,11 @@ impl<T> Clone for WatchReceiver<T> {
 
 impl<T> Drop for WatchReceiver<T> {
     fn drop(&mut self) {
-        // In the child of a fork the lock may be held by a thread that does not exist there.
+        // In a forked child, the lock may be held forever.
         if fork::is_forked() {
             return;
         }
-        // Dropped after the lock is released: the waker may own receivers of this channel.
+        // Dropped after the lock is released, because the waker may own receivers of this channel.
         let former = self.shared.lock().waiting.remove(&self.number);
         drop(former);
     }
@@ -204,7 +204,7 @@ mod tests {
         assert!(sender.0.lock().waiting.is_empty());
     }
 
-    /// Notes when it is woken, among others.
+    /// Records the order in which it is woken.
     struct Noting(AtomicUsize, Arc<AtomicUsize>);
 
     impl Wake for Noting {

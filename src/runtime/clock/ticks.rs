@@ -1,7 +1,7 @@
-//! Ticks of a [`Clock`]: one timer for all waits that only have to notice when they have lasted long.
+//! Ticks of a [`Clock`]: one timer shared by all waits that only need to notice when they last long.
 //!
-//! Such a wait nearly always ends before. A separate timer for each would be set and removed for nothing; a place in the
-//! list of those that wait for the next tick costs a third of that.
+//! Nearly all such waits end early. Entering and leaving the waiting list costs a third of setting and removing a
+//! timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,25 +14,24 @@ use super::{BootInstant, Clock};
 use crate::runtime::wake::wake;
 use crate::runtime::{detached, fork};
 
-/// Longest time until the next tick. A clock that nothing waits for does not tick.
+/// Longest time until the next tick. A clock without waiters does not tick.
 const TICK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
 pub(super) struct Ticks {
     waiting: Slab<Waker>,
-    /// Number of ticks so far: those that registered before the last have been woken by it.
+    /// Number of ticks so far. Waiters registered under a lower count have been woken.
     count: u64,
-    /// The moment of the last tick.
     last: BootInstant,
-    /// True while the timer of the next tick runs.
+    /// True while the timer for the next tick runs.
     is_timed: bool,
 }
 
 impl Clock {
-    /// Waits for the clock's next tick, at most a quarter of a second from the first poll on, and returns its moment.
+    /// Waits for the clock's next tick and returns its moment. It is at most 250 ms after the first poll.
     ///
-    /// All that wait share one timer. So this costs much less than a [`sleep`](Self::sleep) that is dropped before its
-    /// end, as is the rule with a wait that is to be noticed when it lasts long. Cancel safe.
+    /// All waiters share one timer, so this is much cheaper than a [`sleep`](Self::sleep) that is usually dropped
+    /// early. Cancel safe.
     pub fn next_tick(&self) -> impl Future<Output = BootInstant> + Send + '_ {
         NextTick {
             clock: self,
@@ -40,8 +39,8 @@ impl Clock {
         }
     }
 
-    /// Waits until `moment`, as [`sleep_until`](Self::sleep_until). It costs less if it is dropped before the next tick, as
-    /// most deadlines are: it sets a timer only after that. Cancel safe.
+    /// Waits until `moment`, like [`sleep_until`](Self::sleep_until), but sets its timer only after the next tick. This
+    /// is cheaper for deadlines that are usually dropped before. Cancel safe.
     pub async fn sleep_by_ticks_until(&self, moment: BootInstant) {
         if moment.since(self.now()) > TICK {
             self.next_tick().await;
@@ -49,8 +48,8 @@ impl Clock {
         self.sleep_until(moment).await;
     }
 
-    /// Has `waker` woken by the clock's next tick, at most a quarter of a second from now, unless the returned place is
-    /// dropped before. Cheaper than a [`next_tick`](Self::next_tick) in a task of its own.
+    /// Wakes `waker` at the clock's next tick, at most 250 ms from now. Dropping the returned place cancels this.
+    /// Cheaper than [`next_tick`](Self::next_tick) in a separate task.
     pub fn wake_at_next_tick(&self, waker: Waker) -> TickPlace {
         TickPlace {
             clock: self.clone(),
@@ -72,18 +71,17 @@ impl Clock {
     }
 
     fn leave_ticks(&self, place: Place) {
-        // In the child of a fork the lock may be that of a thread which is not there.
+        // In a forked child, the lock may be held forever.
         if fork::is_forked() {
             return;
         }
         let mut ticks = self.0.ticks.lock();
-        // Behind its tick the list is another.
+        // After its tick, the key may belong to another waiter in the new list.
         let waker = (place.count == ticks.count).then(|| ticks.waiting.remove(place.key));
         drop(ticks);
         drop(waker);
     }
 
-    /// Wakes all that wait for the next tick when it has come.
     async fn run_tick(self) {
         self.sleep(TICK).await;
         let now = self.now();
@@ -94,20 +92,19 @@ impl Clock {
             ticks.last = now;
             std::mem::take(&mut ticks.waiting)
         };
-        // Woken outside the lock: a waker is the user's code, and a woken task may wait for the next tick.
+        // Outside the lock, because wakers are user code and a woken task may wait for the next tick.
         waiting.into_iter().for_each(|(_, waker)| wake(waker));
     }
 }
 
-/// A place in the list of those that wait for a tick.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Number of ticks at the time of the registration.
+    /// Number of ticks at registration.
     count: u64,
     key: usize,
 }
 
-/// A place among those that a clock's next tick wakes. See [`Clock::wake_at_next_tick`].
+/// A registration for a clock's next tick. See [`Clock::wake_at_next_tick`].
 #[derive(Debug)]
 #[must_use = "dropping it gives the place up"]
 pub struct TickPlace {
@@ -116,7 +113,7 @@ pub struct TickPlace {
 }
 
 impl TickPlace {
-    /// Returns true once the tick has come.
+    /// Returns true once the tick has passed.
     pub fn has_passed(&self) -> bool {
         self.place.count != self.clock.0.ticks.lock().count
     }
@@ -137,7 +134,7 @@ impl Future for NextTick<'_> {
     type Output = BootInstant;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<BootInstant> {
-        // Cloned before the lock is taken, and the former dropped behind it: a waker is the user's code.
+        // Clone the new waker before taking the lock and drop the old one after it, because wakers are user code.
         let waker = context.waker().clone();
         let Some(place) = self.registered else {
             self.registered = Some(self.clock.enter_ticks(waker));
@@ -205,7 +202,7 @@ mod tests {
         assert_eq!(clock.0.ticks.lock().waiting.len(), 3);
         drop(waits.pop());
         assert_eq!(clock.0.ticks.lock().waiting.len(), 2);
-        // Those that wait for the tick after it may stand where these stood.
+        // Waiters for the following tick may reuse the keys of these.
         clock.advance(TICK);
         let mut next = Box::pin(clock.next_tick());
         assert!(next.as_mut().poll(&mut context).is_pending());

@@ -5,17 +5,16 @@ use std::time::{Instant, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the nanoseconds since the machine's start, suspended time included.
+/// Returns nanoseconds since boot, including suspended time, with microsecond resolution.
 ///
-/// `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3) of macOS), unlike
-/// Linux's clock of the same name. Its resolution is a microsecond.
+/// Unlike on Linux, `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3)).
 #[inline]
 pub(crate) fn boot_nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the nanoseconds since the first call in which the machine was not suspended.
+/// Returns nanoseconds since the first call, excluding suspended time.
 ///
 /// [`Instant`] is `CLOCK_UPTIME_RAW` here, which "does not increment while the system is asleep".
 #[inline]
@@ -24,17 +23,16 @@ pub(crate) fn awake_nanos() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Returns the date in milliseconds since the epoch.
 #[inline]
 pub(crate) fn unix_ms() -> i64 {
     let date = SystemTime::UNIX_EPOCH.elapsed();
     date.map_or(0, |date| date.as_millis() as i64)
 }
 
-/// Does nothing: the calling thread keeps its priority.
+/// Does nothing, so the thread keeps its priority.
 ///
-/// macOS lowers one thread's priority with `PRIO_DARWIN_THREAD` or a quality-of-service class, and neither has a safe
-/// interface (this crate forbids unsafe code). POSIX's `setpriority` would slow down the whole process.
+/// `PRIO_DARWIN_THREAD` and quality-of-service classes have no safe interface, and this crate forbids unsafe code.
+/// POSIX's `setpriority` would slow down the whole process.
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     Ok(())
 }

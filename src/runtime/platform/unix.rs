@@ -1,4 +1,4 @@
-//! Linux and macOS: files of stores on disk, and processes.
+//! Linux and macOS: files of on-disk stores, and processes.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -8,17 +8,17 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// Only the owner has access, because the store's own access lists decide which clients may read it.
+/// Owner only, because the store's own access lists decide which clients may read the data.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
 
-/// Gives only the owner access to a file that these options create, with any umask.
+/// Restricts a file created with these options to its owner, under any umask.
 pub(crate) fn for_the_owner(options: &mut OpenOptions) {
     options.mode(FILE_MODE);
 }
 
-/// Removes the access of other users to an existing file.
+/// Removes other users' access to an existing file.
 pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     if file.metadata()?.mode() & FOR_OTHERS != 0 {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -26,8 +26,7 @@ pub(crate) fn narrow_to_the_owner(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a folder and its missing parents, for the owner only, with any umask. An existing folder keeps the mode that
-/// its owner chose.
+/// Creates a folder and its missing parents for the owner only, under any umask. An existing folder keeps its mode.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -35,7 +34,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Returns the numbers of a file's device and inode.
+/// Returns a file's device and inode numbers.
 pub(crate) fn device_and_inode(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
@@ -51,6 +50,6 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()>
 /// Returns true if a process with this number exists.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // Any other error means that it exists: a process of another user may not be signalled.
+    // On any other error it exists. For example, we may not signal another user's process.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }

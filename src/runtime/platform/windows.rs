@@ -1,4 +1,4 @@
-//! Windows, for stores in memory.
+//! Windows, for in-memory stores only.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime};
 
-/// Returns the nanoseconds since the first call, suspended time included.
+/// Returns nanoseconds since the first call, including suspended time.
 ///
 /// [`Instant`] is `QueryPerformanceCounter` here, which counts "the time when the machine was in a sleep state such as
 /// standby, hibernate, or connected standby" (Microsoft's documentation of the function).
@@ -16,23 +16,22 @@ pub(crate) fn boot_nanos() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Returns the nanoseconds since the first call, suspended time included, as [`boot_nanos`] does.
+/// Returns [`boot_nanos`], including suspended time.
 ///
-/// The clock that excludes suspended time (`QueryUnbiasedInterruptTime`) has no safe interface. So a store takes a
-/// suspension of the machine for a stall of its own, and its sessions expire later, which is always safe.
+/// The clock that excludes it (`QueryUnbiasedInterruptTime`) has no safe interface. So a store takes a suspension of
+/// the machine for a stall of its own process and expires sessions later, which is always safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {
     boot_nanos()
 }
 
-/// Returns the date in milliseconds since the epoch.
 #[inline]
 pub(crate) fn unix_ms() -> i64 {
     let date = SystemTime::UNIX_EPOCH.elapsed();
     date.map_or(0, |date| date.as_millis() as i64)
 }
 
-// Stores on disk need a Unix system: creating their folder fails, and so does every read and write.
+// On-disk stores need Unix. Creating their folder fails here, and so does every read and write.
 
 pub(crate) fn make_folder(_: &Path) -> io::Result<()> {
     Err(io::Error::new(
