@@ -1,5 +1,5 @@
-//! TLS: certificates, keys and errors, for server and client. No public signature names a type of rustls, so a new
-//! version of it does not change this API.
+//! Certificates, keys and errors of TLS, for server and client. The public API names no rustls type, so upgrading
+//! rustls does not change it.
 
 #![cfg_attr(
     not(all(feature = "tls", feature = "server", feature = "client")),

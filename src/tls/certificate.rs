@@ -1,4 +1,4 @@
-//! The parts of a certificate that the store reads itself: its subject, its alternative names, and its time of validity.
+//! Parses the parts of a certificate that the store needs: subject, alternative names and validity.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,18 +11,18 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const BOOLEAN: u8 = 0x01;
 const EXTENSIONS: u8 = 0xa3;
-/// Object identifier of the extension `subjectAltName`, 2.5.29.17.
+/// Extension `subjectAltName`, 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// Tags of alternative names that identify a client.
 const URI: u8 = 0x86;
 const DNS_NAME: u8 = 0x82;
 
-/// The relevant part of a certificate (RFC 5280, section 4.1).
+/// The parsed part of a certificate (RFC 5280, section 4.1).
 pub(super) struct Certificate<'a> {
     subject: &'a [u8],
     validity: &'a [u8],
-    /// The content of `subjectAltName`, empty without one.
+    /// Content of `subjectAltName`, or empty.
     alternative_names: &'a [u8],
 }
 
@@ -31,7 +31,7 @@ impl<'a> Certificate<'a> {
         let whole = Reader::new(der).expect(SEQUENCE)?;
         let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
         let mut first = signed.next()?;
-        // A certificate of version 1 begins with its serial number.
+        // Version 1 has no version field, and its first field is the serial number.
         if first.tag == VERSION {
             first = signed.next()?;
         }
@@ -47,18 +47,17 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Returns the subject, as access control lists name it.
+    /// Returns the subject, in the form used in access control lists.
     pub(super) fn subject(&self) -> Option<String> {
         name::text(self.subject)
     }
 
-    /// Returns the URI, as `URI:spiffe://example/a`; `None` unless there is exactly one.
+    /// Returns the URI, for example `URI:spiffe://example/a`. `None` unless there is exactly one.
     pub(super) fn uri(&self) -> Option<String> {
         self.only_name(URI, "URI")
     }
 
-    /// Returns the URI or DNS name that replaces a missing subject, as `URI:spiffe://example/a`; `None` unless there
-    /// is exactly one.
+    /// Returns the URI or DNS name that replaces a missing subject. `None` unless there is exactly one.
     pub(super) fn alternative_name(&self) -> Option<String> {
         self.uri().or_else(|| self.only_name(DNS_NAME, "DNS"))
     }
@@ -75,23 +74,23 @@ impl<'a> Certificate<'a> {
         is_plain.then(|| format!("{word}:{name}"))
     }
 
-    /// Returns the time of validity.
+    /// Returns the start and end of validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         let mut reader = Reader::new(self.validity);
         Some((time(&mut reader)?, time(&mut reader)?))
     }
 }
 
-/// Returns the content of `subjectAltName`, from what follows the subject.
+/// Finds the content of `subjectAltName` in the fields after the subject.
 fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
-    // The public key, and two numbers that are out of use.
+    // Skips the public key and the two obsolete unique ids.
     let extensions = std::iter::from_fn(|| signed.next()).find(|value| value.tag == EXTENSIONS)?;
     let mut extensions = Reader::new(Reader::new(extensions.content).expect(SEQUENCE)?);
     loop {
         let mut extension = Reader::new(extensions.expect(SEQUENCE)?);
         if extension.expect(OBJECT_IDENTIFIER)? == SUBJECT_ALT_NAME {
             let mut value = extension.next()?;
-            // True for an extension that is critical.
+            // The optional `critical` flag.
             if value.tag == BOOLEAN {
                 value = extension.next()?;
             }
@@ -100,13 +99,13 @@ fn alternative_names(mut signed: Reader<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Returns the time of a revocation list's next update (RFC 5280, section 5.1); `None` if it names none.
+/// Returns a revocation list's next update (RFC 5280, section 5.1), if it has one.
 pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let whole = Reader::new(der).expect(SEQUENCE)?;
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
     let first = signed.next()?;
     if first.tag == INTEGER {
-        // Only a list with a version has one here; otherwise this was the algorithm.
+        // A list with a version has its algorithm next. In one without, `first` was the algorithm.
         let _algorithm = signed.expect(SEQUENCE)?;
     }
     let _issuer = signed.expect(SEQUENCE)?;
@@ -114,7 +113,7 @@ pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     time(&mut signed)
 }
 
-/// Parses `YYMMDDHHMMSSZ` of 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+/// Parses `YYMMDDHHMMSSZ` (1950 to 2049) or `YYYYMMDDHHMMSSZ`.
 fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     let value = reader.next()?;
     let text = std::str::from_utf8(value.content).ok()?;
@@ -144,12 +143,12 @@ fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     }
 }
 
-/// Returns the days since 1970. Years are counted from March, so that the leap day is the last of one.
+/// Returns the days since 1970. Years are counted from March, so that a leap day is the last day of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let months_since_march = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 719,468 days lie between the 1st of March of the year 0 and 1970.
+    // 719,468 days lie between March 1 of year 0 and 1970.
     365 * year + leaps + (153 * months_since_march + 2) / 5 + day - 1 - 719_468
 }
 

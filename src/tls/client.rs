@@ -1,16 +1,16 @@
-//! [`ClientTls`]: the TLS options of a client.
+//! [`ClientTls`]: TLS options of a client.
 
 use std::path::Path;
 
 use super::{Pem, TlsError};
 
-/// TLS options of a client of `lockkeeper+tls://` and `zookeeper+tls://`: the authorities that it trusts, and its own
-/// certificate. See [`ConnectOptions::tls`](crate::ConnectOptions::tls).
+/// TLS options for `lockkeeper+tls://` and `zookeeper+tls://`: trusted authorities and an optional client certificate.
+/// Pass them to [`ConnectOptions::tls`](crate::ConnectOptions::tls).
 ///
-/// The server's certificate must be signed by one of these authorities (the system's are not used), be valid at the
-/// time, and name the host of the URL; for an IP address, that address. The check cannot be switched off.
+/// The server's certificate must be valid now, be signed by one of these authorities (the system's are not used), and
+/// name the host or IP address of the URL. This check cannot be switched off.
 ///
-/// Certificates and keys are checked when connecting: [`Error::Tls`](crate::Error::Tls).
+/// Certificates and keys are checked when connecting, which fails with [`Error::Tls`](crate::Error::Tls).
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +29,7 @@ pub struct ClientTls {
     pub(crate) authorities: Vec<Pem>,
     /// The certificate and its key.
     pub(crate) identity: Option<(Pem, Pem)>,
-    /// The name that the server's certificate must have, if it is not the host of the URL.
+    /// The name to expect in the server's certificate instead of the URL's host.
     pub(crate) server_name: Option<String>,
 }
 
@@ -38,19 +38,19 @@ const CERTIFICATE: &str = "the client certificate";
 const KEY: &str = "the client's key";
 
 impl ClientTls {
-    /// Returns options without an authority and without a certificate of the client.
+    /// Creates options without authorities and without a client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts further authorities: one or several certificates, as PEM. Revocation lists (`X509 CRL`) may be among
-    /// them.
+    /// Trusts the PEM certificates of one or more additional authorities. The text may also contain revocation lists
+    /// (`X509 CRL`).
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::given(AUTHORITY, pem));
         self
     }
 
-    /// As [`ca_pem`](Self::ca_pem), from a file, which is read by this call.
+    /// Like [`ca_pem`](Self::ca_pem), but reads a file immediately.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].
@@ -59,14 +59,14 @@ impl ClientTls {
         Ok(self)
     }
 
-    /// Sets the DNS name or the IP address that the server's certificate must have, for a server that is reached by
-    /// another one, as through a tunnel or by its address. By default it is the host of the URL.
+    /// Sets the DNS name or IP address to expect in the server's certificate. The default is the URL's host. You need
+    /// this to reach a server through a tunnel or under another address.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Sets the client's certificate chain and its key, as PEM.
+    /// Sets the client's certificate chain and key, as PEM.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -76,7 +76,7 @@ impl ClientTls {
         self
     }
 
-    /// As [`client_certificate`](Self::client_certificate), from files, which are read by this call.
+    /// Like [`client_certificate`](Self::client_certificate), but reads the files immediately.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].

@@ -1,4 +1,4 @@
-//! The options of a client, as rustls needs them.
+//! Converts client options to rustls.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::{Authorities, ClientTls, TlsError, key_pair, provider};
 
-/// Returns the host of `host:port`, of an IPv6 address without its brackets.
+/// Returns the host of `host:port`, without the brackets of an IPv6 address.
 pub(crate) fn host_name(host: &str) -> &str {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     name.strip_prefix('[')
@@ -16,17 +16,17 @@ pub(crate) fn host_name(host: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// Returns a name as a certificate may have it.
+/// Converts a host to a certificate name.
 pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
         host: name.to_owned(),
     })
 }
 
-/// Checks the options of a client, and returns them as rustls needs them.
+/// Validates the options of a client and converts them to rustls.
 ///
 /// # Errors
-/// Those of its certificates and keys, and [`TlsError::NoAuthority`].
+/// [`TlsError::NoAuthority`], and errors of its certificates and keys.
 pub(crate) fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let mut authorities = Authorities::none();
     for pem in &tls.authorities {

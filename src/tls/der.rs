@@ -1,15 +1,14 @@
-//! [`Reader`]: a reader of the DER of certificates. rustls has verified them before; malformed input gives `None` all
-//! the same, never a panic.
+//! [`Reader`]: a DER reader for certificates. rustls has verified them already, but malformed input returns `None` and
+//! never panics.
 
-/// The values of a sequence or a set, one after another.
+/// Iterates over the values of a sequence or set.
 pub(super) struct Reader<'a>(&'a [u8]);
 
-/// A value.
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
-    /// The whole value, with tag and length.
+    /// Includes tag and length.
     pub(super) whole: &'a [u8],
 }
 
@@ -26,8 +25,8 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the next value. `None` at the end, and for malformed DER; also for tags of several bytes, which no
-    /// certificate has in the parts that are read.
+    /// Returns the next value. `None` at the end and for malformed DER. Multi-byte tags are not supported, because the
+    /// parts that we read have none.
     pub(super) fn next(&mut self) -> Option<Value<'a>> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
@@ -56,7 +55,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the next value's content, if it has that tag.
+    /// Returns the content of the next value if it has this tag.
     pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         let value = self.next()?;
         (value.tag == tag).then_some(value.content)

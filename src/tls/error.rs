@@ -1,6 +1,7 @@
-//! [`TlsError`]: the reasons for which TLS options cannot be used.
+//! [`TlsError`]: reasons why TLS options cannot be used.
 
-/// An error of a certificate, a key or another part of TLS. `what` names the part, with its file if it came from one.
+/// An error in a certificate, a key or another part of TLS. `what` names the part, and its file if it was read from
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -20,25 +21,25 @@ pub enum TlsError {
         /// The reason.
         reason: String,
     },
-    /// The text has no certificate.
+    /// The text contains no certificate.
     #[error("{what} holds no certificate: expected a block `-----BEGIN CERTIFICATE-----`")]
     NoCertificate {
         /// The part.
         what: String,
     },
-    /// The text has no private key.
+    /// The text contains no private key.
     #[error("{what} holds no key: expected a block `-----BEGIN PRIVATE KEY-----` or the like")]
     NoKey {
         /// The part.
         what: String,
     },
-    /// The private key is encrypted: a passphrase cannot be asked for.
+    /// The private key is encrypted, and there is no way to ask for a passphrase.
     #[error("{what} is encrypted: remove the passphrase, as with `openssl pkey`")]
     EncryptedKey {
         /// The part.
         what: String,
     },
-    /// The private key does not belong to the certificate.
+    /// The private key does not match the certificate.
     #[error("{key} does not belong to {certificate}")]
     KeyMismatch {
         /// The certificate.
@@ -46,7 +47,7 @@ pub enum TlsError {
         /// The key.
         key: String,
     },
-    /// The part was read, and cannot be used.
+    /// The part is well-formed but unusable.
     #[error("{what} cannot be used: {reason}")]
     Unusable {
         /// The part.
@@ -54,32 +55,32 @@ pub enum TlsError {
         /// The reason.
         reason: String,
     },
-    /// A client without an authority would have to trust every server.
+    /// There is no authority, so the client would have to trust every server.
     #[error(
         "no certificate authority by which to verify the server: add one with ClientTls::ca_file"
     )]
     NoAuthority,
-    /// Client and server do not trust each other: one has refused the other's certificate, or there is none.
+    /// Client and server do not trust each other. One has refused the other's certificate or did not receive any.
     #[error("{host}: TLS: {reason}")]
     Refused {
         /// The server, as `host:port`.
         host: String,
-        /// The refusal.
+        /// The reason.
         reason: String,
     },
-    /// The server expects TLS, and the client was not asked for it.
+    /// The server requires TLS, but the client does not use it.
     #[error("{host} speaks TLS: write lockkeeper+tls:// or zookeeper+tls:// in the URL")]
     Required {
         /// The server, as `host:port`.
         host: String,
     },
-    /// The client was asked for TLS, and the server answers without.
+    /// The client uses TLS, but the server answers without it.
     #[error("{host} does not speak TLS: give the server's port for TLS, or a URL without +tls")]
     NotSpoken {
         /// The server, as `host:port`.
         host: String,
     },
-    /// The host is neither a name nor an address that a certificate could name.
+    /// The host is neither a DNS name nor an IP address, so no certificate can name it.
     #[error(
         "no certificate can be made out to the host \"{host}\": expected a DNS name or an IP address",
         host = .host.escape_debug()

@@ -1,4 +1,4 @@
-//! Conversion of PEM to rustls's types, with errors that name the file and the reason.
+//! Converts PEM to rustls types, with errors that name the file and the reason.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,13 +12,13 @@ use rustls::{InconsistentKeys, RootCertStore};
 use super::certificate::{Certificate, list_end};
 use super::{Pem, TlsError};
 
-/// Returns the cryptography provider. The process's default provider is left to the program: a library that installed
-/// one could conflict with another.
+/// Returns the cryptography provider. We do not install it as the process default, because that choice belongs to the
+/// program.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Trusted authorities, and their revocation lists.
+/// Trusted authorities and their revocation lists.
 #[derive(Clone)]
 pub(crate) struct Authorities {
     pub(crate) roots: RootCertStore,
@@ -46,18 +46,18 @@ impl Authorities {
         Ok(())
     }
 
-    /// Returns the time at which the first of the revocation lists expires.
+    /// Returns when the first revocation list expires.
     pub(crate) fn lists_end(&self) -> Option<SystemTime> {
         self.revoked.iter().filter_map(|list| list_end(list)).min()
     }
 }
 
-/// Returns a certificate with its chain, and its key. Logs a warning for one that is not valid now.
+/// Loads a certificate chain with its key. Logs a warning if the certificate is not valid now.
 pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(certificate)?;
     warn_of_time(certificate, &chain[0]);
     let private = private_key(key)?;
-    // The key is loaded by itself first: `from_der` does not tell which of the two an error concerns.
+    // Load the key separately first, because an error of `from_der` does not say which of the two is bad.
     provider()
         .key_provider
         .load_private_key(private.clone_key())
@@ -71,22 +71,22 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     })
 }
 
-/// Returns the subject of a certificate, as access control lists name it.
+/// Returns a certificate's subject, in the form used in access control lists.
 pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.subject()
 }
 
-/// Returns the URI of a certificate, as access control lists name it.
+/// Returns a certificate's URI, in the form used in access control lists.
 pub(crate) fn uri(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.uri()
 }
 
-/// Returns the name that stands for the missing subject of a certificate, as access control lists name it.
+/// Returns the name that replaces a missing subject in access control lists.
 pub(crate) fn alternative_name(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.alternative_name()
 }
 
-/// Returns the certificates; at least one.
+/// Parses at least one certificate.
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.text)
         .collect::<Result<_, _>>()

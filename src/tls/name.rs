@@ -1,11 +1,11 @@
-//! The text form of a certificate's subject, as access control lists name it.
+//! A certificate subject as text, in the form used in access control lists.
 
 use std::fmt::Write;
 
 use super::der::{OBJECT_IDENTIFIER, Reader, SEQUENCE, SET};
 
-/// Attributes with a keyword in RFC 2253 (section 2.3), by the bytes of their object identifiers. Others are shown by
-/// number: as in Java, and therefore in access control lists made for ZooKeeper.
+/// Attributes with a keyword in RFC 2253 (section 2.3). Like Java, and so like ZooKeeper's access control lists, we
+/// print all others as numbers.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 0x04, 0x03], "CN"),
     (&[0x55, 0x04, 0x06], "C"),
@@ -24,21 +24,21 @@ const WORDS: [(&[u8], &str); 9] = [
     ),
 ];
 
-/// String types that Java shows as text: UTF8, Printable, T61, IA5, General, BMP.
+/// String types that Java prints as text: UTF8, Printable, T61, IA5, General, BMP.
 const STRINGS: [u8; 6] = [0x0c, 0x13, 0x14, 0x16, 0x1b, 0x1e];
 
-/// Formats a name, given as the content of its DER, as Java's `X500Principal.getName()` does (RFC 2253), by which
-/// ZooKeeper's scheme `x509` names the holder of a certificate. With one difference: text that is not UTF-8 is shown
-/// in hex; Java replaces it by U+FFFD, so that different holders may get one name.
+/// Formats a DER-encoded name like Java's `X500Principal.getName()` (RFC 2253), which ZooKeeper's scheme `x509` uses.
+/// There is one difference: we print text that is not UTF-8 in hex. Java replaces it with U+FFFD, so different holders
+/// can get the same name.
 ///
-/// `None` for malformed input.
+/// Returns `None` for malformed input.
 pub(super) fn text(name: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     let mut reader = Reader::new(name);
     while !reader.is_empty() {
         parts.push(relative(reader.expect(SET)?)?);
     }
-    // RFC 2253 begins with the last part of the encoded sequence, the most specific one.
+    // RFC 2253 starts with the last, most specific part.
     parts.reverse();
     Some(parts.join(","))
 }
@@ -96,7 +96,6 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// Formats an object identifier as numbers.
 fn dotted(bytes: &[u8]) -> Option<String> {
     let mut numbers = Vec::new();
     let mut number = 0u64;
@@ -123,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Java's output; `tests/tls/names.py` and `Names.java` create it.
+    /// Java's output, created by `tests/tls/names.py` and `Names.java`.
     const JAVA: &str = include_str!("../../tests/tls/names.txt");
 
     fn bytes(hex: &str) -> Vec<u8> {
@@ -165,10 +164,10 @@ mod tests {
     #[test]
     fn what_is_no_name_has_no_text() {
         for name in [
-            "3002310c",             // cut off
-            "30023100",             // a part without an attribute
-            "300430023000",         // no set
-            "30083106300406000c00", // an object identifier of no number
+            "3002310c",             // truncated
+            "30023100",             // no attribute
+            "300430023000",         // not a set
+            "30083106300406000c00", // empty object identifier
         ] {
             assert_eq!(text_of(&bytes(name)), None, "{name}");
         }
