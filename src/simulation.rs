@@ -1,8 +1,8 @@
-//! The parts of a simulation, for the package `lockkeeper-sim` alone: time, a network, a disk, a server and its clients,
-//! all of them in one thread. Not part of the public API.
+//! Building blocks of a simulation in one thread: time, a network, a disk, servers and clients. For the package
+//! `lockkeeper-sim` only, not part of the public API.
 //!
-//! Everything runs on one paused runtime of tokio, which moves its time when no task can run. So the same seed gives the
-//! same run.
+//! Everything runs on one paused tokio runtime, which advances its time when no task can run. So the same seed gives
+//! the same run.
 
 mod dialer;
 mod ensemble;
@@ -25,7 +25,7 @@ use crate::model::path::ZnodePath;
 use crate::runtime::clock::Clock;
 pub use crate::runtime::simnet::{Network, NetworkCounts, Weather};
 
-/// Creates a network whose arrivals are seen at their own time.
+/// Creates a network that moves the hosts' clocks before each arrival.
 pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
     let time = time.clone();
     Network::new(seed, weather, move || time.sync())
@@ -34,18 +34,18 @@ pub fn network(seed: u64, weather: Weather, time: &Time) -> Network {
 /// The servers of a store.
 #[derive(Clone, Debug)]
 pub struct Servers {
-    /// The host of the server, or those of an ensemble's members.
+    /// The server's host, or the hosts of an ensemble's members.
     pub hosts: Vec<String>,
-    /// The tick of an ensemble.
+    /// The tick of an ensemble, if it is one.
     pub ensemble_tick: Option<Duration>,
-    /// True for a client that does not know our extension of the protocol.
+    /// True for clients that do not know our protocol extension.
     pub is_plain: bool,
 }
 
-/// Opens a client of one host at the servers of a store, which lives by this clock.
+/// Connects a client on host `client`, with this clock, to the servers.
 ///
 /// # Errors
-/// Those of [`connect`](crate::connect()).
+/// See [`connect`](crate::connect()).
 pub async fn connect(
     network: &Network,
     (client, servers): (&str, &Servers),

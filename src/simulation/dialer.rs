@@ -1,4 +1,4 @@
-//! The way of a simulated client to its servers, over a [`Network`].
+//! Connects a simulated client to its servers over a [`Network`].
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use crate::client::served::socket::{Dial, Dialer, Endpoint, RegisteredSocket, So
 use crate::runtime::future::BoxFuture;
 use crate::runtime::simnet::SimSocket;
 
-/// Returns the servers of a store, for one host of a network.
 pub(super) fn endpoint(network: &Network, client: &str, servers: &Servers) -> Endpoint {
     Endpoint {
         names: servers.hosts.clone(),
@@ -70,7 +69,7 @@ impl Socket for SimSocket {
     }
 
     fn wait_writable(&self, _: Duration) -> bool {
-        // Nothing moves while its one thread waits.
+        // Never blocks, because everything runs on this thread.
         false
     }
 

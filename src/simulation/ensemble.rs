@@ -1,15 +1,14 @@
-//! [`Ensemble`]: ZooKeeper servers that replicate a store, as a model: a leader with the real core, and followers whose
-//! replicas apply what was committed, later.
+//! [`Ensemble`]: a model of ZooKeeper servers that replicate a store. The leader runs the real core, and followers
+//! apply committed transactions to their replicas later.
 //!
-//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings by itself, from its replica; writes go
-//! through the leader, and are answered when the member has applied them. Sessions' signs of life reach the leader
-//! with the answers to its pings, and a forwarded write is none (as in ZooKeeper 3.9: `Learner.ping`,
-//! `LearnerHandler`, `LeaderZooKeeperServer.submitLearnerRequest`). The leader alone expires sessions, and a new one gives
-//! each its full timeout.
+//! Each member speaks ZooKeeper's protocol. It answers reads, watches and pings from its replica. It forwards writes to
+//! the leader and answers them once it has applied them. Only the leader expires sessions, and a new leader gives each
+//! its full timeout. Followers report live sessions with their answers to the leader's pings. A forwarded write does
+//! not count as a sign of life (as in ZooKeeper 3.9: `Learner.ping`, `LearnerHandler`,
+//! `LeaderZooKeeperServer.submitLearnerRequest`).
 //!
-//! Left out: the messages of an election, and those by which a member that joins is brought up to date: both happen at
-//! once, between members that reach each other. The disks never fail, and a proposal that was received is never lost by
-//! its member.
+//! Elections and the catch-up of a joining member exchange no messages. Both happen instantly between members that
+//! reach each other. Disks never fail, and a member never loses a proposal that it received.
 
 mod client;
 mod election;
@@ -40,32 +39,32 @@ use crate::runtime::splitmix::Random;
 /// Options of an ensemble.
 #[derive(Clone, Debug)]
 pub struct EnsembleOptions {
-    /// The unit of its times: the leader pings twice in a tick.
+    /// The tick of the ensemble. The leader pings twice per tick.
     pub tick: Duration,
-    /// Ticks without a word after which a leader and its followers give each other up.
+    /// Ticks of silence after which a leader and a follower give up on each other.
     pub sync_limit: u32,
-    /// Bounds of the sessions' timeouts.
+    /// Shortest and longest session timeout.
     pub session_timeouts: (Duration, Duration),
-    /// Delay of a message between members.
+    /// Delay of messages between members.
     pub delay: Range<Duration>,
 }
 
-/// Events of an ensemble so far.
+/// Event counts of an ensemble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnsembleCounts {
-    /// Leaders that were elected.
+    /// Elected leaders.
     pub elections: u64,
-    /// Proposals that no leader has committed, and that were taken back.
+    /// Uncommitted proposals that were discarded.
     pub proposals_lost: u64,
-    /// Sessions that were taken up at another member than before.
+    /// Sessions that moved to another member.
     pub sessions_moved: u64,
-    /// Writes that were refused since their session had moved.
+    /// Writes refused because their session had moved.
     pub writes_of_moved_sessions: u64,
-    /// Sessions that a leader has expired.
+    /// Sessions expired by a leader.
     pub sessions_expired: u64,
 }
 
-/// Servers that replicate a store. A clone is the same; dropping the last one ends them.
+/// Servers that replicate a store. Clones share them, and dropping the last one stops them.
 #[derive(Clone)]
 pub struct Ensemble(Arc<Inner>);
 
@@ -75,8 +74,8 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// All members and the messages between them. What a member does reads and changes only its own part, and sends messages;
-/// but for an election.
+/// All members and their messages. Except for elections, a member reads and changes only its own part and sends
+/// messages.
 struct State {
     members: Vec<Member>,
     /// By sender and receiver.
@@ -90,9 +89,8 @@ struct State {
     counts: EnsembleCounts,
 }
 
-/// A message of one member to another.
 struct Envelope {
-    /// Number of the leader's and the follower's time together: what is sent within an earlier one is void.
+    /// Identifies one period in which the follower follows this leader. Messages of earlier periods are void.
     link: u64,
     message: Message,
 }
@@ -122,18 +120,18 @@ enum Message {
         connection: u64,
         timeout: Option<Duration>,
     },
-    /// All that was proposed up to here precedes the answer to a sync.
+    /// The answer to a sync follows the first `length` entries.
     Synced {
         connection: u64,
         length: usize,
     },
 }
 
-/// Time between two looks at what is due.
+/// Interval between checks for due work.
 const STEP: Duration = Duration::from_millis(50);
 
 impl Ensemble {
-    /// Starts one member for each name and clock.
+    /// Starts one member per name and clock.
     pub fn start(
         network: &Network,
         time: &Time,
@@ -185,7 +183,7 @@ impl Ensemble {
         ensemble
     }
 
-    /// Returns the names of its members' hosts.
+    /// Returns the members' host names.
     pub fn hosts(&self) -> Vec<String> {
         let state = self.0.state.lock();
         state
@@ -200,7 +198,7 @@ impl Ensemble {
         self.0.state.lock().members[member].clock.clone()
     }
 
-    /// Returns the member that leads, if one does: of several that believe so the last one that was elected.
+    /// Returns the leader. If several members believe that they lead, returns the one elected last.
     pub fn leader(&self) -> Option<usize> {
         self.0.state.lock().leader()
     }
@@ -210,12 +208,12 @@ impl Ensemble {
         self.0.state.lock().members[member].is_up
     }
 
-    /// Returns what has happened so far.
+    /// Returns the event counts so far.
     pub fn counts(&self) -> EnsembleCounts {
         self.0.state.lock().counts
     }
 
-    /// Kills a member's process. What it has accepted stays on its disk.
+    /// Kills a member's process. Accepted proposals stay on its disk.
     pub fn kill(&self, member: usize) {
         let name = {
             let mut state = self.0.state.lock();
@@ -234,7 +232,7 @@ impl Ensemble {
         }
     }
 
-    /// Has a member apply nothing for a while. It answers reads and pings all the same.
+    /// Stops a member from applying transactions for `length`. It still answers reads and pings.
     pub fn lag(&self, member: usize, length: Duration) {
         let until = self.0.time.elapsed() + length;
         self.0.state.lock().members[member].lags_until = until;
@@ -247,7 +245,6 @@ impl Ensemble {
     }
 }
 
-/// Does what is due, as long as the ensemble exists.
 async fn run(ensemble: Weak<Inner>) {
     loop {
         sleep(STEP).await;
@@ -259,7 +256,7 @@ async fn run(ensemble: Weak<Inner>) {
     }
 }
 
-/// Carries messages from one member to another, in their order.
+/// Delivers messages from one member to another in order.
 async fn carry(
     ensemble: Weak<Inner>,
     (from, to): (usize, usize),
@@ -305,7 +302,7 @@ async fn accept(
     }
 }
 
-/// Moves the bytes of a client's connection, until its end.
+/// Moves bytes between a client's socket and its connection until it ends.
 async fn serve(
     ensemble: Weak<Inner>,
     (member, connection): (usize, u64),
@@ -346,19 +343,19 @@ async fn serve(
 }
 
 impl State {
-    /// Sends a message, unless the two have left each other.
+    /// Sends a message unless the link is gone.
     fn send(&mut self, from: usize, to: usize, message: Message) {
         let Some(link) = self.link(from, to) else {
             return;
         };
         let due = Instant::now() + self.random.time_within(&self.options.delay);
-        // Closed with the ensemble alone.
+        // Closed only with the ensemble.
         let _ = self.links[from][to].send((due, Envelope { link, message }));
     }
 
     fn receive(&mut self, from: usize, to: usize, envelope: Envelope) {
         let Envelope { link, message } = envelope;
-        // Of an earlier time together: the connection that it came by is gone.
+        // Sent in an earlier period, over a connection that is gone.
         if !self.members[to].is_up || self.link(to, from) != Some(link) {
             return;
         }
@@ -391,7 +388,6 @@ impl State {
     }
 }
 
-/// Returns the options of a member's core.
 fn core_options(options: &EnsembleOptions) -> CoreOptions {
     let (shortest_timeout, longest_timeout) = options.session_timeouts;
     CoreOptions {

@@ -1,4 +1,4 @@
-//! [`ServerHost`]: a machine with a disk and a server, which can be killed, lose its power, and start again.
+//! [`ServerHost`]: a machine with a disk and a server that can be killed, lose power and start again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::runtime::simnet::Network;
 use crate::runtime::splitmix::Random;
 use crate::server::{Server, ServerOptions};
 
-/// A disk. A clone is the same disk.
+/// A simulated disk. Clones share it.
 #[derive(Clone, Default)]
 pub struct Disk(SimDisk);
 
-/// Faults of a disk, each once in so many calls; 0 is never.
+/// Fault rates of a disk: one fault in so many calls, or 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
     /// A write fails.
     pub write_error_every: u64,
-    /// A write takes a part of its bytes, and fails.
+    /// A write stores only part of its bytes and fails.
     pub short_write_every: u64,
     /// A sync fails.
     pub sync_error_every: u64,
-    /// The bytes that are left on the disk.
+    /// The free space in bytes.
     pub room_bytes: Option<u64>,
 }
 
 impl Disk {
-    /// Injects faults from now on, by a plan that `seed` decides.
+    /// Injects faults from now on. `seed` decides them.
     pub fn fail(&self, seed: u64, faults: DiskFaults) {
         let faults = Faults {
             write_error_every: faults.write_error_every,
@@ -48,7 +48,7 @@ impl Disk {
         self.0.fail(seed, faults);
     }
 
-    /// Changes one byte of a file, as a seed decides. Returns false if there is none.
+    /// Changes one random byte of a file. Returns false if there is none.
     fn rot(&self, random: &mut Random) -> bool {
         let names = self.0.list().unwrap_or_default();
         let contents = names
@@ -64,7 +64,7 @@ impl Disk {
         true
     }
 
-    /// Returns the numbers of writes and of syncs so far.
+    /// Returns the number of writes and of syncs so far.
     pub fn counts(&self) -> (u64, u64) {
         self.0.counts()
     }
@@ -84,7 +84,7 @@ pub struct ServerHost {
     running: Option<Running>,
 }
 
-/// A server's process.
+/// A running server.
 struct Running {
     store: Store,
     boot: Boot,
@@ -94,7 +94,7 @@ struct Running {
 }
 
 impl ServerHost {
-    /// Returns a machine without a running server.
+    /// Creates a machine without a running server.
     pub fn new(
         name: &str,
         network: &Network,
@@ -114,10 +114,10 @@ impl ServerHost {
         }
     }
 
-    /// Starts the server, whose log takes this time for each batch.
+    /// Starts the server. Each batch of the log takes a time drawn from `pace`.
     ///
     /// # Errors
-    /// Those of [`Store::file`].
+    /// See [`Store::file`].
     pub async fn start(&mut self, options: &StoreOptions, pace: Range<Duration>) -> Result<()> {
         self.kill();
         let boot = Boot::new(&self.disk.0);
@@ -162,21 +162,21 @@ impl ServerHost {
         &self.disk
     }
 
-    /// Makes a backup, of a server that may be running.
+    /// Makes a backup. The server may be running.
     ///
     /// # Errors
-    /// Those of [`disk::backup`](crate::disk::backup).
+    /// See [`disk::backup`](crate::disk::backup).
     pub fn backup(&self) -> Result<Backup> {
         let backup = SimDisk::new();
-        // As it is read from another process: the disk's own faults are those of the server's calls.
+        // From a copy, like another process would read it. Injected faults hit only the server's own calls.
         backup::backup_on(&self.disk.0.copy(), &backup, self.clock.unix_ms())?;
         Ok(Backup(backup))
     }
 
-    /// Puts a backup onto a new disk of the machine, whose server is killed before.
+    /// Kills the server and restores a backup onto a new disk.
     ///
     /// # Errors
-    /// Those of [`disk::restore`](crate::disk::restore).
+    /// See [`disk::restore`](crate::disk::restore).
     pub fn restore(&mut self, backup: &Backup) -> Result<()> {
         self.kill();
         let disk = SimDisk::new();
@@ -185,11 +185,11 @@ impl ServerHost {
         Ok(())
     }
 
-    /// Damages some bytes of the disk of a server, which is killed before, and puts what can be salvaged onto a new one.
-    /// Returns false where that is nothing, or less than clients know the store by: then its disk is as it was.
+    /// Kills the server, damages some bytes of its disk, and salvages the store onto a new disk. Returns false, with
+    /// the disk unchanged, if not even the store's identity can be salvaged.
     ///
     /// # Errors
-    /// Those of [`disk::salvage`](crate::disk::salvage), but for a store of which nothing can be read.
+    /// See [`disk::salvage`](crate::disk::salvage), except that an unreadable store is not an error.
     pub fn salvage(&mut self) -> Result<bool> {
         self.kill();
         let (damaged, salvaged) = (Disk(self.disk.0.copy()), SimDisk::new());
@@ -203,38 +203,38 @@ impl ServerHost {
             Ok(false) | Err(Error::StoreDamaged { .. } | Error::NotAStore { .. }) => {
                 return Ok(false);
             }
-            // A bit of a version may have turned it into a later one.
+            // The damage may have hit the version.
             Err(Error::StoreTooNew { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    /// Returns the bytes that the store of the running server keeps, as its budget counts them.
+    /// Returns the bytes that the running server's store counts against its budget.
     pub fn kept_bytes(&self) -> Option<usize> {
         let counts = self.store()?.counts();
         Some(counts.znode_bytes + counts.watch_bytes + counts.session_bytes)
     }
 
-    /// Continues on another machine, with a copy of the disk and another clock. The server is killed before, if it runs.
+    /// Kills the server and continues on another machine, with a copy of the disk and another clock.
     pub fn move_to(&mut self, clock: &Clock) {
         self.kill();
         self.disk = Disk(self.disk.0.copy());
         self.clock = clock.clone();
     }
 
-    /// Returns the store of the running server.
+    /// Returns the running server's store.
     pub fn store(&self) -> Option<&Store> {
         self.running.as_ref().map(|running| &running.store)
     }
 
-    /// Returns true if no server runs, or if it acknowledges nothing any more because its disk has failed.
+    /// Returns true if no server runs, or if its disk has failed and it acknowledges nothing any more.
     pub fn is_down(&self) -> bool {
         self.store()
             .is_none_or(|store| store.log_failure().is_some())
     }
 
-    /// Kills the server: what the system has taken stays, and the connections are reset.
+    /// Kills the server and resets its connections. Unsynced writes survive in the system's cache.
     pub fn kill(&mut self) {
         let Some(running) = self.running.take() else {
             return;
@@ -244,8 +244,8 @@ impl ServerHost {
         self.network.reset(&self.name);
     }
 
-    /// Has the power fail after so many more changes of the disk, which may be in the midst of a write: from then on the
-    /// disk takes nothing, and [`crash`](Self::crash) must follow.
+    /// Cuts the power after this many more disk changes, possibly within a write. The disk then accepts nothing, and
+    /// [`crash`](Self::crash) must follow.
     pub fn crash_within(&self, changes: u64) {
         if let Some(running) = &self.running {
             running.boot.fail_after(changes);
@@ -258,18 +258,18 @@ impl ServerHost {
         running.is_some_and(|running| running.boot.is_off())
     }
 
-    /// Fails the power: what was not synced is lost, or not, as a seed decides.
+    /// Cuts the power. A seed decides which unsynced data is lost.
     pub fn crash(&mut self) {
         if let Some(running) = self.running.take() {
             self.network.stop_listening(&self.name);
             running.end();
         }
         self.disk.0.crash(self.random.next());
-        // Its kernel knows of no connection once it is up again.
+        // After a restart, its kernel knows none of its old connections.
         self.network.reset(&self.name);
     }
 
-    /// Stops the server in order.
+    /// Shuts the server down gracefully.
     pub async fn shutdown(&mut self) {
         let Some(running) = self.running.take() else {
             return;
@@ -300,12 +300,12 @@ impl Drop for ServerHost {
 impl Running {
     fn end(self) {
         self.writing.abort();
-        // Nothing more reaches the disk, whoever still has the store.
+        // Nothing more reaches the disk, even if the store is still in use.
         drop(self.writer.lock().take());
     }
 }
 
-/// The threads of a log.
+/// Replaces the log's writer threads.
 struct Writing {
     writer: Arc<Mutex<Option<StepWriter>>>,
     disk: Arc<dyn log::Disk>,
@@ -313,14 +313,13 @@ struct Writing {
     clock: Clock,
     random: Random,
     pace: Range<Duration>,
-    /// Notified of each transaction that is to be written.
+    /// Notified of each transaction to write.
     work: Arc<Notify>,
 }
 
-/// Longest time between two looks at an idle log: a segment may be wanted that could not be made before.
+/// Longest pause between checks of an idle log, which may still need a segment that it could not create before.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// Batches between two snapshots, on average.
 const BATCHES_PER_SNAPSHOT: u64 = 200;
 
 impl Writing {
@@ -341,7 +340,7 @@ impl Writing {
                 has_written = true;
             }
             if has_written && self.random.next().is_multiple_of(BATCHES_PER_SNAPSHOT) {
-                // A disk that fails has no snapshot, and its store goes on without.
+                // On a failing disk the snapshot fails, and the store continues without one.
                 let _ = writer.snapshot(&*self.disk);
             }
         }

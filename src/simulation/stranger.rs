@@ -1,4 +1,4 @@
-//! A client that knows the id of another one's session, and not its password.
+//! A client that knows another client's session id but not its password.
 
 use std::io::{self, ErrorKind};
 
@@ -8,13 +8,12 @@ use crate::model::types::SessionId;
 use crate::runtime::simnet::Network;
 use crate::wire::{ConnectRequest, ConnectResponse, Jute, PASSWORD_BYTES, Reader, put_frame};
 
-/// Longest answer to a handshake that is read.
 const MAX_ANSWER_BYTES: usize = 1_024;
 
-/// Tries to take a session over with a wrong password, from one host at another. Returns true if the server admits it.
+/// Tries to take over a session with a wrong password. Returns true if the server accepts it.
 ///
 /// # Errors
-/// Those of the connection, which the server may also close without an answer.
+/// Connection errors. The server may also close the connection without an answer.
 pub async fn intrude(
     network: &Network,
     (client, server): (&str, &str),

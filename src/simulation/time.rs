@@ -1,4 +1,4 @@
-//! [`Time`]: the clocks of all hosts, which follow the runtime's paused time, each at its own rate.
+//! [`Time`]: the clocks of all hosts. They follow the runtime's paused time, each at its own rate.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::runtime::clock::{BootInstant, Clock};
 use crate::runtime::future::select;
 
-/// The time of a simulation. A clone is the same.
+/// The time of a simulation. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Time(Arc<Inner>);
 
@@ -20,27 +20,26 @@ pub struct Time(Arc<Inner>);
 struct Inner {
     start: Instant,
     hosts: Mutex<Vec<Host>>,
-    /// Nanoseconds since the start up to which all running clocks have been moved.
+    /// Nanoseconds since the start up to which all running clocks have advanced.
     synced: AtomicU64,
 }
 
-/// [`Inner::synced`] of clocks that have to be looked at again: one has been added, stopped or let go on.
+/// Value of [`Inner::synced`] after a clock was added, stopped or resumed, so that the next sync checks all.
 const NEVER: u64 = u64::MAX;
 
-/// The clock of a host.
 #[derive(Clone, Debug)]
 struct Host {
     clock: Clock,
-    /// Its moment at the start.
+    /// The clock's moment at the start.
     zero: BootInstant,
-    /// Nanoseconds that it counts for each million of the runtime's.
+    /// Nanoseconds per million nanoseconds of the runtime.
     rate: u64,
-    /// Nothing runs there: no timer is due, and no time passes that anybody could see.
+    /// While true, no timer is due and no visible time passes.
     is_stopped: bool,
 }
 
 impl Host {
-    /// Returns the time by which its clock is behind, after so much of the runtime's.
+    /// Returns how far the clock lags, `elapsed` after the start.
     fn behind(&self, elapsed: Duration) -> Duration {
         let since_zero = scaled(elapsed, self.rate);
         let now = self.zero.as_nanos().wrapping_add(since_zero);
@@ -51,7 +50,7 @@ impl Host {
 const MILLION: u64 = 1_000_000;
 
 impl Time {
-    /// Starts the time, on the current runtime, which is paused.
+    /// Starts the time on the current runtime, which must be paused.
     #[expect(clippy::new_without_default, reason = "it spawns a task")]
     pub fn new() -> Self {
         let time = Self(Arc::new(Inner {
@@ -63,7 +62,7 @@ impl Time {
         time
     }
 
-    /// Creates the clock of a host, which gains so many microseconds in a second.
+    /// Creates a host's clock, which gains `drift_ppm` microseconds per second.
     pub fn clock(&self, drift_ppm: i64) -> Clock {
         let clock = Clock::new_virtual();
         let zero = clock.now();
@@ -71,7 +70,7 @@ impl Time {
             .saturating_add(drift_ppm)
             .max(1)
             .cast_unsigned();
-        // As if it had run from the start: the dates of all hosts agree, but for their drift.
+        // As if it had run from the start, so that the hosts' dates differ only by their drift.
         clock.advance(Duration::from_nanos(scaled(self.0.start.elapsed(), rate)));
         let host = Host {
             clock: clock.clone(),
@@ -89,15 +88,15 @@ impl Time {
         self.0.start.elapsed()
     }
 
-    /// Moves all clocks to the present.
+    /// Advances all clocks to the present.
     pub fn sync(&self) {
         let elapsed = self.0.start.elapsed();
-        // Most of what happens, happens at a moment at which something else has happened.
+        // Often several events share a moment, and only the first has work to do.
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(NEVER - 1);
         if self.0.synced.swap(nanos, Ordering::Relaxed) == nanos {
             return;
         }
-        // Cloned: what a clock wakes may create another one.
+        // Cloned, because tasks woken by a clock may create another one.
         let hosts = self.0.hosts.lock().clone();
         for host in hosts.iter().filter(|host| !host.is_stopped) {
             let behind = host.behind(elapsed);
@@ -107,14 +106,14 @@ impl Time {
         }
     }
 
-    /// Stops all that runs by a clock, until [`go_on`](Self::go_on). Its network has to be stopped apart.
+    /// Stops everything that runs on a clock until [`go_on`](Self::go_on). Stop its network separately.
     pub fn stop(&self, clock: &Clock) {
         self.sync();
         self.set_stopped(clock, true);
     }
 
-    /// Lets it go on: all timers that have been due meanwhile are due now. Time in which a machine `was_suspended` does
-    /// not count as time awake.
+    /// Resumes a stopped clock. Timers that expired in the meantime are due now. If the machine `was_suspended`, the
+    /// pause does not count as time awake.
     pub fn go_on(&self, clock: &Clock, was_suspended: bool) {
         let behind = self.set_stopped(clock, false);
         match was_suspended {
@@ -123,7 +122,7 @@ impl Time {
         }
     }
 
-    /// Returns true if nothing runs by this clock.
+    /// Returns true if the clock is stopped.
     pub fn is_stopped(&self, clock: &Clock) -> bool {
         let hosts = self.0.hosts.lock();
         hosts
@@ -131,7 +130,7 @@ impl Time {
             .any(|host| host.is_stopped && host.clock.is(clock))
     }
 
-    /// Returns the time by which the clock is behind.
+    /// Returns how far the clock lags.
     fn set_stopped(&self, clock: &Clock, is_stopped: bool) -> Duration {
         let elapsed = self.elapsed();
         self.0.synced.store(NEVER, Ordering::Relaxed);
@@ -142,7 +141,6 @@ impl Time {
         host.behind(elapsed)
     }
 
-    /// Moves the clocks whenever a timer is due.
     async fn run(self) {
         loop {
             self.sync();
@@ -170,16 +168,16 @@ impl Time {
             let nanos = u128::from(local) * u128::from(MILLION) / u128::from(host.rate) + 1;
             Some(self.0.start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
         });
-        // Clocks that are made later are looked at within a second.
+        // New clocks are noticed within a second.
         let idle = Instant::now() + Duration::from_secs(1);
         due.min().map_or(idle, |due| due.min(idle))
     }
 }
 
-/// Returns the nanoseconds of a time on a clock of this rate.
+/// Converts a duration of the runtime to nanoseconds at this rate.
 fn scaled(time: Duration, rate: u64) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    // In two parts, so that neither product is too large: a rate is below two million.
+    // In two parts, because the whole product could overflow. A rate is below two million.
     let (millions, rest) = (nanos / MILLION, nanos % MILLION);
     millions * rate + rest * rate / MILLION
 }

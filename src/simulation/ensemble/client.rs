@@ -1,7 +1,7 @@
 //! [`Connection`]: a client's connection to a member.
 //!
-//! Writes go to the leader as they come. What was asked behind one is carried out when that is answered, so that answers
-//! come in the order of the requests (rule 25).
+//! Writes go to the leader immediately. A later request waits until they are answered, so that answers keep the order
+//! of the requests (rule 25).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,22 +24,21 @@ use crate::wire::{
     ConnectRequest, ConnectResponse, Frames, Jute, PASSWORD_BYTES, Reader, put_frame,
 };
 
-/// A client's connection.
 pub(super) struct Connection {
     socket: SimSocket,
     /// Wakes the task that moves its bytes.
     attention: Arc<Notify>,
     phase: Phase,
-    /// Requests that are not answered, oldest first.
+    /// Unanswered requests, oldest first.
     queue: VecDeque<Pending>,
-    /// The answer to the handshake, as far as it is not sent.
+    /// The unsent part of the handshake's answer.
     greeting: Vec<u8>,
     is_over: bool,
 }
 
 enum Phase {
     Handshake(Frames),
-    /// The leader is asked for a session.
+    /// Waiting for the leader to confirm the session.
     Opening {
         session: SessionId,
         password: [u8; PASSWORD_BYTES],
@@ -49,16 +48,15 @@ enum Phase {
     Open(SessionRef, Box<MemberProtocol>),
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 enum Pending {
-    /// A write, and its answer, once the replica shows it.
+    /// The answer is set once the replica has applied the write.
     Write(Option<Result<CoreReply>>),
-    /// A sync, and the entries that precede its answer, once that is known.
+    /// The number of entries to apply before the answer, once known.
     Sync(Option<usize>),
     Here(Ask),
 }
 
-/// Terms of a handshake.
 struct Terms {
     session: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -78,7 +76,7 @@ fn read_handshake(frame: &[u8]) -> Option<Terms> {
 }
 
 impl State {
-    /// Accepts a connection; `None` from a member that has no leader: it serves nobody.
+    /// Accepts a connection. A member without a leader returns `None`, because it serves no client.
     pub(super) fn accept(
         &mut self,
         member: usize,
@@ -103,7 +101,6 @@ impl State {
         Some(self.next_connection)
     }
 
-    /// Takes in bytes of a client.
     pub(super) fn received(&mut self, member: usize, connection: u64, bytes: &[u8]) {
         let Some(it) = self.members[member].connections.get_mut(&connection) else {
             return;
@@ -129,7 +126,7 @@ impl State {
         }
     }
 
-    /// Asks the leader for the session that a client wants.
+    /// Asks the leader for the client's session.
     fn greet(&mut self, member: usize, connection: u64, terms: Terms) {
         let is_ahead = terms.last_zxid > self.members[member].replica.last_zxid();
         if is_ahead {
@@ -197,7 +194,7 @@ impl State {
         password
     }
 
-    /// Takes in what the leader says about a session that a client wants to take up.
+    /// Handles the leader's answer about an existing session.
     pub(super) fn revalidated(
         &mut self,
         member: usize,
@@ -225,7 +222,7 @@ impl State {
             this.replica
                 .reattach(session, &password, asked, STILL, &mut Effects::default());
         let of = taken.ok().map(|(of, _)| of);
-        // A replica that does not have it yet, or no more, has nothing to show to its client.
+        // If this replica lacks the session, it cannot serve it (yet, or any more).
         let (Some(of), Some(timeout)) = (of, timeout) else {
             return self.close(member, connection);
         };
@@ -236,7 +233,7 @@ impl State {
         self.parse(member, connection);
     }
 
-    /// Takes in the requests that have arrived.
+    /// Handles the requests that have arrived.
     fn parse(&mut self, member: usize, connection: u64) {
         let this = &mut self.members[member];
         let now = this.clock.now();
@@ -280,7 +277,7 @@ impl State {
         self.pump(member, connection);
     }
 
-    /// Notes which entries precede the answer to a sync.
+    /// Records which entries precede the answer to a sync.
     pub(super) fn synced(&mut self, member: usize, connection: u64, length: usize) {
         if let Some(it) = self.members[member].connections.get_mut(&connection)
             && let Some(Pending::Sync(known)) = it
@@ -297,18 +294,18 @@ impl State {
         let connections = self.members[member].connections.keys();
         let connections: Vec<_> = connections.copied().collect();
         for connection in connections {
-            // Its handshake may have been answered just now, before requests that have arrived already.
+            // The handshake may have just been answered, with requests already waiting.
             self.parse(member, connection);
         }
     }
 
-    /// Answers what can be answered, in order.
+    /// Answers in order until a request has to wait.
     fn pump(&mut self, member: usize, connection: u64) {
         while self.members[member].answer_next(connection) {}
         let _ = self.transmit(member, connection);
     }
 
-    /// Writes as much as the socket takes. Returns true if it takes no more now; `None` once the connection is over.
+    /// Writes what the socket accepts. Returns true if it is full, and `None` once the connection is over.
     pub(super) fn transmit(&mut self, member: usize, connection: u64) -> Option<bool> {
         let it = self.members[member].connections.get_mut(&connection)?;
         let is_blocked = it.write();
@@ -321,7 +318,6 @@ impl State {
         Some(is_blocked)
     }
 
-    /// Closes a connection.
     fn close(&mut self, member: usize, connection: u64) {
         if let Some(it) = self.members[member].connections.get(&connection) {
             it.socket.shutdown();
@@ -337,7 +333,7 @@ impl State {
         }
     }
 
-    /// Forgets a connection, with the watches of its session.
+    /// Removes a connection with its session's watches.
     pub(super) fn lose(&mut self, member: usize, connection: u64) {
         let this = &mut self.members[member];
         let Some(it) = this.connections.remove(&connection) else {
@@ -350,7 +346,7 @@ impl State {
     }
 }
 
-/// Returns true for a request that the leader decides about.
+/// Returns true for requests that the leader decides.
 fn is_write(request: &Request) -> bool {
     matches!(
         request,
@@ -364,7 +360,7 @@ fn is_write(request: &Request) -> bool {
 }
 
 impl Member {
-    /// Answers the oldest request of a connection, if it can be. Returns true if there may be more.
+    /// Answers the oldest request if possible. Returns true if there may be more to answer.
     fn answer_next(&mut self, connection: u64) -> bool {
         let now = self.clock.now();
         let Some(it) = self.connections.get_mut(&connection) else {
@@ -402,7 +398,7 @@ impl Member {
         let Some(it) = self.connections.get_mut(&connection) else {
             return false;
         };
-        // A connection that its session has left, or that has outlived it, is told by its end.
+        // If the session has moved or expired, the client learns it from the closed connection.
         it.is_over |= matches!(
             answer,
             Err(Error::SessionMoved { .. } | Error::SessionExpired { .. })
@@ -443,7 +439,7 @@ impl Member {
         }
     }
 
-    /// Passes events on to the connections of their sessions.
+    /// Sends events to the connections of their sessions.
     pub(super) fn tell(&mut self, effects: &mut Effects) {
         let now = self.clock.now();
         for fired in effects.fired.drain(..) {
@@ -465,7 +461,7 @@ impl Member {
         }
     }
 
-    /// Ends the connections of sessions that have ended, but for the one by which its own was closed.
+    /// Ends the connections of ended sessions, except the one that asked to close its session.
     pub(super) fn end_sessions(&mut self, effects: &Effects, closing: Option<u64>) {
         for ended in &effects.ended {
             for (connection, it) in &mut self.connections {
@@ -475,7 +471,7 @@ impl Member {
         }
     }
 
-    /// Ends the connections that a session has had here before.
+    /// Ends earlier connections of a session to this member.
     fn displace(&mut self, of: SessionRef, by: u64) {
         for (connection, it) in &mut self.connections {
             let is_former = matches!(&it.phase, Phase::Open(former, _) if former.id == of.id);
@@ -488,7 +484,7 @@ impl Member {
 }
 
 impl Connection {
-    /// Answers the handshake: with a session, or without.
+    /// Answers the handshake, with or without a session.
     pub(super) fn open(&mut self, of: Option<SessionRef>, timeout: Duration) {
         let none = Phase::Handshake(Frames::new(MAX_FRAME_BYTES));
         let (session, password, frames) = match std::mem::replace(&mut self.phase, none) {
@@ -523,7 +519,7 @@ impl Connection {
         self.is_over = true;
     }
 
-    /// Takes in the answer to the oldest write that has none.
+    /// Sets the answer of the oldest unanswered write.
     pub(super) fn complete(&mut self, answer: Result<CoreReply>) {
         if matches!(self.phase, Phase::Opening { .. }) {
             return self.refuse();
@@ -536,7 +532,7 @@ impl Connection {
         }
     }
 
-    /// Writes as much as the socket takes. Returns true if it takes no more now.
+    /// Writes what the socket accepts. Returns true if it is full.
     fn write(&mut self) -> bool {
         while !self.greeting.is_empty() {
             match self.socket.write(&self.greeting) {
@@ -556,7 +552,7 @@ impl Connection {
         false
     }
 
-    /// Returns true if all has been said that there is to say.
+    /// Returns true if nothing is left to send or answer.
     fn is_done(&self) -> bool {
         match &self.phase {
             _ if self.is_over => true,

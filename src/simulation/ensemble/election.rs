@@ -1,4 +1,4 @@
-//! Elections: which member leads, and which follow it.
+//! Elections: which member leads and which follow it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{State, core_options};
 use crate::core::Core;
 use crate::model::types::Zxid;
 
-/// Time that a member looks for a leader before it follows one, or is elected.
+/// How long a member looks for a leader before it can follow or be elected.
 const ELECTION: Duration = Duration::from_millis(200);
 
 impl State {
@@ -17,8 +17,7 @@ impl State {
         self.members.len() / 2 + 1
     }
 
-    /// Returns the number of the time that a member has together with another one, as it sees that; `None` if it neither
-    /// follows nor leads it.
+    /// Returns the number of the link between two members as `member` sees it. `None` if neither follows the other.
     pub(super) fn link(&self, member: usize, other: usize) -> Option<u64> {
         match &self.members[member].role {
             Role::Following { leader, link, .. } if *leader == other => Some(*link),
@@ -27,20 +26,20 @@ impl State {
         }
     }
 
-    /// Returns the member that leads; of several the last one that was elected.
+    /// Returns the leader, or the last elected of several.
     pub(super) fn leader(&self) -> Option<usize> {
         let leaders = (0..self.members.len())
             .filter(|member| matches!(self.members[*member].role, Role::Leading(_)));
         leaders.max_by_key(|member| self.members[*member].epoch)
     }
 
-    /// Does what is due at each member that runs.
+    /// Does what is due at each running member.
     pub(super) fn step(&mut self) {
         for member in 0..self.members.len() {
             if !self.runs(member) {
                 continue;
             }
-            // Before anything else, also of one that was stopped: it must not act on an office that it has lost.
+            // First, because a member that was stopped must not act in a role it has lost.
             if self.has_lost_the_others(member) {
                 self.look(member);
             }
@@ -72,7 +71,7 @@ impl State {
         }
     }
 
-    /// Returns true if a leader has heard of no majority for too long, or a follower of no leader.
+    /// Returns true if a leader has not heard from a majority, or a follower from its leader, for too long.
     fn has_lost_the_others(&self, member: usize) -> bool {
         let this = &self.members[member];
         let (now, limit) = (
@@ -90,7 +89,7 @@ impl State {
         }
     }
 
-    /// Leaves the leader, or its followers, and all clients.
+    /// Leaves the role and closes all clients.
     fn look(&mut self, member: usize) {
         let this = &mut self.members[member];
         this.role = Role::Looking {
@@ -100,7 +99,7 @@ impl State {
         self.close_all(member);
     }
 
-    /// Has a member follow the leader that it reaches, or elects one among those that look for one, too.
+    /// Follows a reachable leader, or elects this member if it is the best of a searching majority.
     fn find_a_leader(&mut self, member: usize) {
         let epoch = self.members[member].epoch;
         let leader = self.leader().filter(|leader| {
@@ -127,7 +126,7 @@ impl State {
         }
     }
 
-    /// Returns what decides between candidates: the one that knows most leads.
+    /// The candidate with the most complete log wins.
     fn rank(&self, member: usize) -> (u32, usize, usize) {
         let log = &self.members[member].log;
         let last = log.last().map_or(0, |entry| entry.epoch);
@@ -148,7 +147,7 @@ impl State {
         core.leave_behind(Zxid(i64::from(epoch) << 32), now.unix_ms);
         core.restart_timeouts(now.moment);
         this.epoch = epoch;
-        // A majority has all of it from here on.
+        // A majority has all these entries.
         this.committed = this.log.len();
         this.role = Role::Leading(Box::new(Leader {
             core,
@@ -162,7 +161,7 @@ impl State {
         self.apply(member);
     }
 
-    /// Has a member follow a leader, with its log.
+    /// Makes `member` follow `leader` with the leader's log.
     fn join(&mut self, member: usize, leader: usize) {
         self.next_link += 1;
         let link = self.next_link;
@@ -196,8 +195,8 @@ impl State {
     }
 }
 
-/// Returns the number of entries that two logs share. Within an epoch one leader appends in one order, so that entries of
-/// the same epoch and place are the same.
+/// Returns the number of entries that two logs share. Within an epoch one leader appends in one order, so entries with
+/// the same epoch and position are equal.
 fn shared_prefix(one: &[super::leader::Entry], other: &[super::leader::Entry]) -> usize {
     let mut length = one.len().min(other.len());
     while length > 0 && one[length - 1].epoch != other[length - 1].epoch {

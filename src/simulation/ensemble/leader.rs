@@ -1,4 +1,4 @@
-//! [`Leader`]: the member that decides about writes and sessions.
+//! [`Leader`]: the member that decides writes and sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,16 @@ use crate::model::protocol::Request;
 use crate::model::types::SessionId;
 use crate::runtime::clock::BootInstant;
 
-/// State of a leader beside its log.
+/// A leader's state, in addition to its log.
 pub(super) struct Leader {
-    /// The store with all proposals, committed or not: what is decided next is decided on it.
+    /// The store with all proposals, committed or not. New decisions build on it.
     pub(super) core: Core,
     pub(super) followers: BTreeMap<usize, Follower>,
-    /// The member by which each session speaks.
+    /// The member that each session is connected to.
     pub(super) owners: BTreeMap<SessionId, usize>,
     pub(super) pinged: BootInstant,
 }
 
-/// A follower as its leader knows it.
 pub(super) struct Follower {
     pub(super) link: u64,
     /// Number of entries that it has accepted.
@@ -38,19 +37,18 @@ pub(super) struct Entry {
     pub(super) epoch: u32,
     /// `None` for a refusal, which is proposed as well.
     pub(super) txn: Option<Txn>,
-    /// The member and its connection that wait for the answer.
+    /// The member and connection that wait for the answer.
     pub(super) origin: Option<(usize, u64)>,
-    /// Taken by that member.
+    /// That member takes it.
     pub(super) answer: Arc<Mutex<Option<Answer>>>,
 }
 
-/// Answer to a write.
 pub(super) enum Answer {
     Opened(SessionId, Duration),
     Reply(Result<CoreReply>),
 }
 
-/// A write, on its way to the leader.
+/// A write on its way to the leader.
 pub(super) struct Write {
     pub(super) origin: (usize, u64),
     pub(super) session: SessionId,
@@ -63,7 +61,7 @@ pub(super) enum WriteKind {
         timeout: Duration,
     },
     Request(Request),
-    /// No write: its answer follows all earlier ones.
+    /// Not a write, but its answer follows all earlier ones.
     Sync,
 }
 
@@ -75,7 +73,7 @@ impl State {
         }
     }
 
-    /// Sends a write to the leader, which may be the member itself.
+    /// Sends a write to the leader, which may be this member.
     pub(super) fn forward(&mut self, member: usize, write: Write) {
         match self.members[member].role {
             Role::Leading(_) => self.lead_write(member, write),
@@ -84,7 +82,7 @@ impl State {
         }
     }
 
-    /// Decides about a write, and proposes what it has decided.
+    /// Decides a write and proposes the result.
     pub(super) fn lead_write(&mut self, member: usize, write: Write) {
         let Write {
             origin,
@@ -162,7 +160,7 @@ impl State {
         self.advance(member);
     }
 
-    /// Notes a word of a follower.
+    /// Records that a follower is alive.
     fn heard_of(&mut self, member: usize, from: usize) -> Option<&mut Follower> {
         let now = self.members[member].clock.now();
         let follower = self.leading(member)?.followers.get_mut(&from)?;
@@ -193,7 +191,7 @@ impl State {
         self.apply(member);
     }
 
-    /// Takes in the signs of life that a follower has had.
+    /// Records the sessions that a follower reports as alive.
     pub(super) fn touch_all(&mut self, member: usize, from: usize, touched: Vec<SessionId>) {
         if self.heard_of(member, from).is_some() {
             for session in touched {
@@ -202,18 +200,18 @@ impl State {
         }
     }
 
-    /// Counts a sign of life of a session, if this member leads.
+    /// Records that a session is alive, if this member leads.
     pub(super) fn touch(&mut self, member: usize, session: SessionId) {
         let now = self.members[member].now();
         if let Some(leader) = self.leading(member)
             && let Some(of) = leader.core.session_ref(session)
         {
-            // An error is the session's end.
+            // It fails only if the session has ended.
             let _ = leader.core.ping(of, now, &mut Effects::default());
         }
     }
 
-    /// Takes a session up at another connection, of the member `from`. Returns its timeout; `None` if it is over.
+    /// Takes up a session at a connection of member `from`. Returns its timeout, or `None` if the session is over.
     pub(super) fn revalidate(
         &mut self,
         member: usize,
@@ -229,7 +227,7 @@ impl State {
             .core
             .reattach(session, &password, timeout, now, effects)
             .ok()?;
-        // Of a session at another server it is unknown whether it has sent anything: it has its timeout, and no more.
+        // We do not know when its client last spoke to the other server, so it gets one timeout from now.
         leader.core.detach(of, now, effects);
         let former = leader.owners.insert(session, from);
         let has_moved = former.is_some_and(|former| former != from);
@@ -237,7 +235,7 @@ impl State {
         Some(timeout)
     }
 
-    /// Expires sessions and reaps znodes, and pings the followers, as far as either is due.
+    /// Expires sessions, removes znodes and pings the followers if due.
     pub(super) fn lead(&mut self, member: usize) {
         let (now, tick) = (self.members[member].now(), self.options.tick);
         let Some(leader) = self.leading(member) else {
@@ -278,7 +276,7 @@ impl Leader {
         Ok(granted.unwrap_or(timeout))
     }
 
-    /// Decides about a request. It is no sign of life: the follower reports those.
+    /// Decides a request. This is no sign of life, because followers report those.
     fn decide(
         &mut self,
         from: usize,
@@ -288,7 +286,7 @@ impl Leader {
     ) -> Result<CoreReply> {
         let of = self.core.session_ref(session);
         let of = of.ok_or(Error::SessionExpired { session })?;
-        // A leader that was elected since takes the first word for the session's place.
+        // After an election, the first request decides where the session is.
         if *self.owners.entry(session).or_insert(from) != from {
             return Err(Error::SessionMoved { session });
         }

@@ -12,31 +12,29 @@ use crate::core::{Core, Effects, Now};
 use crate::model::types::SessionId;
 use crate::runtime::clock::{BootInstant, Clock};
 
-/// A server.
 pub(super) struct Member {
     pub(super) name: String,
-    /// Data of `/zookeeper/config`, which names all members.
+    /// Data of `/zookeeper/config`, which lists all members.
     pub(super) config: Bytes,
     pub(super) clock: Clock,
     pub(super) is_up: bool,
-    /// Proposals that it has accepted, on its disk.
+    /// Accepted proposals, on disk.
     pub(super) log: Vec<Entry>,
-    /// Number of the last leader whose proposals it accepts. On its disk, too.
+    /// The last leader whose proposals it accepts, on disk.
     pub(super) epoch: u32,
     pub(super) role: Role,
-    /// Number of entries that are known to be committed.
+    /// Number of entries known to be committed.
     pub(super) committed: usize,
-    /// Number of those that the replica shows.
+    /// Number of entries applied to the replica.
     pub(super) applied: usize,
     pub(super) replica: Core,
-    /// Virtual time until which it applies nothing.
+    /// Simulated time until which it applies nothing.
     pub(super) lags_until: Duration,
-    /// Sessions that were heard of since the leader's last ping.
+    /// Sessions heard from since the leader's last ping.
     pub(super) touched: BTreeSet<SessionId>,
     pub(super) connections: BTreeMap<u64, Connection>,
 }
 
-/// A member's part in the ensemble.
 pub(super) enum Role {
     Looking {
         since: BootInstant,
@@ -49,7 +47,7 @@ pub(super) enum Role {
     Leading(Box<Leader>),
 }
 
-/// The time of a replica: it expires nobody, so that none passes.
+/// A replica's time does not pass, because only the leader expires sessions.
 pub(super) const STILL: Now = Now {
     unix_ms: 0,
     moment: BootInstant::from_nanos(0),
@@ -92,7 +90,7 @@ impl Member {
 }
 
 impl State {
-    /// Takes a member's process away, and what it had in memory.
+    /// Ends a member's process, with everything it had in memory.
     pub(super) fn kill(&mut self, member: usize) {
         let options = core_options(&self.options);
         let member = &mut self.members[member];
@@ -128,7 +126,7 @@ impl State {
         self.send(member, leader, Message::Pong { touched });
     }
 
-    /// Notes a word of the leader.
+    /// Records that the leader is alive.
     fn hear(&mut self, member: usize) {
         let this = &mut self.members[member];
         let now = this.clock.now();
@@ -137,7 +135,7 @@ impl State {
         }
     }
 
-    /// Applies what is committed, and tells its clients.
+    /// Applies committed entries and informs its clients.
     pub(super) fn apply(&mut self, member: usize) {
         let elapsed = self.time.elapsed();
         let this = &mut self.members[member];
@@ -150,7 +148,7 @@ impl State {
             let mut effects = Effects::default();
             if let Some(txn) = entry.txn {
                 let followed = this.replica.follow(txn, &mut effects);
-                // A log of the model that does not fit itself is a mistake of the model: the run ends.
+                // A log that does not apply is a bug in this model.
                 followed.expect("each log continues the one before");
             }
             this.tell(&mut effects);
@@ -166,7 +164,7 @@ impl State {
 }
 
 impl Member {
-    /// Passes an answer to the oldest write of a connection that has none.
+    /// Passes an answer to the oldest unanswered write of a connection.
     fn complete(&mut self, connection: u64, answer: Option<Answer>) {
         let (Some(connection), Some(answer)) = (self.connections.get_mut(&connection), answer)
         else {
